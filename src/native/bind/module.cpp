@@ -1,0 +1,7 @@
+#include "arrays.hpp"
+
+NB_MODULE(_native, m) {
+    m.doc() = "Loops over numbers. Policy, names and checks live in Python.";
+    steelyard::bind::bind_simd(m);
+    steelyard::bind::bind_gram(m);
+}

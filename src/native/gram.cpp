@@ -1,0 +1,158 @@
+#include "steelyard/gram.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <cmath>
+#include <memory>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "steelyard/simd.hpp"
+
+namespace steelyard {
+
+namespace {
+
+// Rows of one block: a panel of 8 doubles then takes 24 KiB, which stays in the first-level cache while
+// the panels of a column group stay in the second.
+constexpr std::size_t kBlockRows = 384;
+constexpr std::size_t kPanelPadding = 8;  // keeps panels from falling on the same cache sets
+
+// A run of rows that share a class and a sign; what one packed block is cut from.
+struct Run {
+    std::size_t begin, end;  // positions in the sorted order
+    double sign;
+    double* gram;
+};
+
+// Row numbers sorted by class and, within a class, positive weights first; order is kept otherwise.
+struct SortedRows {
+    std::vector<std::uint32_t> order;
+    std::vector<double> scale;  // sqrt|weight| in sorted order; empty when all weights are 1
+    std::vector<Run> runs;
+};
+
+SortedRows sort_rows(std::span<const std::int32_t> codes, std::span<const double> weights, std::size_t n_classes,
+                     double* grams, std::size_t gram_size) {
+    const std::size_t n = codes.size();
+    const auto slot = [&](std::size_t i) {
+        return 2 * static_cast<std::size_t>(codes[i]) + (!weights.empty() && weights[i] < 0.0);
+    };
+    std::vector<std::size_t> starts(2 * n_classes + 1, 0);
+    for (std::size_t i = 0; i < n; ++i) ++starts[slot(i) + 1];
+    for (std::size_t s = 0; s < 2 * n_classes; ++s) starts[s + 1] += starts[s];
+
+    SortedRows sorted;
+    for (std::size_t s = 0; s < 2 * n_classes; ++s)
+        if (starts[s] < starts[s + 1])
+            sorted.runs.push_back({starts[s], starts[s + 1], s % 2 ? -1.0 : 1.0, grams + (s / 2) * gram_size});
+    sorted.order.resize(n);
+    for (std::size_t i = 0; i < n; ++i) sorted.order[starts[slot(i)]++] = static_cast<std::uint32_t>(i);
+    if (!weights.empty()) {
+        sorted.scale.resize(n);
+        for (std::size_t k = 0; k < n; ++k) sorted.scale[k] = std::sqrt(std::fabs(weights[sorted.order[k]]));
+    }
+    return sorted;
+}
+
+void pack(const GramLoops& loops, Rows<double> rows, const std::uint32_t* index, const double* origin,
+          const double* scale, PackedBlock block) {
+    loops.pack_f64(rows.data, rows.n_features, index, origin, scale, block);
+}
+void pack(const GramLoops& loops, Rows<float> rows, const std::uint32_t* index, const double* origin,
+          const double* scale, PackedBlock block) {
+    loops.pack_f32(rows.data, rows.n_features, index, origin, scale, block);
+}
+
+struct AlignedDelete {
+    void operator()(double* p) const { ::operator delete[](p, std::align_val_t{64}); }
+};
+using AlignedBuffer = std::unique_ptr<double[], AlignedDelete>;
+
+AlignedBuffer aligned_buffer(std::size_t n) {
+    return AlignedBuffer(static_cast<double*>(::operator new[](n * sizeof(double), std::align_val_t{64})));
+}
+
+// Threads pay only when a block is worth far more than a barrier: about 4 million multiply-adds.
+unsigned useful_threads(unsigned wanted, std::size_t n_rows, std::size_t size) {
+    const double block_work =
+        0.5 * static_cast<double>(std::min(n_rows, kBlockRows)) * static_cast<double>(size * size);
+    return block_work < 4e6 ? 1u : std::max(1u, wanted);
+}
+
+}  // namespace
+
+template <class T>
+void add_grams(Rows<T> rows, std::span<const std::int32_t> codes, std::span<const double> weights,
+               std::span<const double> origin, std::size_t n_classes, double* grams, unsigned n_threads) {
+    const GramLoops& loops = steelyard::loops().gram;
+    const std::size_t size = rows.n_features + 1;
+    const std::size_t n_panels = (size + loops.width - 1) / loops.width;
+    const std::size_t n_groups = (n_panels + loops.group - 1) / loops.group;
+    const SortedRows sorted = sort_rows(codes, weights, n_classes, grams, size * size);
+
+    const std::size_t panel_stride = kBlockRows * loops.width + kPanelPadding;
+    const AlignedBuffer packed = aligned_buffer(n_panels * panel_stride);
+    const unsigned threads = useful_threads(n_threads, rows.n_rows, size);
+    std::barrier sync(threads);
+    std::atomic<std::size_t> next_group{0};
+
+    // Every entry of a Gram matrix is summed by one thread, block after block: no race, and the same
+    // rounding whatever the number of threads.
+    const auto work = [&](unsigned thread) noexcept {
+        for (const Run& run : sorted.runs)
+            for (std::size_t begin = run.begin; begin < run.end; begin += kBlockRows) {
+                const std::size_t block_rows = std::min(kBlockRows, run.end - begin);
+                const PackedBlock block{packed.get(), block_rows, panel_stride};
+                const std::size_t first = block_rows * thread / threads, last = block_rows * (thread + 1) / threads;
+                pack(loops, rows, sorted.order.data() + begin + first, origin.data(),
+                     sorted.scale.empty() ? nullptr : sorted.scale.data() + begin + first,
+                     {packed.get() + first * loops.width, last - first, panel_stride});
+                if (thread == 0) next_group.store(0, std::memory_order_relaxed);
+                sync.arrive_and_wait();
+                for (std::size_t g; (g = next_group.fetch_add(1, std::memory_order_relaxed)) < n_groups;)
+                    loops.sum_outer(block, g * loops.group, run.sign, run.gram, size);
+                sync.arrive_and_wait();
+            }
+    };
+    std::vector<std::jthread> helpers;
+    helpers.reserve(threads - 1);
+    for (unsigned t = 1; t < threads; ++t) helpers.emplace_back(work, t);
+    work(0);
+}
+
+template void add_grams(Rows<double>, std::span<const std::int32_t>, std::span<const double>, std::span<const double>,
+                        std::size_t, double*, unsigned);
+template void add_grams(Rows<float>, std::span<const std::int32_t>, std::span<const double>, std::span<const double>,
+                        std::size_t, double*, unsigned);
+
+template <class Index>
+void add_gram_sparse(std::span<const double> values, std::span<const Index> columns, std::span<const Index> row_starts,
+                     std::span<const std::int32_t> codes, std::span<const double> weights, std::int32_t code,
+                     std::size_t n_features, double* gram) {
+    const std::size_t size = n_features + 1;
+    double* last_row = gram + n_features * size;
+    for (std::size_t i = 0; i < codes.size(); ++i) {
+        if (codes[i] != code) continue;
+        const double weight = weights.empty() ? 1.0 : weights[i];
+        const auto begin = static_cast<std::size_t>(row_starts[i]), end = static_cast<std::size_t>(row_starts[i + 1]);
+        for (std::size_t a = begin; a < end; ++a) {
+            const double left = weight * values[a];
+            double* row = gram + static_cast<std::size_t>(columns[a]) * size;
+            for (std::size_t b = begin; b <= a; ++b) row[columns[b]] += left * values[b];
+            last_row[columns[a]] -= left;
+        }
+        last_row[n_features] += weight;
+    }
+}
+
+template void add_gram_sparse(std::span<const double>, std::span<const std::int32_t>, std::span<const std::int32_t>,
+                              std::span<const std::int32_t>, std::span<const double>, std::int32_t, std::size_t,
+                              double*);
+template void add_gram_sparse(std::span<const double>, std::span<const std::int64_t>, std::span<const std::int64_t>,
+                              std::span<const std::int32_t>, std::span<const double>, std::int32_t, std::size_t,
+                              double*);
+
+}  // namespace steelyard

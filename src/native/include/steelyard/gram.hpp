@@ -1,0 +1,36 @@
+// Class-wise Gram matrices of extended rows: the one state of the proximal learners.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace steelyard {
+
+// Rows of a table, row-major and dense.
+template <class T>
+struct Rows {
+    const T* data;
+    std::size_t n_rows;
+    std::size_t n_features;
+};
+
+// grams[c] += sum over rows i with codes[i] == c of weights[i] * e e', with e = [x - origin, -1].
+//
+// grams holds n_classes matrices of (n_features + 1)^2, row-major; only the lower triangles are written.
+// weights may be empty (all 1) and may be negative. Codes must lie in [0, n_classes), n_rows below 2^32.
+// The result does not depend on n_threads. A value that is not finite makes the diagonal of its class
+// not finite: whoever must not learn such rows looks there.
+template <class T>
+void add_grams(Rows<T> rows, std::span<const std::int32_t> codes, std::span<const double> weights,
+               std::span<const double> origin, std::size_t n_classes, double* grams, unsigned n_threads);
+
+// One class of a sparse table in compressed rows, relative to origin 0: gram += sum of weights[i] e e'
+// over rows with codes[i] == code, lower triangle, without ever forming a dense row.
+// Column indices must be sorted and unique within a row.
+template <class Index>
+void add_gram_sparse(std::span<const double> values, std::span<const Index> columns, std::span<const Index> row_starts,
+                     std::span<const std::int32_t> codes, std::span<const double> weights, std::int32_t code,
+                     std::size_t n_features, double* gram);
+
+}  // namespace steelyard

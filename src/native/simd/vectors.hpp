@@ -1,0 +1,34 @@
+// The vector types of one level. Everything in the files that a level includes must live in its
+// namespace and must not instantiate std:: templates: an inline function compiled for AVX-512 and
+// merged by the linker into baseline code would crash an older processor.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace steelyard::STEELYARD_LEVEL {
+
+using std::size_t;
+
+typedef double VecD __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
+typedef float VecF __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
+constexpr size_t kDoubles = STEELYARD_VECTOR_BYTES / sizeof(double);
+constexpr size_t kFloats = STEELYARD_VECTOR_BYTES / sizeof(float);
+
+[[gnu::always_inline]] static inline VecD load(const double* p) {
+    VecD v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+}
+[[gnu::always_inline]] static inline VecF load(const float* p) {
+    VecF v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+}
+[[gnu::always_inline]] static inline void store(double* p, VecD v) { std::memcpy(p, &v, sizeof v); }
+[[gnu::always_inline]] static inline void store(float* p, VecF v) { std::memcpy(p, &v, sizeof v); }
+[[gnu::always_inline]] static inline VecD broadcast(double x) { return x - VecD{}; }
+[[gnu::always_inline]] static inline VecF broadcast(float x) { return x - VecF{}; }
+
+}  // namespace steelyard::STEELYARD_LEVEL
