@@ -41,18 +41,21 @@ SortedRows sort_rows(std::span<const std::int32_t> codes, std::span<const double
         return 2 * static_cast<std::size_t>(codes[i]) + (!weights.empty() && weights[i] < 0.0);
     };
     std::vector<std::size_t> starts(2 * n_classes + 1, 0);
-    for (std::size_t i = 0; i < n; ++i) ++starts[slot(i) + 1];
+    std::size_t n_used = 0;
+    for (std::size_t i = 0; i < n; ++i)
+        if (codes[i] >= 0) ++starts[slot(i) + 1], ++n_used;
     for (std::size_t s = 0; s < 2 * n_classes; ++s) starts[s + 1] += starts[s];
 
     SortedRows sorted;
     for (std::size_t s = 0; s < 2 * n_classes; ++s)
         if (starts[s] < starts[s + 1])
             sorted.runs.push_back({starts[s], starts[s + 1], s % 2 ? -1.0 : 1.0, grams + (s / 2) * gram_size});
-    sorted.order.resize(n);
-    for (std::size_t i = 0; i < n; ++i) sorted.order[starts[slot(i)]++] = static_cast<std::uint32_t>(i);
+    sorted.order.resize(n_used);
+    for (std::size_t i = 0; i < n; ++i)
+        if (codes[i] >= 0) sorted.order[starts[slot(i)]++] = static_cast<std::uint32_t>(i);
     if (!weights.empty()) {
-        sorted.scale.resize(n);
-        for (std::size_t k = 0; k < n; ++k) sorted.scale[k] = std::sqrt(std::fabs(weights[sorted.order[k]]));
+        sorted.scale.resize(n_used);
+        for (std::size_t k = 0; k < n_used; ++k) sorted.scale[k] = std::sqrt(std::fabs(weights[sorted.order[k]]));
     }
     return sorted;
 }

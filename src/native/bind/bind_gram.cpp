@@ -20,7 +20,7 @@ void bind_class_grams(nb::module_& m) {
                 throw nb::value_error("class_grams: array shapes disagree");
             if (n > UINT32_MAX) throw nb::value_error("class_grams: more than 2^32 - 1 rows in one call");
             for (std::size_t i = 0; i < n; ++i)
-                if (codes.data()[i] < 0 || static_cast<std::size_t>(codes.data()[i]) >= n_classes)
+                if (codes.data()[i] >= static_cast<std::int64_t>(n_classes))
                     throw nb::value_error("class_grams: a code is out of range");
             auto grams = zeros<double, 3>({n_classes, d + 1, d + 1});
             nb::gil_scoped_release unlocked;
@@ -30,7 +30,8 @@ void bind_class_grams(nb::module_& m) {
         },
         "X"_a.noconvert(), "codes"_a.noconvert(), "weights"_a.noconvert().none(), "origin"_a.noconvert(), "n_classes"_a,
         "n_threads"_a = 1,
-        "Sums of weight * e e' with e = [x - origin, -1], one matrix a class; only lower triangles are filled.");
+        "Sums of weight * e e' with e = [x - origin, -1], one matrix a class; only lower triangles are "
+        "filled, and rows with a negative code are passed over.");
 }
 
 template <class Index>

@@ -4,4 +4,5 @@ NB_MODULE(_native, m) {
     m.doc() = "Loops over numbers. Policy, names and checks live in Python.";
     steelyard::bind::bind_simd(m);
     steelyard::bind::bind_gram(m);
+    steelyard::bind::bind_row_hash(m);
 }

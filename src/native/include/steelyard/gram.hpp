@@ -18,7 +18,8 @@ struct Rows {
 // grams[c] += sum over rows i with codes[i] == c of weights[i] * e e', with e = [x - origin, -1].
 //
 // grams holds n_classes matrices of (n_features + 1)^2, row-major; only the lower triangles are written.
-// weights may be empty (all 1) and may be negative. Codes must lie in [0, n_classes), n_rows below 2^32.
+// weights may be empty (all 1) and may be negative. Codes must lie below n_classes;
+// rows with a negative code are passed over. n_rows must be below 2^32.
 // The result does not depend on n_threads. A value that is not finite makes the diagonal of its class
 // not finite: whoever must not learn such rows looks there.
 template <class T>

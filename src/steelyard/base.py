@@ -1,0 +1,388 @@
+"""The contract that every learner keeps, and the one path by which data comes in.
+
+A learner is a scikit-learn classifier that streams: ``partial_fit`` learns more rows, labels never seen
+before simply become classes, and a call that raises leaves everything as it was. What else it can do it
+declares by its mixins (:class:`ForgettingMixin`, :class:`MergingMixin`) and by ``_traits``;
+:mod:`steelyard.checks` holds it to that.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    column_or_1d,
+    validate_data,
+)
+
+from steelyard.exceptions import DataError, DataTypeError, NotFittedError, SteelyardError
+from steelyard.params import Constraint, check_params
+
+__all__ = [
+    "Batch",
+    "ForgettingMixin",
+    "Learner",
+    "MergingMixin",
+    "Traits",
+    "all_or_nothing",
+    "encode_labels",
+    "sorted_classes",
+]
+
+FloatArray = NDArray[np.float64]
+Label = Any  # str, int, float or bool: whatever the user's labels are
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_L = TypeVar("_L", bound="Learner")
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What a learner promises beyond its methods; the contract suite checks each promise.
+
+    Attributes
+    ----------
+    exact : bool
+        After any history the model equals training once on the rows that remain; order and chunk
+        borders do not matter (up to rounding). Otherwise rows are taken in their order, one by one,
+        and chunk borders still do not matter.
+    bounded_memory : bool
+        The learned state stops growing however many rows come.
+    exempt : mapping of str to str
+        Checks that do not apply to this learner, each with the reason in words.
+    """
+
+    exact: bool = False
+    bounded_memory: bool = True
+    exempt: Mapping[str, str] = ()  # type: ignore[assignment]
+
+
+@dataclass(slots=True)
+class Batch:
+    """Rows that came in, checked: nothing below this can fail because of what the caller passed."""
+
+    X: Any  # dense C-ordered array of float32 or float64, or a CSR matrix
+    labels: list[Label]  # the distinct labels of this batch, sorted
+    codes: NDArray[np.int32]  # for each row, the position of its label in labels
+    weights: FloatArray | None  # None: every row counts once
+
+
+def all_or_nothing(method: Callable[Concatenate[_L, _P], _R]) -> Callable[Concatenate[_L, _P], _R]:
+    """Make a learner's method restore the learner's attributes when it raises.
+
+    This covers what the method assigns to ``self``. State that is changed in place must be changed
+    only after all checks, by code that cannot fail.
+    """
+
+    @wraps(method)
+    def guarded(self: _L, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        before = self.__dict__.copy()
+        try:
+            return method(self, *args, **kwargs)
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    return guarded
+
+
+class Learner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Base of all learners.
+
+    A subclass gives ``_constraints``, ``_traits``, ``_start`` (an empty state), ``_learn`` (take in a
+    checked batch), ``decision_function``, and ``_get_state`` / ``_set_state`` for saving.
+    """
+
+    _constraints: ClassVar[Mapping[str, Constraint]] = {}
+    _traits: ClassVar[Traits] = Traits()
+    _accepts_sparse: ClassVar[bool] = False
+    # Learners whose arithmetic shows values that are not finite, and who look, skip the extra pass.
+    _finds_nonfinite: ClassVar[bool] = False
+
+    @all_or_nothing
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Forget all, then learn these rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows to learn.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        sample_weight : array-like of shape (n_samples,), optional
+            How often each row counts; 1 when not given.
+
+        Returns
+        -------
+        self
+        """
+        self._check_params()
+        batch = self._check_batch(X, y, sample_weight, "fit", reset=True)
+        self._start(batch)
+        self._learn(batch)
+        return self
+
+    @all_or_nothing
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Learn these rows too.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows to learn.
+        y : array-like of shape (n_samples,)
+            Their labels; a label never seen before simply becomes a class.
+        classes : array-like, optional
+            Labels that may occur, as in scikit-learn. When given, any other label in ``y`` is refused.
+            It is never needed.
+        sample_weight : array-like of shape (n_samples,), optional
+            How often each row counts; 1 when not given.
+
+        Returns
+        -------
+        self
+        """
+        self._check_params()
+        first = not self._is_started()
+        batch = self._check_batch(X, y, sample_weight, "partial_fit", reset=first)
+        if classes is not None:
+            self._check_known(batch.labels, classes)
+        if first:
+            self._start(batch)
+        self._learn(batch)
+        return self
+
+    @abstractmethod
+    def _start(self, batch: Batch) -> None:
+        """Make an empty state for rows like these."""
+
+    @abstractmethod
+    def _learn(self, batch: Batch) -> None:
+        """Take in a checked batch."""
+
+    @abstractmethod
+    def _get_state(self) -> dict[str, Any]:
+        """Everything learned, as arrays and plain values; empty when nothing was learned yet."""
+
+    @abstractmethod
+    def _set_state(self, state: dict[str, Any]) -> None:
+        """Become what ``_get_state`` described; raise ValueError if the description makes no sense."""
+
+    # -- checks -------------------------------------------------------------------------------------
+
+    def _is_started(self) -> bool:
+        return "n_features_in_" in self.__dict__
+
+    def _check_started(self, method: str) -> None:
+        if not self._is_started():
+            raise NotFittedError(
+                f"{type(self).__name__}.{method}: this learner is not fitted yet, it has seen no rows.",
+                hint="call fit() or partial_fit() first",
+            )
+
+    def _check_params(self) -> None:
+        # Parameters rarely change between calls, and a stream of single rows pays for every call.
+        values = [getattr(self, name) for name in self._constraints]
+        checked = self.__dict__.get("_checked_params")
+        if checked is not None and all(map(_is, checked, values)):
+            return
+        check_params(self, self._constraints)
+        self._checked_params = values
+
+    def _check_known(self, labels: list[Label], classes: ArrayLike) -> None:
+        allowed = set(np.asarray(classes).tolist())
+        unknown = [label for label in labels if label not in allowed]
+        if unknown:
+            raise DataError(
+                f"{type(self).__name__}.partial_fit: y has labels that `classes` does not list: {unknown[:5]!r}.",
+                hint="leave `classes` out: labels never seen before become classes by themselves",
+            )
+
+    def _check_batch(
+        self, X: Any, y: Any, sample_weight: Any, method: str, *, reset: bool = False
+    ) -> Batch:
+        if not reset and sample_weight is None and self._is_plain(X) and _is_plain_labels(y, len(X)):
+            labels, codes = encode_labels(y)
+            return Batch(X if self._finds_nonfinite else self._check_finite(X, method), labels, codes, None)
+        if y is None:
+            raise DataError(
+                f"{type(self).__name__}.{method}: requires y to be passed, but the target y is None."
+            )
+        X = self._check_table(X, method, reset=reset)
+        try:
+            y = column_or_1d(y, warn=True)
+            check_classification_targets(y)
+            if len(y) != X.shape[0]:
+                raise DataError(
+                    f"{type(self).__name__}.{method}: X has {X.shape[0]} rows but y has {len(y)} labels."
+                )
+            if sample_weight is not None:
+                sample_weight = _check_sample_weight(
+                    sample_weight, X, dtype=np.float64, ensure_non_negative=True, ensure_same_device=False
+                )
+        except SteelyardError:
+            raise
+        except (ValueError, TypeError) as error:
+            raise DataError(f"{type(self).__name__}.{method}: {error}") from error
+        try:
+            labels, codes = encode_labels(y)
+        except TypeError as error:
+            raise DataTypeError(
+                f"{type(self).__name__}.{method}: labels must be of one sortable type, such as all numbers or "
+                f"all strings; these cannot be compared ({error})."
+            ) from error
+        return Batch(X, labels, codes, sample_weight)
+
+    def _check_rows(self, X: Any, method: str) -> Any:
+        """Rows to score: the width and names that were learned, all values finite."""
+        self._check_started(method)
+        return X if self._is_plain(X) and self._finds_nonfinite else self._check_table(X, method, reset=False)
+
+    def _is_plain(self, X: Any) -> bool:
+        """Whether X needs no conversion: a finished array of the right width, from a caller without names."""
+        return (
+            type(X) is np.ndarray
+            and X.ndim == 2
+            and (X.dtype == np.float64 or X.dtype == np.float32)
+            and X.flags.c_contiguous
+            and X.shape[0] > 0
+            and X.shape[1] == self.__dict__.get("n_features_in_")
+            and "feature_names_in_" not in self.__dict__
+        )
+
+    def _check_table(self, X: Any, method: str, *, reset: bool) -> Any:
+        try:
+            X = validate_data(
+                self,
+                X,
+                reset=reset,
+                accept_sparse="csr" if self._accepts_sparse else False,
+                dtype=(np.float64, np.float32),
+                order="C",
+                ensure_all_finite=False,
+            )
+        except TypeError as error:
+            raise DataTypeError(f"{type(self).__name__}.{method}: {error}") from error
+        except ValueError as error:
+            raise DataError(f"{type(self).__name__}.{method}: {error}") from error
+        if sp.issparse(X):
+            X.sum_duplicates()
+        return X if self._finds_nonfinite and not sp.issparse(X) else self._check_finite(X, method)
+
+    def _check_finite(self, X: Any, method: str) -> Any:
+        values = X.data if sp.issparse(X) else X
+        # One sum finds almost every trouble in a single fast pass; the exact search runs only then.
+        with np.errstate(over="ignore", invalid="ignore"):
+            suspicious = values.size and not np.isfinite(values.sum(dtype=np.float64))
+        if suspicious and not np.isfinite(values).all():
+            raise self._nonfinite_error(X, method)
+        return X
+
+    def _nonfinite_error(self, X: Any, method: str) -> DataError:
+        """The sentence for the first value that is NaN or infinite."""
+        if sp.issparse(X):
+            position = int(np.flatnonzero(~np.isfinite(X.data))[0])
+            row = int(np.searchsorted(X.indptr, position, side="right")) - 1
+            column, value = int(X.indices[position]), X.data[position]
+        else:
+            bad = np.argwhere(~np.isfinite(X))
+            if not len(bad):
+                return DataError(
+                    f"{type(self).__name__}.{method}: X has values so large that their squares overflow; "
+                    "nothing was changed.",
+                    hint="bring the features to a common scale first",
+                )
+            row, column = map(int, bad[0])
+            value = X[row, column]
+        kind = "NaN" if np.isnan(value) else "inf (infinity)"
+        names = self.__dict__.get("feature_names_in_")
+        where = f"column {column}" if names is None else f"column {column} ({str(names[column])!r})"
+        return DataError(
+            f"{type(self).__name__}.{method}: X has {kind} in row {row}, {where}; only finite numbers can be "
+            "used, and nothing was changed.",
+            hint="fill in or drop missing values first, for example with sklearn.impute.SimpleImputer",
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self._accepts_sparse
+        return tags
+
+
+class ForgettingMixin:
+    """A learner that can unlearn rows: afterwards it is as if they had never come."""
+
+    @abstractmethod
+    def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Unlearn rows that were learned before."""
+
+    @abstractmethod
+    def update(
+        self,
+        add: tuple[ArrayLike, ArrayLike] | None = None,
+        retire: tuple[ArrayLike, ArrayLike] | None = None,
+    ) -> Self:
+        """Learn some rows and unlearn others at once."""
+
+
+class MergingMixin:
+    """A learner that can take in what another one has learned."""
+
+    @abstractmethod
+    def merge(self, other: Self) -> Self:
+        """Learn what ``other`` has learned; ``other`` is left as it is."""
+
+
+def _is(a: object, b: object) -> bool:
+    return a is b
+
+
+def _is_plain_labels(y: Any, n_rows: int) -> bool:
+    return type(y) is np.ndarray and y.ndim == 1 and y.shape[0] == n_rows and y.dtype.kind in "iubU"
+
+
+def encode_labels(y: NDArray[Any]) -> tuple[list[Label], NDArray[np.int32]]:
+    """Distinct labels, sorted, and for each row the position of its label among them.
+
+    >>> labels, codes = encode_labels(np.array(["ok", "fraud", "ok"]))
+    >>> labels
+    ['fraud', 'ok']
+    >>> codes
+    array([1, 0, 1], dtype=int32)
+    """
+    if len(y) == 1:
+        return y.tolist(), np.zeros(1, dtype=np.int32)
+    if y.dtype.kind in "iub":
+        low, high = int(y.min()), int(y.max())
+        if high - low < 10_000:  # a table of the few labels beats sorting many rows
+            present = np.zeros(high - low + 1, dtype=np.int32)
+            positions = y.astype(np.int64) - low
+            present[positions] = 1
+            ranks = np.cumsum(present, dtype=np.int32) - 1
+            labels = (np.flatnonzero(present) + low).astype(y.dtype).tolist()
+            return labels, ranks[positions]
+    distinct, codes = np.unique(y, return_inverse=True)
+    return distinct.tolist(), codes.astype(np.int32)
+
+
+def sorted_classes(labels: list[Label]) -> NDArray[Any]:
+    """Labels as the sorted array that ``classes_`` shows."""
+    return np.array(sorted(labels))

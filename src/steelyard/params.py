@@ -1,0 +1,192 @@
+"""What a parameter may be, said once and checked in one place.
+
+An estimator lists its parameters as ``_constraints = {"C": Positive(), ...}``; :func:`check_params` turns
+a violation into a sentence. A constraint is anything with a ``description`` and an ``accepts`` method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, Protocol
+
+import numpy as np
+
+from steelyard.exceptions import ParameterError
+
+__all__ = [
+    "AnyOf",
+    "Constraint",
+    "Fraction",
+    "Instance",
+    "Integer",
+    "ListOf",
+    "NonNegative",
+    "OneOf",
+    "Positive",
+    "RandomSeed",
+    "Switch",
+    "check_params",
+]
+
+
+class Constraint(Protocol):
+    """What :func:`check_params` asks of a constraint."""
+
+    @property
+    def description(self) -> str:
+        """What is accepted, to be read after 'must be'."""
+
+    def accepts(self, value: object) -> bool:
+        """Whether the value may be used."""
+
+
+def _is_real(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+
+
+@dataclass(frozen=True)
+class Positive:
+    """A finite number above zero."""
+
+    description: str = "a positive, finite number"
+
+    def accepts(self, value: object) -> bool:
+        return _is_real(value) and 0.0 < float(value) < np.inf  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class NonNegative:
+    """A finite number, zero or above."""
+
+    description: str = "a finite number of at least 0"
+
+    def accepts(self, value: object) -> bool:
+        return _is_real(value) and 0.0 <= float(value) < np.inf  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Fraction:
+    """A number between two bounds, the ends included or not."""
+
+    low: float = 0.0
+    high: float = 1.0
+    ends: bool = True
+
+    @property
+    def description(self) -> str:
+        kind = "included" if self.ends else "excluded"
+        return f"a number between {self.low:g} and {self.high:g}, ends {kind}"
+
+    def accepts(self, value: object) -> bool:
+        if not _is_real(value):
+            return False
+        number = float(value)  # type: ignore[arg-type]
+        return self.low <= number <= self.high if self.ends else self.low < number < self.high
+
+
+@dataclass(frozen=True)
+class Integer:
+    """A whole number of at least ``least``."""
+
+    least: int = 1
+
+    @property
+    def description(self) -> str:
+        return f"a whole number of at least {self.least}"
+
+    def accepts(self, value: object) -> bool:
+        return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= self.least
+
+
+@dataclass(frozen=True)
+class Switch:
+    """True or False."""
+
+    description: str = "True or False"
+
+    def accepts(self, value: object) -> bool:
+        return isinstance(value, bool | np.bool_)
+
+
+class OneOf:
+    """One of a few given values, usually names; None is written as such."""
+
+    def __init__(self, *values: object) -> None:
+        self.values = values
+
+    @property
+    def description(self) -> str:
+        *most, last = map(repr, self.values)
+        return f"{', '.join(most)} or {last}" if most else last
+
+    def accepts(self, value: object) -> bool:
+        return any(value is known or (isinstance(value, str) and value == known) for known in self.values)
+
+
+class Instance:
+    """An object of one of the given types."""
+
+    def __init__(self, *types: type, description: str | None = None) -> None:
+        self.types = types
+        self.description = description or " or ".join(f"a {kind.__name__}" for kind in types)
+
+    def accepts(self, value: object) -> bool:
+        return isinstance(value, self.types)
+
+
+class ListOf:
+    """A non-empty list, tuple or array whose items all satisfy one constraint."""
+
+    def __init__(self, item: Constraint) -> None:
+        self.item = item
+
+    @property
+    def description(self) -> str:
+        return f"a list with {self.item.description} in each place"
+
+    def accepts(self, value: object) -> bool:
+        return (
+            isinstance(value, list | tuple | np.ndarray)
+            and len(value) > 0
+            and all(self.item.accepts(item) for item in value)
+        )
+
+
+class AnyOf:
+    """Whatever one of several constraints accepts."""
+
+    def __init__(self, *constraints: Constraint) -> None:
+        self.constraints = constraints
+
+    @property
+    def description(self) -> str:
+        return " or ".join(constraint.description for constraint in self.constraints)
+
+    def accepts(self, value: object) -> bool:
+        return any(constraint.accepts(value) for constraint in self.constraints)
+
+
+@dataclass(frozen=True)
+class RandomSeed:
+    """What scikit-learn calls ``random_state``."""
+
+    description: str = "None, a whole number of at least 0 or a NumPy random generator"
+
+    def accepts(self, value: object) -> bool:
+        return (
+            value is None
+            or Integer(0).accepts(value)
+            or isinstance(value, np.random.Generator | np.random.RandomState)
+        )
+
+
+def check_params(owner: Any, constraints: Mapping[str, Constraint]) -> None:
+    """Raise :class:`ParameterError` for the first parameter of ``owner`` that breaks its constraint."""
+    for name, constraint in constraints.items():
+        value = getattr(owner, name)
+        if not constraint.accepts(value):
+            raise ParameterError(
+                f"{type(owner).__name__}: {name} must be {constraint.description}; got {value!r}."
+            )
