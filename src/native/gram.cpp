@@ -4,8 +4,6 @@
 #include <atomic>
 #include <barrier>
 #include <cmath>
-#include <memory>
-#include <new>
 #include <thread>
 #include <vector>
 
@@ -69,15 +67,6 @@ void pack(const GramLoops& loops, Rows<float> rows, const std::uint32_t* index, 
     loops.pack_f32(rows.data, rows.n_features, index, origin, scale, block);
 }
 
-struct AlignedDelete {
-    void operator()(double* p) const { ::operator delete[](p, std::align_val_t{64}); }
-};
-using AlignedBuffer = std::unique_ptr<double[], AlignedDelete>;
-
-AlignedBuffer aligned_buffer(std::size_t n) {
-    return AlignedBuffer(static_cast<double*>(::operator new[](n * sizeof(double), std::align_val_t{64})));
-}
-
 // Threads pay only when a block is worth far more than a barrier: about 4 million multiply-adds.
 unsigned useful_threads(unsigned wanted, std::size_t n_rows, std::size_t size) {
     const double block_work =
@@ -97,7 +86,7 @@ void add_grams(Rows<T> rows, std::span<const std::int32_t> codes, std::span<cons
     const SortedRows sorted = sort_rows(codes, weights, n_classes, grams, size * size);
 
     const std::size_t panel_stride = kBlockRows * loops.width + kPanelPadding;
-    const AlignedBuffer packed = aligned_buffer(n_panels * panel_stride);
+    const AlignedBuffer<double> packed = aligned_buffer<double>(n_panels * panel_stride);
     const unsigned threads = useful_threads(n_threads, rows.n_rows, size);
     std::barrier sync(threads);
     std::atomic<std::size_t> next_group{0};

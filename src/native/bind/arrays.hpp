@@ -37,5 +37,6 @@ NumpyArray<T, N> zeros(const std::size_t (&shape)[N]) {
 void bind_simd(nb::module_& m);
 void bind_gram(nb::module_& m);
 void bind_row_hash(nb::module_& m);
+void bind_kernels(nb::module_& m);
 
 }  // namespace steelyard::bind

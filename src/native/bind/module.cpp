@@ -5,4 +5,5 @@ NB_MODULE(_native, m) {
     steelyard::bind::bind_simd(m);
     steelyard::bind::bind_gram(m);
     steelyard::bind::bind_row_hash(m);
+    steelyard::bind::bind_kernels(m);
 }

@@ -2,11 +2,12 @@
 #pragma once
 
 #include "gram.hpp"
+#include "kernel.hpp"
 #include "steelyard/simd.hpp"
 
 namespace steelyard::STEELYARD_LEVEL {
 
 extern const Loops loops;
-const Loops loops{STEELYARD_LEVEL_NAME, gram_loops};
+const Loops loops{STEELYARD_LEVEL_NAME, gram_loops, kernel_loops};
 
 }  // namespace steelyard::STEELYARD_LEVEL

@@ -5,15 +5,9 @@
 #include <cstdint>
 #include <span>
 
-namespace steelyard {
+#include "steelyard/rows.hpp"
 
-// Rows of a table, row-major and dense.
-template <class T>
-struct Rows {
-    const T* data;
-    std::size_t n_rows;
-    std::size_t n_features;
-};
+namespace steelyard {
 
 // grams[c] += sum over rows i with codes[i] == c of weights[i] * e e', with e = [x - origin, -1].
 //

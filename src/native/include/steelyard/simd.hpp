@@ -10,12 +10,14 @@
 #include <vector>
 
 #include "steelyard/loops_gram.hpp"
+#include "steelyard/loops_kernel.hpp"
 
 namespace steelyard {
 
 struct Loops {
     const char* name;  // "baseline", "avx2" or "avx512"
     GramLoops gram;
+    KernelLoops kernel;
 };
 
 // The loops in use.

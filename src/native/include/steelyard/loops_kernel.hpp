@@ -1,0 +1,58 @@
+// The hot loops of the kernel functions, and the few numbers that say which function is meant.
+#pragma once
+
+#include <cstddef>
+
+namespace steelyard {
+
+enum class KernelKind { linear, polynomial, rbf, laplacian, sigmoid };
+
+//   linear      x'z                             rbf        exp(-gamma |x - z|^2)
+//   polynomial  (gamma x'z + coef0)^degree      laplacian  exp(-gamma |x - z|_1)
+//   sigmoid     tanh(gamma x'z + coef0)
+//
+// All numbers are finite; gamma >= 0 for rbf and laplacian; degree >= 0. What a kind does not name it ignores.
+struct KernelSpec {
+    KernelKind kind = KernelKind::rbf;
+    double gamma = 1.0;
+    double coef0 = 0.0;
+    int degree = 3;
+};
+
+// Vectors of one panel when values are summed as Sum: two of the widest registers, so that every level
+// reads the same layout.
+template <class Sum>
+constexpr std::size_t kPanelWidth = 128 / sizeof(Sum);
+
+// Loops for values stored as T and summed as Sum; T is Sum, or float where Sum is double.
+//
+// Every entry is summed feature by feature, first to last, in whatever tile it falls: an entry depends on
+// its two rows alone, and k(x, z) and k(z, x) have the same bits.
+template <class T, class Sum>
+struct KernelBlockLoops {
+    // out[i * ld + j] = k(x_i, z_j), i < n_x, j < n_z. X is row-major. In panels, feature k of row j stands
+    // at ((j / width) * d + k) * width + j % width, width = kPanelWidth<Sum>; the last panel is whole.
+    void (*block)(const KernelSpec& spec, const T* X, std::size_t n_x, std::size_t d, const T* panels, std::size_t n_z,
+                  Sum* out, std::size_t ld);
+};
+
+template <class Sum>
+struct KernelFinishLoops {
+    // products[j] = x'z_j becomes k(x, z_j). rbf takes the squared norms; the others ignore them.
+    // There is no way from products to laplacian.
+    void (*finish)(const KernelSpec& spec, Sum x_norm, const Sum* z_norms, Sum* products, std::size_t n);
+    // out[i] = x_i'x_i, with the rounding of `block`.
+    void (*norms)(const Sum* X, std::size_t n, std::size_t d, Sum* out);
+    // sum of a[j] * b[j]
+    Sum (*dot)(const Sum* a, const Sum* b, std::size_t n);
+};
+
+struct KernelLoops {
+    KernelBlockLoops<double, double> f64;
+    KernelBlockLoops<float, float> f32;
+    KernelBlockLoops<float, double> f32_in_f64;
+    KernelFinishLoops<double> finish_f64;
+    KernelFinishLoops<float> finish_f32;
+};
+
+}  // namespace steelyard

@@ -1,0 +1,36 @@
+// A table as loops see it, and memory that vectors can be read from without crossing cache lines.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <new>
+
+namespace steelyard {
+
+// Rows of a table, row-major and dense.
+template <class T>
+struct Rows {
+    const T* data;
+    std::size_t n_rows;
+    std::size_t n_features;
+};
+
+constexpr std::align_val_t kCacheLine{64};
+
+struct AlignedDelete {
+    template <class T>
+    void operator()(T* p) const {
+        ::operator delete[](p, kCacheLine);
+    }
+};
+
+// Uninitialised numbers that begin on a cache line.
+template <class T>
+using AlignedBuffer = std::unique_ptr<T[], AlignedDelete>;
+
+template <class T>
+AlignedBuffer<T> aligned_buffer(std::size_t n) {
+    return AlignedBuffer<T>(static_cast<T*>(::operator new[](n * sizeof(T), kCacheLine)));
+}
+
+}  // namespace steelyard

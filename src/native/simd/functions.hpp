@@ -1,0 +1,111 @@
+// exp and tanh on whole vectors, for double and float, at the width of the level.
+#pragma once
+
+#include "vectors.hpp"
+
+namespace steelyard::STEELYARD_LEVEL {
+
+// What the functions need to know of a number type.
+template <class T>
+struct Lane;
+
+template <>
+struct Lane<double> {
+    typedef VecD Vec;
+    typedef std::int64_t Int;
+    typedef Int IntVec __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
+    static constexpr size_t count = kDoubles;
+    static constexpr int mantissa_bits = 52, bias = 1023;
+    static constexpr double round_to_int = 0x1.8p52;  // adding it leaves an integer in the low bits
+    static constexpr double ln2_high = 0x1.62e42feep-1, ln2_low = 0x1.a39ef35793c76p-33;  // n * ln2_high is exact
+    static constexpr double exp_is_zero = -746.0;  // below half of the smallest number
+    static constexpr double tanh_is_one = 40.0;    // well past the last digit
+    static constexpr int denormal_shift = 54;      // lifts the smallest scale to a normal number
+    static constexpr int terms = 13;               // of the Taylor series on |r| <= ln2 / 2
+};
+
+template <>
+struct Lane<float> {
+    typedef VecF Vec;
+    typedef std::int32_t Int;
+    typedef Int IntVec __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
+    static constexpr size_t count = kFloats;
+    static constexpr int mantissa_bits = 23, bias = 127;
+    static constexpr float round_to_int = 0x1.8p23f;
+    static constexpr float ln2_high = 0x1.63p-1f, ln2_low = -0x1.bd0106p-13f;
+    static constexpr float exp_is_zero = -105.0f;
+    static constexpr float tanh_is_one = 20.0f;
+    static constexpr int denormal_shift = 26;
+    static constexpr int terms = 7;
+};
+
+template <class T>
+using Vec = typename Lane<T>::Vec;
+
+template <class T>
+constexpr T inverse_factorial(int k) {
+    double factorial = 1.0;
+    for (int i = 2; i <= k; ++i) factorial *= i;
+    return static_cast<T>(1.0 / factorial);
+}
+
+template <class T>
+[[gnu::always_inline]] static inline Vec<T> absolute(Vec<T> x) {
+    typedef typename Lane<T>::IntVec IntVec;
+    typedef typename Lane<T>::Int Int;
+    constexpr Int all_but_sign = ~(Int{1} << (8 * sizeof(T) - 1));
+    return (Vec<T>)((IntVec)x & (all_but_sign - IntVec{}));
+}
+
+// x = n ln2 + r with |r| <= ln2 / 2; exp(x) = 2^n (1 + expm1_r).
+template <class T>
+struct ReducedExp {
+    typename Lane<T>::IntVec n;
+    Vec<T> expm1_r;
+
+    // 2^(n + shift)
+    [[gnu::always_inline]] Vec<T> scale(int shift) const {
+        return (Vec<T>)((n + (Lane<T>::bias + shift)) << Lane<T>::mantissa_bits);
+    }
+};
+
+template <class T>
+[[gnu::always_inline]] static inline ReducedExp<T> reduce_exp(Vec<T> x) {
+    typedef Lane<T> L;
+    typedef typename L::IntVec IntVec;
+    const Vec<T> magic = broadcast(L::round_to_int);
+    const Vec<T> shifted = x * T(1.4426950408889634) + magic;
+    const Vec<T> n = shifted - magic;
+    const Vec<T> r = (x - n * L::ln2_high) - n * L::ln2_low;
+    Vec<T> series = broadcast(inverse_factorial<T>(L::terms));
+#pragma GCC unroll 16
+    for (int k = L::terms - 1; k >= 2; --k) series = series * r + inverse_factorial<T>(k);
+    return {(IntVec)shifted - (IntVec)magic, r + r * r * series};
+}
+
+// exp(x) for x <= 0, exactly 1 at 0, through the denormals down to 0; not a number stays so.
+template <class T>
+[[gnu::always_inline]] static inline Vec<T> exp_nonpositive(Vec<T> x) {
+    typedef Lane<T> L;
+    const Vec<T> lowest = broadcast(L::exp_is_zero);
+    const ReducedExp<T> e = reduce_exp<T>(x < lowest ? lowest : x);
+    const Vec<T> lifted = e.scale(L::denormal_shift);
+    // The last product is exact unless the result is denormal, and then it is the only rounding.
+    constexpr T lower = T(1) / static_cast<T>(std::int64_t{1} << L::denormal_shift);
+    return (lifted + lifted * e.expm1_r) * lower;
+}
+
+// tanh(x) = -expm1(-2|x|) / (2 + expm1(-2|x|)) with the sign of x: no digit is lost near 0.
+template <class T>
+[[gnu::always_inline]] static inline Vec<T> tanh(Vec<T> x) {
+    typedef Lane<T> L;
+    const Vec<T> largest = broadcast(L::tanh_is_one);
+    const Vec<T> size = absolute<T>(x);
+    const ReducedExp<T> e = reduce_exp<T>(T(-2) * (size > largest ? largest : size));
+    const Vec<T> scale = e.scale(0);
+    const Vec<T> expm1 = scale * e.expm1_r + (scale - T(1));
+    const Vec<T> result = -expm1 / (T(2) + expm1);
+    return x < Vec<T>{} ? -result : result;
+}
+
+}  // namespace steelyard::STEELYARD_LEVEL

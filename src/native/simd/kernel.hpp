@@ -1,0 +1,194 @@
+// Kernel values of row-major rows against packed rows: a register tile of a few rows by two vectors, and
+// the kernel's function applied to the tile before it leaves the registers.
+//
+// Distances are summed from differences, not from products: that is exact for a row with itself and
+// indifferent to a common offset, needs no norms, and costs one subtraction a feature.
+#pragma once
+
+#include "functions.hpp"
+#include "steelyard/loops_kernel.hpp"
+
+namespace steelyard::STEELYARD_LEVEL {
+
+constexpr size_t kTileVectors = 2;
+constexpr size_t kTileRows = STEELYARD_VECTOR_BYTES == 64 ? 8 : 4;  // 16 of 32 registers, 8 of 16
+
+template <class T>
+struct KernelNumbers {
+    T gamma, coef0;
+    int degree;
+};
+
+template <class T>
+static KernelNumbers<T> numbers(const KernelSpec& spec) {
+    // A gamma beyond float would become infinite, and infinity times a distance of 0 is not a number.
+    constexpr double largest = sizeof(T) == 4 ? static_cast<double>(__FLT_MAX__) : __DBL_MAX__;
+    const double gamma = spec.gamma > largest ? largest : spec.gamma < -largest ? -largest : spec.gamma;
+    return {static_cast<T>(gamma), static_cast<T>(spec.coef0), spec.degree};
+}
+
+template <class T>
+struct Products {
+    [[gnu::always_inline]] static Vec<T> add(Vec<T> sum, Vec<T> x, Vec<T> z) { return sum + x * z; }
+};
+
+template <class T>
+struct Linear : Products<T> {
+    [[gnu::always_inline]] static Vec<T> finish(Vec<T> product, KernelNumbers<T>) { return product; }
+};
+
+template <class T>
+struct Polynomial : Products<T> {
+    [[gnu::always_inline]] static Vec<T> finish(Vec<T> product, KernelNumbers<T> p) {
+        Vec<T> square = product * p.gamma + p.coef0, power = broadcast(T(1));
+        for (int bits = p.degree; bits; bits >>= 1, square *= square)
+            if (bits & 1) power *= square;
+        return power;
+    }
+};
+
+template <class T>
+struct Sigmoid : Products<T> {
+    [[gnu::always_inline]] static Vec<T> finish(Vec<T> product, KernelNumbers<T> p) {
+        return tanh<T>(product * p.gamma + p.coef0);
+    }
+};
+
+template <class T>
+struct Rbf {
+    [[gnu::always_inline]] static Vec<T> add(Vec<T> sum, Vec<T> x, Vec<T> z) {
+        const Vec<T> difference = x - z;
+        return sum + difference * difference;
+    }
+    [[gnu::always_inline]] static Vec<T> finish(Vec<T> squared_distance, KernelNumbers<T> p) {
+        return exp_nonpositive<T>(squared_distance * -p.gamma);
+    }
+};
+
+template <class T>
+struct Laplacian {
+    [[gnu::always_inline]] static Vec<T> add(Vec<T> sum, Vec<T> x, Vec<T> z) { return sum + absolute<T>(x - z); }
+    [[gnu::always_inline]] static Vec<T> finish(Vec<T> distance, KernelNumbers<T> p) {
+        return exp_nonpositive<T>(distance * -p.gamma);
+    }
+};
+
+[[gnu::always_inline]] static inline VecD load_as(const double* p, VecD) { return load(p); }
+[[gnu::always_inline]] static inline VecF load_as(const float* p, VecF) { return load(p); }
+[[gnu::always_inline]] static inline VecD load_as(const float* p, VecD) {
+    typedef float HalfVecF __attribute__((vector_size(STEELYARD_VECTOR_BYTES / 2)));
+    HalfVecF narrow;
+    std::memcpy(&narrow, p, sizeof narrow);
+    return __builtin_convertvector(narrow, VecD);
+}
+
+template <class T>
+[[gnu::always_inline]] static inline void store_some(T* out, Vec<T> values, size_t wanted) {
+    if (wanted >= Lane<T>::count)
+        store(out, values);
+    else
+        for (size_t j = 0; j < wanted; ++j) out[j] = values[j];
+}
+
+template <class Kernel, class T, class Sum, size_t Rows>
+static void tile(KernelNumbers<Sum> p, const T* X, size_t d, const T* z, Sum* out, size_t ld, size_t columns) {
+    constexpr size_t lanes = Lane<Sum>::count;
+    Vec<Sum> sums[Rows][kTileVectors] = {};
+    for (size_t k = 0; k < d; ++k, z += kPanelWidth<Sum>) {
+        Vec<Sum> zk[kTileVectors];
+        for (size_t v = 0; v < kTileVectors; ++v) zk[v] = load_as(z + v * lanes, Vec<Sum>{});
+        for (size_t r = 0; r < Rows; ++r) {
+            const Vec<Sum> x = broadcast(static_cast<Sum>(X[r * d + k]));
+            for (size_t v = 0; v < kTileVectors; ++v) sums[r][v] = Kernel::add(sums[r][v], x, zk[v]);
+        }
+    }
+    for (size_t r = 0; r < Rows; ++r)
+        for (size_t v = 0; v < kTileVectors && v * lanes < columns; ++v)
+            store_some<Sum>(out + r * ld + v * lanes, Kernel::finish(sums[r][v], p), columns - v * lanes);
+}
+
+template <class Kernel, class T, class Sum>
+static void block_of(const KernelSpec& spec, const T* X, size_t n_x, size_t d, const T* panels, size_t n_z, Sum* out,
+                     size_t ld) {
+    constexpr size_t step = kTileVectors * Lane<Sum>::count, width = kPanelWidth<Sum>;
+    const KernelNumbers<Sum> p = numbers<Sum>(spec);
+    for (size_t j = 0; j < n_z; j += step) {
+        const T* z = panels + (j / width) * width * d + j % width;
+        size_t i = 0;
+        for (; i + kTileRows <= n_x; i += kTileRows)
+            tile<Kernel, T, Sum, kTileRows>(p, X + i * d, d, z, out + i * ld + j, ld, n_z - j);
+        for (; i < n_x; ++i) tile<Kernel, T, Sum, 1>(p, X + i * d, d, z, out + i * ld + j, ld, n_z - j);
+    }
+}
+
+template <class T, class Sum>
+static void kernel_block(const KernelSpec& spec, const T* X, size_t n_x, size_t d, const T* panels, size_t n_z,
+                         Sum* out, size_t ld) {
+    switch (spec.kind) {
+        case KernelKind::linear: return block_of<Linear<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
+        case KernelKind::polynomial: return block_of<Polynomial<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
+        case KernelKind::rbf: return block_of<Rbf<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
+        case KernelKind::laplacian: return block_of<Laplacian<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
+        case KernelKind::sigmoid: return block_of<Sigmoid<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
+    }
+}
+
+template <class Kernel, class T>
+static void finish_in_place(const KernelSpec& spec, T* sums, size_t n) {
+    constexpr size_t lanes = Lane<T>::count;
+    const KernelNumbers<T> p = numbers<T>(spec);
+    size_t j = 0;
+    for (; j + lanes <= n; j += lanes) store(sums + j, Kernel::finish(load(sums + j), p));
+    Vec<T> rest = {};
+    for (size_t r = 0; j + r < n; ++r) rest[r] = sums[j + r];
+    store_some<T>(sums + j, Kernel::finish(rest, p), n - j);
+}
+
+template <class T>
+static void finish_products(const KernelSpec& spec, T x_norm, const T* z_norms, T* products, size_t n) {
+    switch (spec.kind) {
+        case KernelKind::polynomial: return finish_in_place<Polynomial<T>>(spec, products, n);
+        case KernelKind::sigmoid: return finish_in_place<Sigmoid<T>>(spec, products, n);
+        case KernelKind::rbf:
+            for (size_t j = 0; j < n; ++j) {
+                const T squared = (x_norm + z_norms[j]) - T(2) * products[j];
+                products[j] = squared < T(0) ? T(0) : squared;  // rounding can go below 0
+            }
+            return finish_in_place<Rbf<T>>(spec, products, n);
+        default: return;
+    }
+}
+
+template <class T>
+static void self_products(const T* X, size_t n, size_t d, T* out) {
+    for (size_t i = 0; i < n; ++i, X += d) {
+        T sum = 0;
+        for (size_t k = 0; k < d; ++k) sum += X[k] * X[k];
+        out[i] = sum;
+    }
+}
+
+template <class T>
+static T dot(const T* a, const T* b, size_t n) {
+    constexpr size_t lanes = Lane<T>::count, chains = 4;
+    Vec<T> sums[chains] = {};
+    size_t j = 0;
+    for (; j + chains * lanes <= n; j += chains * lanes)
+        for (size_t c = 0; c < chains; ++c) sums[c] += load(a + j + c * lanes) * load(b + j + c * lanes);
+    for (; j + lanes <= n; j += lanes) sums[0] += load(a + j) * load(b + j);
+    const Vec<T> lane_sums = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    T total = 0;
+    for (size_t lane = 0; lane < lanes; ++lane) total += lane_sums[lane];
+    for (; j < n; ++j) total += a[j] * b[j];
+    return total;
+}
+
+constexpr KernelLoops kernel_loops{
+    {kernel_block<double, double>},
+    {kernel_block<float, float>},
+    {kernel_block<float, double>},
+    {finish_products<double>, self_products<double>, dot<double>},
+    {finish_products<float>, self_products<float>, dot<float>},
+};
+
+}  // namespace steelyard::STEELYARD_LEVEL

@@ -1,0 +1,34 @@
+"""How many threads native loops may use."""
+
+from __future__ import annotations
+
+import os
+from numbers import Integral
+from typing import Any
+
+from steelyard.exceptions import ParameterError
+
+__all__ = ["check_threads", "num_threads"]
+
+
+def num_threads() -> int:
+    """Return the number of cores this process may use, at most ``STEELYARD_NUM_THREADS`` if that is set."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = os.environ.get("STEELYARD_NUM_THREADS", "").strip()
+    if not limit:
+        return cores
+    if not limit.isdecimal() or int(limit) == 0:
+        raise ParameterError(
+            f"num_threads: STEELYARD_NUM_THREADS must be a positive integer; got {limit!r}.",
+            hint="set the environment variable to a number, or unset it to use all cores",
+        )
+    return min(cores, int(limit))
+
+
+def check_threads(n_threads: Any, who: str) -> int:
+    """Return `n_threads`, or :func:`num_threads` if it is None."""
+    if n_threads is None:
+        return num_threads()
+    if isinstance(n_threads, bool) or not isinstance(n_threads, Integral) or int(n_threads) < 1:
+        raise ParameterError(f"{who}: n_threads must be a positive integer or None; got {n_threads!r}.")
+    return int(n_threads)

@@ -1,0 +1,449 @@
+"""Kernel functions by name, as callables or precomputed: one small object that every kernel learner takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import isfinite
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.spatial.distance import pdist
+
+from steelyard import _native
+from steelyard._threads import check_threads
+from steelyard.exceptions import DataError, DataTypeError, ParameterError
+
+__all__ = ["Kernel"]
+
+Floats = NDArray[Any]  # float32 or float64
+KernelFunction = Callable[[Any, Any], Any]
+
+# The numbers that each kernel reads; the others are ignored.
+_PARAMETERS: dict[str, tuple[str, ...]] = {
+    "linear": (),
+    "polynomial": ("gamma", "degree", "coef0"),
+    "rbf": ("gamma",),
+    "laplacian": ("gamma",),
+    "sigmoid": ("gamma", "coef0"),
+    "precomputed": (),
+}
+_GAMMA_RULES = ("scale", "auto", "median")
+_MEDIAN_ROWS = 500  # 125,000 pairs put the median within a few parts in a thousand
+_DENSE_BLOCK = 2**22  # numbers of a sparse table that are made dense at a time
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Kernel:
+    r"""A kernel function :math:`k(x, z)` and its numbers.
+
+    ============ =============================================
+    linear       :math:`x^\top z`
+    polynomial   :math:`(\gamma x^\top z + c_0)^{degree}`
+    rbf          :math:`\exp(-\gamma \lVert x - z \rVert^2)`
+    laplacian    :math:`\exp(-\gamma \lVert x - z \rVert_1)`
+    sigmoid      :math:`\tanh(\gamma x^\top z + c_0)`
+    ============ =============================================
+
+    Parameters
+    ----------
+    kernel : str or callable, default="rbf"
+        A name of the table ("poly" is short for "polynomial"), "precomputed", or a function of two
+        collections of samples that returns the matrix of their kernel values, as
+        :class:`sklearn.svm.SVC` takes it. A function is given whatever the caller passed (arrays, lists
+        of sequences, tables), untouched. With "precomputed", kernel values stand in place of the rows.
+    gamma : float or {"scale", "auto", "median"}, default=1.0
+        Positive. The words depend on data and are settled by :meth:`resolve`.
+    degree : int, default=3
+        Power of the polynomial kernel, 0 or more.
+    coef0 : float, default=0.0
+        The constant :math:`c_0`.
+
+    Notes
+    -----
+    Values do not depend on the number of threads, :math:`k(x, z)` and :math:`k(z, x)` are the same to the
+    last bit, and rbf and laplacian of a row with itself are exactly 1. On dense tables distances are summed
+    from differences, so a large common offset costs no accuracy; sparse tables go through products.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard.kernels import Kernel
+    >>> X = np.array([[0.0, 0.0], [1.0, 1.0]])
+    >>> Kernel("rbf", gamma=0.5).block(X).round(3)
+    array([[1.   , 0.368],
+           [0.368, 1.   ]])
+    >>> Kernel("poly", gamma="scale").resolve(X)
+    Kernel('polynomial', gamma=2.0, degree=3, coef0=0.0)
+    """
+
+    kernel: str | KernelFunction = "rbf"
+    gamma: float | str = 1.0
+    degree: int = 3
+    coef0: float = 0.0
+
+    def __init__(
+        self,
+        kernel: str | KernelFunction = "rbf",
+        *,
+        gamma: float | str = 1.0,
+        degree: int = 3,
+        coef0: float = 0.0,
+    ) -> None:
+        keep = object.__setattr__  # frozen: a kernel is a value
+        keep(self, "kernel", _check_kernel(kernel))
+        keep(self, "gamma", _check_gamma(gamma))
+        keep(self, "degree", _check_degree(degree))
+        keep(self, "coef0", _check_coef0(coef0))
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the native loops know this kernel: neither a callable nor precomputed."""
+        return isinstance(self.kernel, str) and self.kernel != "precomputed"
+
+    def spec(self) -> _native.KernelSpec:
+        """Return the kernel in the form that native learners take; gamma must be a number."""
+        if not (isinstance(self.kernel, str) and self.is_native):
+            raise ParameterError(
+                f"Kernel.spec: {self!r} is not one of the native kernels {_names(native=True)}."
+            )
+        gamma = self.gamma
+        if isinstance(gamma, str):
+            if "gamma" in self._parameters():
+                raise ParameterError(
+                    f"Kernel: gamma={gamma!r} depends on data that has not been seen.",
+                    hint="call kernel = kernel.resolve(X) first, or give gamma as a number",
+                )
+            gamma = 1.0
+        return _native.KernelSpec(self.kernel, gamma, self.coef0, self.degree)
+
+    def resolve(self, X: Any) -> Kernel:
+        """Return this kernel with gamma settled on the rows of `X`.
+
+        "scale" is 1 / (n_features * variance of all values) and "auto" is 1 / n_features, as in
+        :class:`sklearn.svm.SVC`; "median" is 1 / median distance between rows, in the distance of the
+        kernel's exponent (city-block for laplacian, squared Euclidean for the others), over a subsample that
+        depends on the shape of `X` alone. Where the rule would divide by 0 gamma is 1.
+        """
+        if not isinstance(self.gamma, str) or "gamma" not in self._parameters():
+            return self
+        rows = _check_rows(X, "Kernel.resolve")
+        return replace(self, gamma=_inverse(_gamma_scale(rows, self.gamma, self.kernel)))
+
+    def block(self, X: Any, Z: Any = None, *, n_threads: int | None = None) -> Floats:
+        """Evaluate the kernel for every row of `X` with every row of `Z`.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_x, n_features)
+            For "precomputed", the kernel values themselves; for a callable, anything it understands.
+        Z : {array-like, sparse matrix} of shape (n_z, n_features), optional
+            `X` itself if None; half of the symmetric matrix is then computed and mirrored. For "precomputed",
+            the square matrix of the rows that `X` was evaluated against.
+        n_threads : int, optional
+            All cores of this process if None; small blocks are not worth a second thread.
+
+        Returns
+        -------
+        ndarray of shape (n_x, n_z)
+            float32 if all rows came as float32, float64 otherwise.
+        """
+        threads = check_threads(n_threads, "Kernel.block")
+        if not isinstance(self.kernel, str):
+            return _called_block(self.kernel, X, X if Z is None else Z)
+        if self.kernel == "precomputed":
+            return _precomputed_block(X, Z)
+        spec = self.spec()
+        left = _check_rows(X, "Kernel.block")
+        right = left if Z is None else _check_rows(Z, "Kernel.block")
+        if left.shape[1] != right.shape[1]:
+            raise DataError(
+                "Kernel.block: X and Z must have the same number of features; "
+                f"got {left.shape[1]} and {right.shape[1]}."
+            )
+        if left.dtype != right.dtype:
+            left, right = left.astype(np.float64), right.astype(np.float64)
+        if sparse.issparse(left) or sparse.issparse(right):
+            return _sparse_block(spec, left, right, threads)
+        out = np.empty((left.shape[0], right.shape[0]), left.dtype)
+        if Z is None:
+            _native.kernel_matrix(spec, left, out, threads)
+        else:
+            _native.kernel_block(spec, left, right, out, threads)
+        return out
+
+    def diagonal(self, X: Any) -> Floats:
+        """Return k(x, x) for every row of `X` without forming the matrix."""
+        if not isinstance(self.kernel, str):
+            called = [_called_block(self.kernel, row, row)[0, 0] for row in _single_rows(X)]
+            return np.array(called, dtype=np.float64)
+        if self.kernel == "precomputed":
+            return _precomputed_block(X, None).diagonal().copy()
+        spec = self.spec()
+        rows = _check_rows(X, "Kernel.diagonal")
+        out = np.empty(rows.shape[0], rows.dtype)
+        if not sparse.issparse(rows):
+            _native.kernel_diagonal(spec, rows, out)
+        elif self.kernel in {"rbf", "laplacian"}:
+            out.fill(1.0)
+        else:
+            out[:] = _squared_norms(rows)
+            _native.kernel_from_products(spec, out[None, :], None, None)
+        return out
+
+    def to_dict(self) -> dict[str, str | float | int]:
+        """Return the kernel as plain JSON values; a callable cannot be written down and is refused."""
+        if not isinstance(self.kernel, str):
+            raise ParameterError(
+                f"Kernel.to_dict: a kernel given as a function cannot be saved; got {self!r}.",
+                hint="use one of the named kernels, or kernel='precomputed' and keep the function elsewhere",
+            )
+        return {"kernel": self.kernel, **self._parameters()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Kernel:
+        """Return the kernel that :meth:`to_dict` described."""
+        known = {"kernel", "gamma", "degree", "coef0"}
+        if not known.issuperset(values) or not isinstance(values.get("kernel"), str):
+            raise ParameterError(
+                "Kernel.from_dict: expected the name 'kernel' and, where it has them, 'gamma', 'degree' and "
+                f"'coef0'; got {dict(values)!r}."
+            )
+        return cls(**values)
+
+    def _parameters(self) -> dict[str, float | int | str]:
+        names = _PARAMETERS[self.kernel] if isinstance(self.kernel, str) else ()
+        return {name: getattr(self, name) for name in names}
+
+    def _identity(self) -> tuple[Any, ...]:
+        return (self.kernel, *self._parameters().items())
+
+    def __eq__(self, other: object) -> bool:
+        return self._identity() == other._identity() if isinstance(other, Kernel) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def __repr__(self) -> str:
+        name = repr(self.kernel) if isinstance(self.kernel, str) else _function_name(self.kernel)
+        return (
+            f"Kernel({', '.join([name, *(f'{key}={value!r}' for key, value in self._parameters().items())])})"
+        )
+
+
+# Parameters
+
+
+def _names(*, native: bool = False) -> str:
+    return ", ".join(repr(name) for name in _PARAMETERS if not (native and name == "precomputed"))
+
+
+def _function_name(function: KernelFunction) -> str:
+    return str(getattr(function, "__qualname__", None) or repr(function))
+
+
+def _check_kernel(kernel: object) -> str | KernelFunction:
+    if callable(kernel):
+        return kernel
+    name = "polynomial" if kernel == "poly" else kernel
+    if not isinstance(name, str) or name not in _PARAMETERS:
+        raise ParameterError(
+            f"Kernel: kernel must be one of {_names()} or a function of two collections; got {kernel!r}."
+        )
+    return name
+
+
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Real) and isfinite(value)
+
+
+def _check_gamma(gamma: Any) -> float | str:
+    if isinstance(gamma, str) and gamma in _GAMMA_RULES:
+        return gamma
+    if not _is_number(gamma) or gamma <= 0:
+        raise ParameterError(
+            f"Kernel: gamma must be a positive, finite number, 'scale', 'auto' or 'median'; got {gamma!r}."
+        )
+    return float(gamma)
+
+
+def _check_degree(degree: Any) -> int:
+    if isinstance(degree, bool) or not isinstance(degree, Integral) or not 0 <= int(degree) < 2**31:
+        raise ParameterError(f"Kernel: degree must be an integer, 0 or more and below 2**31; got {degree!r}.")
+    return int(degree)
+
+
+def _check_coef0(coef0: Any) -> float:
+    if not _is_number(coef0):
+        raise ParameterError(f"Kernel: coef0 must be a finite number; got {coef0!r}.")
+    return float(coef0)
+
+
+# gamma from data
+
+
+def _gamma_scale(rows: Any, rule: str, kernel: str | KernelFunction) -> float:
+    """1 / gamma by the rule."""
+    n_rows, n_features = rows.shape
+    if rule == "auto":
+        return float(n_features)
+    if n_rows == 0:
+        raise DataError(f"Kernel.resolve: gamma={rule!r} needs at least 1 row; got 0.")
+    if rule == "scale":
+        return float(n_features * _variance(rows))
+    return _median_distance(rows, "cityblock" if kernel == "laplacian" else "sqeuclidean")
+
+
+def _variance(rows: Any) -> float:
+    if not sparse.issparse(rows):
+        return float(rows.var(dtype=np.float64))
+    values = rows.data.astype(np.float64)
+    size = rows.shape[0] * rows.shape[1]
+    mean = values.sum() / size
+    zeros = size - values.size
+    return float((((values - mean) ** 2).sum() + zeros * mean**2) / size)
+
+
+def _median_distance(rows: Any, metric: str) -> float:
+    n_rows, n_features = rows.shape
+    wanted = min(n_rows, _MEDIAN_ROWS, max(2, _DENSE_BLOCK // max(1, n_features)))
+    if wanted < 2:
+        return 0.0
+    chosen = np.sort(np.random.default_rng(0).choice(n_rows, wanted, replace=False))
+    sample = rows[chosen].toarray() if sparse.issparse(rows) else rows[chosen]
+    return float(np.median(pdist(sample.astype(np.float64), metric)))
+
+
+def _inverse(value: float) -> float:
+    return 1.0 / value if value > 0 and isfinite(1.0 / value) else 1.0
+
+
+# Rows
+
+
+def _check_rows(X: Any, who: str) -> Any:
+    """Return `X` as a finite C-contiguous array or canonical CSR matrix of float32 or float64."""
+    rows = _canonical_csr(X) if sparse.issparse(X) else _dense(X, who)
+    if rows.ndim != 2:
+        raise DataError(
+            f"{who}: expected a table of rows and columns; got an array of {rows.ndim} dimension(s).",
+            hint="one sample is X.reshape(1, -1)" if rows.ndim == 1 else None,
+        )
+    values = rows.data if sparse.issparse(rows) else rows
+    if not np.isfinite(values).all():
+        raise DataError(f"{who}: {_first_bad(rows)}")
+    return rows
+
+
+def _dense(X: Any, who: str) -> Floats:
+    try:
+        array = np.asarray(X)
+        if array.dtype != np.float32 and array.dtype.kind in "buifO":
+            array = array.astype(np.float64, copy=False)
+    except (TypeError, ValueError) as error:
+        raise DataTypeError(
+            f"{who}: expected a table of real numbers; got {type(X).__name__}: {error}.",
+            hint="lists of sequences need a kernel given as a function",
+        ) from error
+    if array.dtype.kind != "f":
+        raise DataTypeError(f"{who}: expected a table of real numbers; got values of type {array.dtype}.")
+    return np.ascontiguousarray(array) if array.ndim else array
+
+
+def _canonical_csr(X: Any) -> Any:
+    rows = X.tocsr()
+    if rows.dtype not in {np.dtype(np.float32), np.dtype(np.float64)}:
+        rows = rows.astype(np.float64)
+    if not rows.has_canonical_format:  # sorted and unique: sums over features then have one order
+        rows = rows.copy()
+        rows.sum_duplicates()
+    return rows
+
+
+def _first_bad(rows: Any) -> str:
+    if sparse.issparse(rows):
+        entries = rows.tocoo()
+        at = int(np.flatnonzero(~np.isfinite(entries.data))[0])
+        row, column, value = entries.row[at], entries.col[at], entries.data[at]
+    else:
+        row, column = np.argwhere(~np.isfinite(rows))[0]
+        value = rows[row, column]
+    return f"all values must be finite; got {value} in row {row}, column {column}."
+
+
+def _count(X: Any) -> int:
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+
+
+def _single_rows(X: Any) -> list[Any]:
+    if sparse.issparse(X):
+        X = X.tocsr()
+    return [X[i : i + 1] for i in range(_count(X))]
+
+
+# Blocks that are not dense tables
+
+
+def _called_block(function: KernelFunction, X: Any, Z: Any) -> Floats:
+    values = np.asarray(function(X, Z))
+    if values.dtype != np.float32:
+        values = values.astype(np.float64, copy=False)
+    expected = (_count(X), _count(Z))
+    who = f"Kernel({_function_name(function)})"
+    if values.shape != expected:
+        raise DataError(
+            f"{who}: for {expected[0]} and {expected[1]} samples the function must return a matrix of shape "
+            f"{expected}; got shape {values.shape}.",
+            hint="a kernel function takes two collections of samples and returns the whole block",
+        )
+    if not np.isfinite(values).all():
+        raise DataError(f"{who}: {_first_bad(values)}")
+    return values
+
+
+def _precomputed_block(X: Any, Z: Any) -> Floats:
+    values = _check_rows(X.toarray() if sparse.issparse(X) else X, "Kernel('precomputed')")
+    expected = values.shape[0] if Z is None else _count(Z)
+    if values.shape[1] != expected:
+        what = "a square matrix" if Z is None else f"one column for each of the {expected} stored rows"
+        raise DataError(f"Kernel('precomputed'): expected {what}; got shape {values.shape}.")
+    return np.asarray(values)
+
+
+def _squared_norms(rows: Any) -> Floats:
+    if sparse.issparse(rows):
+        return np.asarray(rows.multiply(rows).sum(axis=1), rows.dtype).ravel()
+    return np.asarray(np.einsum("ij,ij->i", rows, rows))
+
+
+def _sparse_block(spec: _native.KernelSpec, left: Any, right: Any, n_threads: int) -> Floats:
+    if spec.kind == "laplacian":
+        return _laplacian_by_parts(spec, left, right, n_threads)
+    products = left @ right.T
+    out = np.ascontiguousarray(products.toarray() if sparse.issparse(products) else products)
+    left_norms, right_norms = None, None
+    if spec.kind == "rbf":
+        left_norms, right_norms = _squared_norms(left), _squared_norms(right)
+    _native.kernel_from_products(spec, out, left_norms, right_norms, n_threads)
+    return out
+
+
+def _laplacian_by_parts(spec: _native.KernelSpec, left: Any, right: Any, n_threads: int) -> Floats:
+    out = np.empty((left.shape[0], right.shape[0]), left.dtype)
+    step = max(1, _DENSE_BLOCK // max(1, left.shape[1]))
+    for j in range(0, right.shape[0], step):
+        Z = _part(right, j, step)
+        for i in range(0, left.shape[0], step):
+            X = _part(left, i, step)
+            part = np.empty((X.shape[0], Z.shape[0]), out.dtype)
+            _native.kernel_block(spec, X, Z, part, n_threads)
+            out[i : i + step, j : j + step] = part
+    return out
+
+
+def _part(rows: Any, begin: int, step: int) -> Floats:
+    part = rows[begin : begin + step]
+    return np.ascontiguousarray(part.toarray() if sparse.issparse(part) else part)
