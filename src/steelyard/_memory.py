@@ -1,0 +1,36 @@
+"""How much memory there is, asked before it is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from steelyard.exceptions import MemoryLimitError
+
+__all__ = ["available_bytes", "check_fits_memory"]
+
+_MEMINFO = Path("/proc/meminfo")
+_SMALL = 64 << 20  # not worth asking the system about
+
+
+def available_bytes() -> int | None:
+    """Bytes that could be allocated now without swapping; None where the system does not say."""
+    try:
+        for line in _MEMINFO.read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return None
+
+
+def check_fits_memory(n_bytes: int, what: str, hint: str) -> None:
+    """Raise :class:`MemoryLimitError` if ``n_bytes`` are more than there are."""
+    if n_bytes <= _SMALL:
+        return
+    available = available_bytes()
+    if available is not None and n_bytes > available:
+        raise MemoryLimitError(
+            f"{what} would take {n_bytes:,} bytes ({n_bytes / 2**30:,.1f} GiB), but only {available:,} bytes "
+            f"({available / 2**30:,.1f} GiB) are free; nothing was allocated.",
+            hint=hint,
+        )

@@ -1,0 +1,661 @@
+"""ProximalSVC: the proximal SVM that learns, forgets and merges exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, softmax
+from sklearn.base import clone
+
+from steelyard import _native
+from steelyard.base import (
+    Batch,
+    ForgettingMixin,
+    Label,
+    Learner,
+    MergingMixin,
+    Traits,
+    all_or_nothing,
+    sorted_classes,
+)
+from steelyard.exceptions import DataError, ParameterError
+from steelyard.features import RandomFeatures
+from steelyard.params import AnyOf, Constraint, Instance, OneOf, Positive, Switch
+from steelyard.persistence import storable
+from steelyard.proximal.selection import choose_C
+from steelyard.proximal.solver import (
+    PlaneEquations,
+    auc_equations,
+    margin_equations,
+    score_moments,
+    solve,
+    solve_path,
+)
+from steelyard.proximal.statistics import ClassStatistics
+from steelyard.proximal.system import System
+from steelyard.proximal.thresholds import gmean_cut, logistic_slope
+
+FloatArray = NDArray[np.float64]
+
+__all__ = ["ProximalSVC"]
+
+_N_FOLDS = 5  # kept only for C="auto"
+_BLOCK_ROWS = 2048  # rows that are mapped to random features at a time
+_LARGEST = 1e100  # far from overflow also after mapping
+
+
+@dataclass(frozen=True)
+class Planes:
+    """What the rule makes of the statistics.
+
+    Attributes
+    ----------
+    coef : ndarray of shape (n_planes, n_features)
+        Normals in the units of the (mapped) features.
+    intercept : ndarray of shape (n_planes,)
+        Scores are ``x @ coef.T + intercept``.
+    slope : float
+        Log-odds per unit of score.
+    C : float
+        The C that was used.
+    """
+
+    coef: FloatArray
+    intercept: FloatArray
+    slope: float
+    C: float
+
+
+class _Derived:
+    """Remembers what was derived from the statistics until they, or the parameters, change."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[Any, Any]] = {}
+
+    def get(self, name: str, key: Any, make: Any) -> Any:
+        if name not in self._kept or self._kept[name][0] != key:
+            self._kept[name] = (key, make())
+        return self._kept[name][1]
+
+
+@storable("ProximalSVC")
+class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
+    r"""Proximal support vector machine that learns, forgets and merges exactly.
+
+    A plane is fitted to each class against the rest by (weighted) least squares. All it needs of the
+    rows are class-wise sums of products, so rows can be added, taken out again and brought together
+    from several places, and at every moment the planes are exactly those of a fresh fit on the current
+    rows, with class weights that follow the current counts.
+
+    Parameters
+    ----------
+    C : float or "auto", default=1.0
+        Weight of the errors against the penalty on the planes. "auto" keeps statistics of five folds
+        (rows fall into folds by their values, so forgetting and merging stay exact) and takes the C of
+        a fixed grid that does best on rows left out, without a second look at any row.
+    class_weight : "balanced", None or dict, default="balanced"
+        "balanced" gives both sides of a plane the same total weight, as the counts are now; None counts
+        every row once; a dict gives each label a factor of its own (1 where it has none).
+    standardize : bool, default=True
+        Whether features are brought to mean 0 and variance 1, as of all current rows. It equals a
+        ``StandardScaler`` that sees all current rows, followed by a fresh fit.
+    objective : {"margin", "auc"}, default="margin"
+        "margin" is the proximal SVM. "auc" minimises the squared loss over all pairs of rows from both
+        sides, which aims at the area under the ROC curve; class weights then play no part.
+    threshold : {"zero", "gmean"}, default="zero"
+        Where scores are cut: at zero, or where a normal model of the scores of both sides has the
+        largest product of hit rates. The cut is part of ``intercept_``.
+    penalize_intercept : bool, default=True
+        Whether the intercept counts in the penalty, as in the proximal SVM.
+    feature_map : RandomFeatures, optional
+        A random map in front makes the learner nonlinear and keeps every exactness. It is settled by
+        the first rows and then stays; a map that is settled already is taken as it is.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels of the classes that have rows now.
+    class_count_ : ndarray of shape (n_classes,)
+        Rows of each class now (sums of weights).
+    coef_ : ndarray of shape (n_planes, n_features)
+        Normals of the planes in units of the raw features; one plane for two classes.
+    intercept_ : ndarray of shape (n_planes,)
+        ``X @ coef_.T + intercept_`` is the decision function when there is no feature map.
+    statistics_ : ClassStatistics
+        All that is kept of the rows.
+    C_ : float
+        The C in use.
+    n_features_in_ : int
+        Number of features seen.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, when all names are strings.
+
+    See Also
+    --------
+    steelyard.proximal.ClassStatistics : The state, on its own.
+    steelyard.RandomFeatures : Maps that make it nonlinear.
+
+    Notes
+    -----
+    With :math:`E_c = [X_c, -e]`, :math:`M_c = E_c^\top E_c`, :math:`v_c = E_c^\top e`, counts
+    :math:`l_c` and sums over classes :math:`M, v, l`, the balanced plane of class :math:`j` is
+
+    .. math::
+
+        \Bigl(\tfrac{1}{C} I + \tfrac{l_j}{l} M + \tfrac{l - 2 l_j}{l} M_j\Bigr)
+        \begin{bmatrix} w_j \\ b_j \end{bmatrix} = v_j - \tfrac{l_j}{l} v,
+        \qquad f_j(x) = x^\top w_j - b_j .
+
+    Planes are computed when they are first asked for after a change. Parameters other than
+    ``feature_map`` may be changed at any time with :meth:`set_params`, and need no second fit; only a
+    change to ``C="auto"`` must come before the first rows.
+
+    ``predict_proba`` treats classes as equally frequent, as the balanced weights do, and models the
+    scores of both sides as normal.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard import ProximalSVC
+    >>> rng = np.random.default_rng(0)
+    >>> y = (rng.random(2000) < 0.02).astype(int)
+    >>> X = rng.normal(size=(2000, 3)) + 2.0 * y[:, None]
+    >>> model = ProximalSVC().partial_fit(X[:1000], y[:1000])
+    >>> model = model.update(add=(X[1000:], y[1000:]), retire=(X[:500], y[:500]))
+    >>> fresh = ProximalSVC().fit(X[500:], y[500:])
+    >>> bool(np.allclose(model.coef_, fresh.coef_, rtol=1e-10))
+    True
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "C": AnyOf(Positive(), OneOf("auto")),
+        "class_weight": AnyOf(OneOf("balanced", None), Instance(dict)),
+        "standardize": Switch(),
+        "objective": OneOf("margin", "auc"),
+        "threshold": OneOf("zero", "gmean"),
+        "penalize_intercept": Switch(),
+        "feature_map": AnyOf(OneOf(None), Instance(RandomFeatures)),
+    }
+    _traits = Traits(exact=True, bounded_memory=True)
+    _accepts_sparse = True
+    _finds_nonfinite = True
+
+    def __init__(
+        self,
+        C: float | str = 1.0,
+        *,
+        class_weight: str | dict[Label, float] | None = "balanced",
+        standardize: bool = True,
+        objective: str = "margin",
+        threshold: str = "zero",
+        penalize_intercept: bool = True,
+        feature_map: RandomFeatures | None = None,
+    ) -> None:
+        self.C = C
+        self.class_weight = class_weight
+        self.standardize = standardize
+        self.objective = objective
+        self.threshold = threshold
+        self.penalize_intercept = penalize_intercept
+        self.feature_map = feature_map
+
+    # -- learning and forgetting --------------------------------------------------------------------
+
+    def _start(self, batch: Batch) -> None:
+        self._map = None
+        width = batch.X.shape[1]
+        if self.feature_map is not None:
+            self._check_range(batch.X, "fit")
+            self._map = self.feature_map.settled(batch.X)
+            width = self._map.n_components
+        self._folds = [ClassStatistics(width) for _ in range(_N_FOLDS if self.C == "auto" else 1)]
+        self._derived = _Derived()
+
+    def _learn(self, batch: Batch) -> None:
+        if self._map is None and len(self._folds) == 1:
+            try:
+                self._folds[0].add_batch(batch)
+            except DataError:
+                raise self._nonfinite_error(batch.X, "partial_fit") from None
+        else:
+            self._check_range(batch.X, "partial_fit")
+            self._add(self._folds, batch)
+
+    def _add(self, folds: list[ClassStatistics], batch: Batch) -> None:
+        for fold, part in self._parts(batch):
+            folds[fold].add_batch(part)
+
+    def _remove(self, folds: list[ClassStatistics], batch: Batch, method: str) -> None:
+        for fold, part in self._parts(batch):
+            folds[fold].remove_batch(part, f"ProximalSVC.{method}")
+
+    def _parts(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
+        """Cut a batch into folds and blocks of mapped rows."""
+        numbers = _fold_numbers(batch.X, len(self._folds))
+        for fold in range(len(self._folds)):
+            mine = np.flatnonzero(numbers == fold)
+            step = len(mine) if self._map is None else _BLOCK_ROWS
+            for begin in range(0, len(mine), max(step, 1)):
+                rows = mine[begin : begin + step]
+                X = batch.X if len(rows) == batch.X.shape[0] else batch.X[rows]
+                if self._map is not None:
+                    X = self._map.map_rows(X)
+                used, codes = np.unique(batch.codes[rows], return_inverse=True)
+                labels = [batch.labels[code] for code in used]
+                weights = None if batch.weights is None else batch.weights[rows]
+                yield fold, Batch(X, labels, codes.astype(np.int32), weights)
+
+    def _check_range(self, X: Any, method: str) -> None:
+        """Refuse, before anything changes, whatever could overflow on the way."""
+        self._check_finite(X, method)
+        values = X.data if sp.issparse(X) else X
+        if values.size and max(float(values.max()), -float(values.min())) > _LARGEST:
+            raise DataError(
+                f"ProximalSVC.{method}: X has values beyond {_LARGEST:g}, whose squares overflow; nothing was changed.",
+                hint="bring the features to a common scale first",
+            )
+
+    def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Unlearn rows that were learned before: the model is as if they had never come.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows with exactly the values with which they were learned.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        sample_weight : array-like of shape (n_samples,), optional
+            Their weights.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        DataError
+            If counts or the statistics show that some of the rows were never learned. Nothing changes.
+        """
+        return self._change(None, (X, y, sample_weight), "forget")
+
+    def update(
+        self,
+        add: tuple[ArrayLike, ArrayLike] | None = None,
+        retire: tuple[ArrayLike, ArrayLike] | None = None,
+    ) -> Self:
+        """Learn some rows and unlearn others, both or neither.
+
+        Parameters
+        ----------
+        add : tuple (X, y), optional
+            Rows to learn and their labels; weights may follow as a third item.
+        retire : tuple (X, y), optional
+            Rows to unlearn, likewise.
+
+        Returns
+        -------
+        self
+        """
+        return self._change(add, retire, "update")
+
+    @all_or_nothing
+    def _change(self, add: Any, retire: Any, method: str) -> Self:
+        self._check_params()
+        if retire is not None:
+            self._check_started(method)
+        added = None
+        if add is not None:
+            first = not self._is_started()
+            added = self._check_batch(*_triple(add, method), method, reset=first)
+            self._check_range(added.X, method)
+            if first:
+                self._start(added)
+        folds = [fold.copy() for fold in self._folds]
+        if added is not None:
+            self._add(folds, added)
+        if retire is not None:
+            retired = self._check_batch(*_triple(retire, method), method)
+            self._check_range(retired.X, method)
+            self._remove(folds, retired, method)
+        self._folds = folds
+        return self
+
+    @all_or_nothing
+    def merge(self, other: Self | ClassStatistics) -> Self:
+        """Learn what another learner has learned; it stays as it is.
+
+        Parameters
+        ----------
+        other : ProximalSVC or ClassStatistics
+            A learner of the same features, with the same feature map and the same kind of C ("auto" or
+            not), or bare statistics.
+
+        Returns
+        -------
+        self
+        """
+        self._check_params()
+        theirs = self._mergeable(other)
+        folds = [mine + fold for mine, fold in zip(self._folds, theirs, strict=True)]
+        self._folds = folds
+        return self
+
+    def _mergeable(self, other: Any) -> list[ClassStatistics]:
+        """The folds of the other side, after all checks; a learner without rows adopts its shape."""
+        if isinstance(other, ClassStatistics):
+            if not self._is_started():
+                self.n_features_in_ = other.n_features
+                self._map, self._folds = None, [ClassStatistics(other.n_features)]
+                self._derived = _Derived()
+            if len(self._folds) > 1 or self._map is not None:
+                raise DataError(
+                    "ProximalSVC.merge: bare statistics have no folds and no feature map, but this learner has.",
+                    hint="merge the learner that the statistics belong to",
+                )
+            return [other]
+        if not isinstance(other, ProximalSVC):
+            raise DataError(
+                f"ProximalSVC.merge: expected a ProximalSVC or ClassStatistics; got {type(other).__name__}."
+            )
+        other._check_started("merge")
+        if not self._is_started():
+            self.n_features_in_ = other.n_features_in_
+            if "feature_names_in_" in other.__dict__:
+                self.feature_names_in_ = other.feature_names_in_
+            self._map = other._map
+            self._folds = [ClassStatistics(fold.n_features) for fold in other._folds]
+            self._derived = _Derived()
+        self._check_same_shape(other)
+        return other._folds
+
+    def _check_same_shape(self, other: ProximalSVC) -> None:
+        names, other_names = (vars(learner).get("feature_names_in_") for learner in (self, other))
+        if self.n_features_in_ != other.n_features_in_ or (
+            names is not None and other_names is not None and list(names) != list(other_names)
+        ):
+            raise DataError(
+                f"ProximalSVC.merge: both learners need the same features; got {self.n_features_in_} and "
+                f"{other.n_features_in_} features, or other names; nothing was changed."
+            )
+        if (self._map is None) != (other._map is None) or not (self._map is None or self._map.same_map(other._map)):
+            raise DataError(
+                "ProximalSVC.merge: the two learners have different feature maps; nothing was changed.",
+                hint="settle one map first, RandomFeatures(...).fit(X), and give it to all learners",
+            )
+        if len(self._folds) != len(other._folds):
+            raise DataError(
+                'ProximalSVC.merge: one learner keeps fold statistics (C="auto") and the other does not.',
+                hint='start both with C="auto" or both with a number',
+            )
+
+    # -- what was learned ---------------------------------------------------------------------------
+
+    @property
+    def statistics_(self) -> ClassStatistics:
+        """All that is kept of the rows."""
+        self._need("statistics_")
+        if len(self._folds) == 1:
+            return self._folds[0]
+        statistics: ClassStatistics = self._derived.get("total", self._versions(), self._merged_folds)
+        return statistics
+
+    def _merged_folds(self) -> ClassStatistics:
+        total = ClassStatistics(self._folds[0].n_features)
+        for fold in self._folds:
+            total.merge(fold)
+        return total
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """Labels of the classes that have rows now."""
+        self._need("classes_")
+        classes: NDArray[Any] = self._derived.get(
+            "classes", self._versions(), lambda: sorted_classes(self.statistics_.classes)
+        )
+        return classes
+
+    @property
+    def class_count_(self) -> FloatArray:
+        """Rows of each class now."""
+        self._need("class_count_")
+        return np.array([self.statistics_.count(label) for label in self.statistics_.classes])
+
+    @property
+    def coef_(self) -> FloatArray:
+        """Normals of the planes in units of the raw (or mapped) features."""
+        self._need("coef_")
+        return self._planes().coef
+
+    @property
+    def intercept_(self) -> FloatArray:
+        """Intercepts of the planes, with the threshold counted in."""
+        self._need("intercept_")
+        return self._planes().intercept
+
+    @property
+    def C_(self) -> float:
+        """The C in use."""
+        self._need("C_")
+        return self._planes().C
+
+    def _need(self, attribute: str) -> None:
+        # scikit-learn asks hasattr(): an attribute of a learner that has seen nothing does not exist.
+        if not self._is_started():
+            raise AttributeError(f"ProximalSVC has no {attribute} before it has seen rows.")
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._is_started()
+
+    def _versions(self) -> tuple[tuple[int, int], ...]:
+        return tuple((id(fold), fold.version) for fold in self._folds)
+
+    def _planes(self) -> Planes:
+        self._check_params()
+        weights = tuple(self.class_weight.items()) if isinstance(self.class_weight, dict) else self.class_weight
+        rule = (self.C, weights, self.standardize, self.objective, self.threshold, self.penalize_intercept)
+        planes: Planes = self._derived.get("planes", (self._versions(), rule), self._solve)
+        return planes
+
+    def _equations(self, system: System) -> PlaneEquations:
+        regularizer = system.regularizer(
+            standardize=self.standardize, penalize_intercept=self.penalize_intercept
+        )
+        if self.objective == "auc":
+            return auc_equations(system, regularizer)
+        return margin_equations(system, self.class_weight, regularizer)
+
+    def _solve(self) -> Planes:
+        statistics = self.statistics_
+        if not statistics.classes:
+            raise DataError(
+                "ProximalSVC: all rows have been forgotten, so there is no class to predict.",
+                hint="learn rows with partial_fit() first",
+            )
+        system = System(statistics)
+        equations = self._equations(system)
+        C = self._chosen_C(system, equations)
+        return self._finish(system, equations, solve(equations, C), C)
+
+    def _chosen_C(self, system: System, equations: PlaneEquations) -> float:
+        if self.C != "auto":
+            return float(self.C)
+        if len(self._folds) == 1:
+            raise ParameterError(
+                'ProximalSVC: C="auto" needs statistics of folds, which are kept only if C is "auto" from '
+                "the first rows on.",
+                hint='set C="auto" before fit() or the first partial_fit()',
+            )
+        return choose_C(self._folds, system, equations, self._equations)
+
+    def _finish(self, system: System, equations: PlaneEquations, solutions: FloatArray, C: float) -> Planes:
+        """Intercepts, thresholds and probabilities of planes in the coordinates of the statistics."""
+        if not equations.has_intercept:
+            solutions = np.column_stack([solutions, np.zeros(len(solutions))])
+        total = system.total()
+        scores = np.array(
+            [score_moments(system, index, u, total) for index, u in zip(equations.classes, solutions, strict=True)]
+        )
+        positive, negative = scores[:, 0], scores[:, 1]
+        if len(system.labels) == 1:
+            cut = np.zeros(1)
+        elif self.threshold == "gmean":
+            cut = gmean_cut(positive, negative)
+        elif equations.has_intercept:
+            cut = np.zeros(len(solutions))
+        else:
+            cut = 0.5 * (positive[:, 0] + negative[:, 0])
+        coef = np.ascontiguousarray(solutions[:, :-1])
+        intercept = -(coef @ system.origin) - solutions[:, -1] - cut
+        return Planes(coef, intercept, float(logistic_slope(positive, negative).mean()), C)
+
+    def regularization_path(self, Cs: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """Planes for a whole grid of C, from one decomposition where the planes share their matrix.
+
+        Parameters
+        ----------
+        Cs : array-like of shape (n_Cs,)
+            Positive numbers.
+
+        Returns
+        -------
+        coefs : ndarray of shape (n_Cs, n_planes, n_features)
+            ``coef_`` for every C.
+        intercepts : ndarray of shape (n_Cs, n_planes)
+            ``intercept_`` for every C.
+        """
+        self._check_started("regularization_path")
+        self._check_params()
+        grid = np.asarray(Cs, dtype=np.float64)
+        if grid.ndim != 1 or not len(grid) or not (np.isfinite(grid).all() and (grid > 0.0).all()):
+            raise ParameterError(f"ProximalSVC.regularization_path: Cs must be positive, finite numbers; got {Cs!r}.")
+        system = System(self.statistics_)
+        equations = self._equations(system)
+        planes = [
+            self._finish(system, equations, solutions, C)
+            for solutions, C in zip(solve_path(equations, grid), grid, strict=True)
+        ]
+        return np.array([p.coef for p in planes]), np.array([p.intercept for p in planes])
+
+    # -- answering ----------------------------------------------------------------------------------
+
+    def decision_function(self, X: ArrayLike) -> FloatArray:
+        """Scores of rows: positive for the second class, or one column a class when there are more.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+        """
+        scores = self._scores(X, "decision_function")
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Labels of rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        scores = self._scores(X, "predict")
+        classes = self.classes_
+        if len(classes) == 1:
+            return np.repeat(classes, len(scores))
+        if len(classes) == 2:
+            return classes[(scores[:, 0] > 0.0).view(np.uint8)]
+        return classes[scores.argmax(axis=1)]
+
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
+        """Probabilities of the classes, taken as equally frequent.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        scores = self._scores(X, "predict_proba")
+        if len(self.classes_) == 1:
+            return np.ones((len(scores), 1))
+        scaled = self._planes().slope * scores
+        if scaled.shape[1] == 1:
+            return np.column_stack([expit(-scaled[:, 0]), expit(scaled[:, 0])])
+        probabilities: FloatArray = softmax(scaled, axis=1)
+        return probabilities
+
+    def _scores(self, X: Any, method: str) -> FloatArray:
+        X = self._check_rows(X, method)
+        planes = self._planes()
+        if self._map is not None:
+            self._check_range(X, method)
+            blocks = range(0, X.shape[0], _BLOCK_ROWS)
+            mapped = (self._map.map_rows(X[i : i + _BLOCK_ROWS]) for i in blocks)
+            scores: FloatArray = np.concatenate([rows @ planes.coef.T for rows in mapped])
+        elif planes.coef.shape[0] == 1:
+            scores = (X @ planes.coef[0])[:, None]
+        else:
+            scores = X @ planes.coef.T
+        scores += planes.intercept
+        # A value that is not finite makes its row's score so: looking at scores is cheaper than at rows.
+        if not np.isfinite(scores).all() or not planes.coef.all():
+            self._check_finite(X, method)
+        return scores
+
+    # -- files --------------------------------------------------------------------------------------
+
+    def _get_state(self) -> dict[str, Any]:
+        if not self._is_started():
+            return {}
+        return {
+            "n_features": int(self.n_features_in_),
+            "feature_names": self.__dict__.get("feature_names_in_"),
+            "map": self._map,
+            "folds": [fold._get_state() for fold in self._folds],
+        }
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        if not state:
+            return
+        self.n_features_in_ = int(state["n_features"])
+        if state["feature_names"] is not None:
+            self.feature_names_in_ = state["feature_names"]
+        self._map = state["map"]
+        self._folds = [ClassStatistics._from_state(fold) for fold in state["folds"]]
+        width = self.n_features_in_ if self._map is None else self._map.n_components
+        if {fold.n_features for fold in self._folds} != {width}:
+            raise ValueError("the statistics do not have the width of the features")
+        self._derived = _Derived()
+
+
+def _triple(rows: Any, method: str) -> tuple[Any, Any, Any]:
+    """(X, y) or (X, y, weights) as three items."""
+    if not isinstance(rows, tuple) or len(rows) not in {2, 3}:
+        raise DataError(f"ProximalSVC.{method}: expected a tuple (X, y) or (X, y, sample_weight); got {type(rows).__name__}.")
+    return rows if len(rows) == 3 else (*rows, None)
+
+
+def _fold_numbers(X: Any, n_folds: int) -> NDArray[np.uint64]:
+    """The fold of each row: a matter of its values alone, so a row is forgotten where it was learned."""
+    if n_folds == 1:
+        return np.zeros(X.shape[0], dtype=np.uint64)
+    if sp.issparse(X):
+        hashes = _native.sparse_row_hashes(X.data, X.indices, X.indptr)
+    else:
+        hashes = _native.row_hashes(X)
+    return hashes % np.uint64(n_folds)

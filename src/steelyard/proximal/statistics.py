@@ -1,0 +1,572 @@
+"""The state of the proximal learners: class-wise statistics that add, subtract and merge exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import lapack
+from sklearn.utils.validation import check_array, column_or_1d
+
+from steelyard import _native
+from steelyard._memory import check_fits_memory
+from steelyard._threads import num_threads
+from steelyard.base import Batch, Label, encode_labels
+from steelyard.exceptions import DataError, FileFormatError
+from steelyard.persistence import decode, encode
+from steelyard.proximal.moments import Moments, buffer_capacity, symmetric
+
+FloatArray = NDArray[np.float64]
+
+__all__ = ["ClassStatistics"]
+
+_FORMAT = "steelyard class statistics"
+_VERSION = 1
+_ORIGIN_ROWS = 256  # rows that settle the origin: enough for the neighbourhood of the mean
+_FAR = 100.0  # standard deviations from origin to mean at which the origin is moved
+_INDEFINITE = 1e-8  # relative; above what rounding leaves after long histories of adding and removing
+
+
+class ClassStatistics:
+    """Everything a proximal learner keeps of its rows.
+
+    For each class ``c`` with extended rows ``E_c = [X_c, -1]`` this is the matrix ``E_c' E_c``. Adding
+    rows adds to it, removing subtracts, and statistics of different places add up, so that at every
+    moment it is what a fresh look at all current rows would give.
+
+    Parameters
+    ----------
+    n_features : int
+        Number of features.
+
+    Notes
+    -----
+    The matrices are kept relative to an origin near the first rows, so that features with a huge offset
+    (timestamps) keep their digits; the origin moves when the data have moved far away from it. A class
+    with few rows is kept as these rows. Memory is at most one and a half times
+    ``8 * (n_features + 1)**2`` bytes a class, however many rows are added.
+
+    The statistics of a class with fewer rows than features reveal these rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard.proximal import ClassStatistics
+    >>> here, there = ClassStatistics(2), ClassStatistics(2)
+    >>> here.add([[1.0, 2.0], [3.0, 4.0]], ["ok", "fraud"])
+    >>> there.add([[5.0, 6.0]], ["ok"])
+    >>> both = here + there
+    >>> both.classes
+    ['fraud', 'ok']
+    >>> both.gram("ok")
+    array([[26., 32., -6.],
+           [32., 40., -8.],
+           [-6., -8.,  2.]])
+    """
+
+    def __init__(self, n_features: int) -> None:
+        if n_features < 1:
+            raise DataError(f"ClassStatistics: n_features must be at least 1; got {n_features}.")
+        check_statistics_fit(n_features, 1)
+        self.n_features = int(n_features)
+        self.origin: FloatArray | None = None
+        self.version = 0  # counts changes: whoever derives something can tell whether it is stale
+        self._classes: dict[Label, Moments] = {}
+        # Rows that come and go between two looks at how far the mean is from the origin, and so far.
+        self._look_after = float(_ORIGIN_ROWS)
+        self._touched = 0.0
+
+    # -- what it holds ------------------------------------------------------------------------------
+
+    @property
+    def classes(self) -> list[Label]:
+        """Labels of the classes that have rows, sorted."""
+        return sorted(self._classes)
+
+    def count(self, label: Label) -> float:
+        """Number of rows (sum of weights) of a class; 0 for a class without rows."""
+        return self._classes[label].count if label in self._classes else 0.0
+
+    @property
+    def n_rows(self) -> float:
+        """Number of rows (sum of weights) of all classes."""
+        return sum(moments.count for moments in self._classes.values())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the statistics take."""
+        return sum(
+            (0 if moments.gram is None else moments.gram.nbytes) + moments._rows.nbytes
+            for moments in self._classes.values()
+        )
+
+    def moments(self, label: Label) -> Moments:
+        """What is kept of one class; to be read, not changed."""
+        return self._classes[label]
+
+    def gram(self, label: Label) -> FloatArray:
+        """The matrix ``E_c' E_c`` of a class in raw coordinates, ``E_c = [X_c, -1]``."""
+        if label not in self._classes:
+            raise DataError(
+                f"ClassStatistics.gram: there is no class {label!r}; there are {_some(self.classes)}."
+            )
+        origin = self._any_origin()
+        moved = self._classes[label].copy()
+        moved.fold(origin)
+        moved.move(-origin)
+        assert moved.gram is not None
+        return symmetric(moved.gram)
+
+    def _any_origin(self) -> FloatArray:
+        return np.zeros(self.n_features) if self.origin is None else self.origin
+
+    # -- adding and removing rows -------------------------------------------------------------------
+
+    def add(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
+        """Take in rows; on error nothing changes."""
+        self.add_batch(self._check(X, y, sample_weight, "add"))
+
+    def remove(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
+        """Take out rows that were added before; on error nothing changes."""
+        self.remove_batch(self._check(X, y, sample_weight, "remove"), "ClassStatistics.remove")
+
+    def add_batch(self, batch: Batch) -> None:
+        """Take in rows that were checked before, except for values that are not finite."""
+        batch = _without_zero_weights(batch)
+        waiting, folding = self._split(batch)
+        origin = self._settled_origin(batch.X) if folding else self.origin
+        grams = self._grams(batch, folding, origin)
+        # Nothing below can fail because of what came.
+        self.origin = origin
+        for code in waiting:
+            rows, weights = _rows_of(batch, code)
+            self._make_room(batch.labels[code], len(rows)).wait(rows, 1.0 if weights is None else weights)
+        for label, gram in grams.items():
+            moments = self._class(label)
+            moments.gram = gram if moments.gram is None else np.add(moments.gram, gram, out=moments.gram)
+        self._changed(float(len(batch.codes)))
+
+    def remove_batch(self, batch: Batch, who: str) -> None:
+        """Take out rows that were checked before; refuse what was never there."""
+        batch = _without_zero_weights(batch)
+        after: dict[Label, Moments | None] = {}
+        for code, label in enumerate(batch.labels):
+            after[label] = self._removed(label, _one_class(batch, code), who)
+        for label, moments in after.items():
+            if moments is None:
+                del self._classes[label]
+            else:
+                self._classes[label] = moments
+        if not self._classes:
+            self.origin = None
+        self._changed(float(len(batch.codes)))
+
+    def _removed(self, label: Label, batch: Batch, who: str) -> Moments | None:
+        """The class without these rows, None if nothing is left; refuses rows that were never there."""
+        amount = float(len(batch.codes)) if batch.weights is None else float(batch.weights.sum())
+        present = self.count(label)
+        if amount > present * (1 + 1e-12):
+            raise DataError(
+                f"{who}: {amount:g} rows of class {label!r} were to be forgotten, but only {present:g} are "
+                "learned; nothing was changed.",
+                hint="forget only rows that were learned before; check what decides which rows retire",
+            )
+        moments = self._classes[label].copy()
+        dense = _few_dense_rows(batch, moments)
+        if dense is not None:
+            weights = np.ones(len(dense)) if batch.weights is None else batch.weights
+            batch = Batch(dense, batch.labels, batch.codes, moments.cancel(dense, weights))
+            batch = _without_zero_weights(batch)
+        if len(batch.codes):
+            if moments.gram is None:
+                raise _never_learned(who, label)
+            self._subtract(moments, batch, who, label)
+        left = moments.count
+        if left > 1e-9 * present:
+            return moments
+        if moments.gram is not None and _largest(moments.folded(self._any_origin())) > _INDEFINITE * _largest(
+            self._classes[label].folded(self._any_origin())
+        ):
+            raise _never_learned(who, label)
+        return None
+
+    def _subtract(self, moments: Moments, batch: Batch, who: str, label: Label) -> None:
+        origin = self._any_origin()
+        moments.fold(origin)
+        assert moments.gram is not None
+        before = np.sqrt(np.diagonal(moments.gram))
+        moments.gram = moments.gram - self._grams(batch, [0], origin)[label]
+        # Rows that were learned leave a matrix without negative directions. Others need not.
+        scale = np.divide(1.0, before, out=np.zeros_like(before), where=before > 0.0)
+        scaled = scale[:, None] * moments.gram * scale
+        scaled[np.diag_indices_from(scaled)] += _INDEFINITE
+        if lapack.dpotrf(scaled.T, lower=0, clean=0, overwrite_a=1)[1] != 0:
+            raise _never_learned(who, label)
+
+    def _split(self, batch: Batch) -> tuple[list[int], list[int]]:
+        """Codes of the classes whose rows wait in the buffer, and of those that are folded at once."""
+        if sp.issparse(batch.X):
+            return [], list(range(len(batch.labels)))
+        if len(batch.labels) == 1:
+            sizes = [len(batch.codes)]
+        else:
+            sizes = np.bincount(batch.codes, minlength=len(batch.labels)).tolist()
+        # Rows of a class that already has a matrix are copied into the buffer only when they are few.
+        limit = buffer_capacity(self.n_features) // 2
+        waiting = [code for code, size in enumerate(sizes) if size <= limit]
+        folding = [code for code, size in enumerate(sizes) if size > limit]
+        return waiting, folding
+
+    def _make_room(self, label: Label, n_rows: int) -> Moments:
+        moments = self._class(label)
+        if not moments.has_room(n_rows):
+            self.origin = self._settled_origin(moments.rows)
+            moments.fold(self.origin, num_threads())
+        return moments
+
+    def _class(self, label: Label) -> Moments:
+        if label not in self._classes:
+            self._classes[label] = Moments(self.n_features)
+        return self._classes[label]
+
+    def _grams(
+        self, batch: Batch, codes: list[int], origin: FloatArray | None
+    ) -> dict[Label, FloatArray]:
+        """Gram matrices of some classes of a batch, after a look for values that are not finite."""
+        waiting = len(codes) < len(batch.labels)
+        if waiting and not sp.issparse(batch.X) and not _all_finite(batch, codes):
+            raise _not_finite()
+        if not codes:
+            return {}
+        assert origin is not None
+        check_statistics_fit(self.n_features, len(codes))
+        if sp.issparse(batch.X):
+            grams = [self._sparse_gram(batch, code, origin) for code in codes]
+        else:
+            table = np.full(len(batch.labels), -1, dtype=np.int32)
+            table[codes] = np.arange(len(codes))
+            renumbered = batch.codes if not waiting else table[batch.codes]
+            grams = list(
+                _native.class_grams(
+                    batch.X, renumbered, batch.weights, origin, len(codes), num_threads()
+                )
+            )
+        if not all(np.isfinite(np.diagonal(gram)).all() for gram in grams):
+            raise _not_finite()
+        return {batch.labels[code]: gram for code, gram in zip(codes, grams, strict=True)}
+
+    def _sparse_gram(self, batch: Batch, code: int, origin: FloatArray) -> FloatArray:
+        X = batch.X
+        values = X.data.astype(np.float64, copy=False)
+        gram = _native.sparse_gram(
+            values, X.indices, X.indptr, batch.codes, batch.weights, code, self.n_features
+        )
+        if not origin.any():
+            return gram
+        moved = Moments(self.n_features)
+        moved.gram = gram
+        moved.move(origin)
+        return moved.gram
+
+    # -- the origin ---------------------------------------------------------------------------------
+
+    def _settled_origin(self, X: Any) -> FloatArray:
+        """The origin, chosen when the first matrix is made; zero for sparse rows."""
+        if self.origin is not None:
+            return self.origin
+        if sp.issparse(X):
+            return np.zeros(self.n_features)
+        rows = np.asarray(X[:_ORIGIN_ROWS], dtype=np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = rows.mean(axis=0)
+        # A constant feature gets its very value, so that its variance is exactly zero.
+        constant = (rows == rows[0]).all(axis=0)
+        origin = np.where(constant, rows[0], mean)
+        return np.where(np.isfinite(origin), origin, 0.0)
+
+    def _changed(self, amount: float) -> None:
+        self.version += 1
+        self._touched += amount
+        if self._touched > self._look_after:
+            self._touched, self._look_after = 0.0, max(float(_ORIGIN_ROWS), self.n_rows)
+            if self.origin is not None:
+                self._follow_mean()
+
+    def _follow_mean(self) -> None:
+        """Move the origin when the rows have moved so far away that digits would be lost."""
+        assert self.origin is not None
+        shift, variance = self.mean_offset()
+        if np.any((np.square(shift) > _FAR**2 * variance) & (variance > 0.0)):
+            far = np.square(shift) > variance
+            self.move_origin(self.origin + np.where(far, shift, 0.0))
+
+    def move_origin(self, origin: FloatArray) -> None:
+        """Express the matrices relative to another origin; what they describe stays the same."""
+        if self.origin is not None:
+            for moments in self._classes.values():
+                moments.move(origin - self.origin)
+        self.origin = np.array(origin, dtype=np.float64)
+
+    def mean_offset(self) -> tuple[FloatArray, FloatArray]:
+        """Mean of all rows minus the origin, and their variance, feature by feature."""
+        origin, n_rows = self._any_origin(), self.n_rows
+        sums = sum((m.sums(origin) for m in self._classes.values()), np.zeros(self.n_features))
+        squares = sum((m.squares(origin) for m in self._classes.values()), np.zeros(self.n_features))
+        if n_rows <= 0.0:
+            return sums, squares
+        offset = sums / n_rows
+        return offset, np.maximum(squares / n_rows - np.square(offset), 0.0)
+
+    # -- whole statistics ---------------------------------------------------------------------------
+
+    def merge(self, other: ClassStatistics) -> Self:
+        """Add what ``other`` holds; ``other`` stays as it is."""
+        self._combine(other, 1.0)
+        return self
+
+    def __add__(self, other: ClassStatistics) -> ClassStatistics:
+        return self.copy().merge(other)
+
+    def __sub__(self, other: ClassStatistics) -> ClassStatistics:
+        """The change from ``other`` to ``self``: merged into ``other`` it gives ``self``."""
+        result = self.copy()
+        result._combine(other, -1.0)
+        return result
+
+    def _combine(self, other: ClassStatistics, sign: float) -> None:
+        if not isinstance(other, ClassStatistics):
+            raise DataError(f"ClassStatistics: expected other ClassStatistics; got {type(other).__name__}.")
+        if other.n_features != self.n_features:
+            raise DataError(
+                f"ClassStatistics: both sides need the same number of features; got {self.n_features} and "
+                f"{other.n_features}; nothing was changed.",
+                hint="if features were added at the end, call grow() on the narrower one first",
+            )
+        if self.origin is None and other.origin is not None:
+            self.origin = other.origin.copy()
+        for label in other.classes:
+            theirs = other._classes[label].copy()
+            if theirs.gram is not None:
+                assert other.origin is not None
+                theirs.move(self._any_origin() - other.origin)
+            self._combine_class(label, theirs, sign)
+        self._changed(other.n_rows)
+
+    def _combine_class(self, label: Label, theirs: Moments, sign: float) -> None:
+        mine = self._class(label)
+        if theirs.gram is not None:
+            gram = sign * theirs.gram
+            mine.gram = gram if mine.gram is None else mine.gram + gram
+        rows, weights = theirs.rows, sign * theirs.weights
+        opposed = weights < 0.0
+        if opposed.any():
+            left = mine.cancel(rows[opposed], -weights[opposed])
+            weights[opposed] = -left
+        rows, weights = rows[weights != 0.0], weights[weights != 0.0]
+        if len(rows):
+            self._make_room(label, len(rows)).wait(rows, weights)
+        empty = mine.gram is None or not mine.gram.any()
+        if not mine.n_waiting and empty:
+            del self._classes[label]
+
+    def copy(self) -> ClassStatistics:
+        """An independent copy."""
+        twin = ClassStatistics(self.n_features)
+        twin.origin = None if self.origin is None else self.origin.copy()
+        twin._classes = {label: moments.copy() for label, moments in self._classes.items()}
+        twin.version, twin._touched, twin._look_after = self.version, self._touched, self._look_after
+        return twin
+
+    def scale(self, factor: float) -> Self:
+        """Multiply the weight of every row, for memories that fade."""
+        if not 0.0 < factor < np.inf:
+            raise DataError(f"ClassStatistics.scale: factor must be a positive number; got {factor!r}.")
+        for moments in self._classes.values():
+            moments.scale(factor)
+        self._changed(0.0)
+        return self
+
+    def grow(self, n_features: int) -> Self:
+        """Widen to more features, exact for features that were zero in all rows so far."""
+        if n_features < self.n_features:
+            raise DataError(
+                f"ClassStatistics.grow: n_features must be at least the present {self.n_features}; got {n_features}."
+            )
+        check_statistics_fit(n_features, 2 * max(1, len(self._classes)))
+        if n_features > self.n_features:
+            for moments in self._classes.values():
+                moments.grow(n_features)
+            if self.origin is not None:
+                self.origin = np.pad(self.origin, (0, n_features - self.n_features))
+            self.n_features = int(n_features)
+            self._changed(0.0)
+        return self
+
+    # -- files and messages -------------------------------------------------------------------------
+
+    def to_bytes(self) -> bytes:
+        """A compact message: one triangle a class, a version and a checksum."""
+        return encode({"format": _FORMAT, "version": _VERSION, **self._get_state()})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> ClassStatistics:
+        """The statistics that :meth:`to_bytes` wrote; anything else is refused with a sentence."""
+        tree = decode(data)
+        if not isinstance(tree, Mapping) or tree.get("format") != _FORMAT:
+            raise FileFormatError("ClassStatistics.from_bytes: these bytes are not class statistics.")
+        if tree.get("version") != _VERSION:
+            raise FileFormatError(
+                f"ClassStatistics.from_bytes: the message has version {tree.get('version')!r}; this library "
+                f"reads version {_VERSION}.",
+                hint="update the library on this side",
+            )
+        try:
+            return cls._from_state(tree)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise FileFormatError(f"ClassStatistics.from_bytes: the message is damaged ({error}).") from error
+
+    def _get_state(self) -> dict[str, Any]:
+        lower = np.tril_indices(self.n_features + 1)
+        return {
+            "n_features": self.n_features,
+            "origin": self.origin,
+            "touched": [self._touched, self._look_after],
+            "classes": [
+                {
+                    "label": label,
+                    "triangle": None if moments.gram is None else moments.gram[lower],
+                    "rows": moments.rows.copy(),
+                    "weights": moments.weights.copy(),
+                }
+                for label, moments in sorted(self._classes.items(), key=lambda item: item[0])
+            ],
+        }
+
+    @classmethod
+    def _from_state(cls, state: Mapping[str, Any]) -> ClassStatistics:
+        n_features, origin = state["n_features"], state["origin"]
+        statistics = cls(n_features)
+        lower = np.tril_indices(n_features + 1)
+        if origin is not None:
+            statistics.origin = _finite_array(origin, (n_features,))
+        for entry in state["classes"]:
+            moments = Moments(n_features)
+            if entry["triangle"] is not None:
+                moments.gram = np.zeros((n_features + 1,) * 2)
+                moments.gram[lower] = _finite_array(entry["triangle"], (len(lower[0]),))
+                if origin is None:
+                    raise ValueError("a matrix without an origin")
+            weights = _finite_array(entry["weights"], (len(entry["weights"]),))
+            moments.wait(_finite_array(entry["rows"], (len(weights), n_features)), weights)
+            statistics._classes[entry["label"]] = moments
+        statistics._touched, statistics._look_after = map(float, state["touched"])
+        return statistics
+
+    def __repr__(self) -> str:
+        counts = {label: self.count(label) for label in self.classes[:10]}
+        more = "" if len(self._classes) <= 10 else f", and {len(self._classes) - 10} more classes"
+        return f"ClassStatistics(n_features={self.n_features}, counts={counts}{more})"
+
+    def _check(self, X: Any, y: Any, sample_weight: Any, method: str) -> Batch:
+        who = f"ClassStatistics.{method}"
+        try:
+            X = check_array(
+                X, accept_sparse="csr", dtype=(np.float64, np.float32), order="C", ensure_all_finite=False
+            )
+            labels, codes = encode_labels(column_or_1d(y))
+            if sample_weight is not None:
+                sample_weight = np.array(column_or_1d(sample_weight), dtype=np.float64)
+        except (ValueError, TypeError) as error:
+            raise DataError(f"{who}: {error}") from error
+        if X.shape[1] != self.n_features:
+            raise DataError(f"{who}: X has {X.shape[1]} features, but {self.n_features} were expected.")
+        lengths = {X.shape[0], len(codes), X.shape[0] if sample_weight is None else len(sample_weight)}
+        if len(lengths) > 1:
+            raise DataError(f"{who}: X, y and sample_weight must have the same number of rows; got {lengths}.")
+        if sample_weight is not None and not (np.isfinite(sample_weight).all() and (sample_weight >= 0).all()):
+            raise DataError(f"{who}: sample_weight must be finite and not negative.")
+        if sp.issparse(X):
+            X.sum_duplicates()
+        return Batch(X, labels, codes, sample_weight)
+
+
+def check_statistics_fit(n_features: int, n_matrices: int) -> None:
+    """Refuse a number of features whose matrices could not be kept, before anything is allocated."""
+    check_fits_memory(
+        8 * (n_features + 1) ** 2 * max(n_matrices, 1),
+        f"class statistics of {n_features:,} features",
+        "use fewer columns: hash them (sklearn.feature_extraction.FeatureHasher) or put "
+        "feature_map=RandomFeatures(...) in front, which keeps a width of your choice",
+    )
+
+
+def _without_zero_weights(batch: Batch) -> Batch:
+    """The same batch without rows that do not count, so that their labels do not become classes."""
+    if batch.weights is None or batch.weights.all():
+        return batch
+    keep = batch.weights != 0.0
+    used = np.unique(batch.codes[keep])
+    renumber = np.zeros(len(batch.labels), dtype=np.int32)
+    renumber[used] = np.arange(len(used))
+    labels = [batch.labels[code] for code in used]
+    return Batch(batch.X[keep], labels, renumber[batch.codes[keep]], batch.weights[keep])
+
+
+def _one_class(batch: Batch, code: int) -> Batch:
+    if len(batch.labels) == 1:
+        return batch
+    mine = batch.codes == code
+    weights = None if batch.weights is None else batch.weights[mine]
+    return Batch(batch.X[mine], [batch.labels[code]], np.zeros(int(mine.sum()), dtype=np.int32), weights)
+
+
+def _rows_of(batch: Batch, code: int) -> tuple[Any, FloatArray | None]:
+    one = _one_class(batch, code)
+    return one.X, one.weights
+
+
+def _few_dense_rows(batch: Batch, moments: Moments) -> FloatArray | None:
+    """Rows that may be looked up among the waiting ones: all, if the class has nothing else."""
+    few = len(batch.codes) <= buffer_capacity(moments.n_features)
+    if not moments.n_waiting or not (few or moments.gram is None):
+        return None
+    X = batch.X.toarray() if sp.issparse(batch.X) else batch.X
+    rows: FloatArray = np.asarray(X, dtype=np.float64)
+    return rows
+
+
+def _all_finite(batch: Batch, except_codes: Iterable[int]) -> bool:
+    """Whether rows that will wait are finite; the Gram matrices of the others will tell."""
+    X = batch.X
+    if except_codes:
+        X = X[~np.isin(batch.codes, list(except_codes))]
+    return bool(np.isfinite(X).all())
+
+
+def _largest(lower: FloatArray) -> float:
+    return float(np.abs(lower).max(initial=0.0))
+
+
+def _finite_array(values: Any, shape: tuple[int, ...]) -> FloatArray:
+    array = np.asarray(values)
+    if array.dtype != np.float64 or array.shape != shape or not np.isfinite(array).all():
+        raise ValueError(f"an array of shape {shape} with finite numbers was expected")
+    return array.copy()
+
+
+def _not_finite() -> DataError:
+    return DataError("ClassStatistics: X has NaN or inf, or values whose squares overflow; nothing was changed.")
+
+
+def _never_learned(who: str, label: Label) -> DataError:
+    return DataError(
+        f"{who}: some of the rows of class {label!r} to be forgotten were never learned; nothing was changed.",
+        hint="forget rows with exactly the values, labels and weights with which they were learned",
+    )
+
+
+def _some(labels: list[Label]) -> str:
+    return "no classes yet" if not labels else ", ".join(map(repr, labels[:10])) + (", ..." if len(labels) > 10 else "")
