@@ -30,7 +30,7 @@ MAX_CODE_POINT = 0x10FFFF
 # Nothing that holds objects, and no long double: its padding bytes are noise and its size is the machine's.
 _DTYPE = re.compile(
     r"\|b1|\|[iu]1|[<>][iu][248]|[<>]f[248]|[<>]c(8|16)|\|S[1-9]\d{0,6}|[<>]U[1-9]\d{0,5}"
-    r"|[<>][mM]8(\[\d{0,9}(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?",
+    r"|[<>][mM]8(\[([1-9]\d{0,8})?(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?",
     re.ASCII,
 )
 _FIELDS = {"dtype", "order", "shape", "offset", "length"}

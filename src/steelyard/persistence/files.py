@@ -158,10 +158,10 @@ def _write_atomically(target: str, parts: Iterable[bytes | memoryview]) -> None:
         raise OSError(f"it is {kind}")
     folder = os.path.dirname(target)  # noqa: PTH120
     temporary = os.path.join(folder, f".steelyard-{secrets.token_hex(8)}.tmp")  # noqa: PTH118
-    # 0o666 and not tempfile's 0o600: the umask decides, as for any new file.
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    # Not the tempfile module, whose files only their owner may read: the umask decides here.
+    file = open(temporary, "xb")  # noqa: PTH123, SIM115  # closed below
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with file:
             file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())

@@ -9,7 +9,7 @@ import numpy as np
 from steelyard.exceptions import DataTypeError, FileFormatError, ParameterError
 from steelyard.persistence import randomness
 from steelyard.persistence.envelope import FORMAT, unpack
-from steelyard.persistence.quoting import quote
+from steelyard.persistence.quoting import quote, reason
 from steelyard.persistence.tree import Node, encode_parts, read_tree
 
 if TYPE_CHECKING:
@@ -202,11 +202,8 @@ class _Builder:
         except FileFormatError:
             raise
         except Exception as error:  # whatever a class says to impossible content, the file is at fault
-            name = node.content.get("class", node.kind)
-            reason = (
-                error.message if isinstance(error, SteelyardError) else f"{type(error).__name__}: {error}"
-            )
-            raise FileFormatError(f"The file's content does not make a {name}: {reason}") from error
+            name = quote(node.content.get("class", node.kind))
+            raise FileFormatError(f"The file's content does not make a {name}: {reason(error)}") from error
 
     def _model(self, content: dict[str, Any]) -> Storable:
         name, parameters, state = _parts(content)
