@@ -216,9 +216,7 @@ class Learner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 hint="leave `classes` out: labels never seen before become classes by themselves",
             )
 
-    def _check_batch(
-        self, X: Any, y: Any, sample_weight: Any, method: str, *, reset: bool = False
-    ) -> Batch:
+    def _check_batch(self, X: Any, y: Any, sample_weight: Any, method: str, *, reset: bool = False) -> Batch:
         if not reset and sample_weight is None and self._is_plain(X) and _is_plain_labels(y, len(X)):
             labels, codes = encode_labels(y)
             return Batch(X if self._finds_nonfinite else self._check_finite(X, method), labels, codes, None)

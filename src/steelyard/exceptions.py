@@ -11,6 +11,7 @@ from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
 __all__ = [
     "DataError",
     "DataTypeError",
+    "FileAccessError",
     "FileFormatError",
     "MemoryLimitError",
     "NotFittedError",
@@ -59,6 +60,10 @@ class MemoryLimitError(SteelyardError, MemoryError):
 
 class FileFormatError(SteelyardError, ValueError):
     """A file or message is not one of ours, is damaged, or is newer than this library."""
+
+
+class FileAccessError(SteelyardError, OSError):
+    """A file cannot be read or written where it was asked for."""
 
 
 class SolverError(SteelyardError, RuntimeError):

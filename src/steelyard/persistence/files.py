@@ -1,0 +1,208 @@
+"""Models in files: written whole or not at all, read with all checks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from typing import IO, TYPE_CHECKING, Any, TypeVar
+
+from steelyard.exceptions import DataTypeError, FileAccessError, FileFormatError
+from steelyard.persistence.envelope import PRELUDE_SIZE, check_beginning
+from steelyard.persistence.objects import Storable, describe_bytes, from_bytes, to_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = ["describe", "load", "save"]
+
+PathOrFile = str | os.PathLike[str] | IO[bytes]
+Result = TypeVar("Result")
+
+
+def save(model: Storable, path: PathOrFile) -> None:
+    """Save a model to one file.
+
+    The file appears whole or not at all: a crash, a full disk or a power cut leaves the file that was
+    there before. Nothing is pickled.
+
+    Parameters
+    ----------
+    model : object
+        A learner of this package, or any object of a class registered with
+        :func:`~steelyard.persistence.storable`.
+    path : str, os.PathLike or binary file
+        Where to write. An open file is written to as it is, without the promise above.
+
+    Raises
+    ------
+    DataTypeError
+        When the model holds what no file can hold, such as a function; nothing is written.
+    FileAccessError
+        When the file cannot be written.
+
+    Examples
+    --------
+    >>> import io
+    >>> from sklearn.base import BaseEstimator
+    >>> from steelyard.persistence import describe, load, save, storable
+    >>> @storable("docs.Threshold")
+    ... class Threshold(BaseEstimator):
+    ...     def __init__(self, cut=0.5):
+    ...         self.cut = cut
+    ...
+    ...     def _get_state(self):
+    ...         return {}
+    ...
+    ...     def _set_state(self, state):
+    ...         raise ValueError("a threshold learns nothing")
+    >>> file = io.BytesIO()  # or a path
+    >>> save(Threshold(cut=0.9), file)
+    >>> _ = file.seek(0)
+    >>> load(file)
+    Threshold(cut=0.9)
+    >>> _ = file.seek(0)
+    >>> describe(file)["parameters"]
+    {'cut': 0.9}
+    """
+    parts = to_parts(model)
+    if not isinstance(path, (str, os.PathLike)) and hasattr(path, "write"):
+        _write_all(path, b"".join(parts))
+        return
+    name = _file_name(path, "save")
+    try:
+        _write_atomically(os.path.realpath(name), parts)
+    except (OSError, ValueError) as error:
+        raise _access_error("save", name, error) from error
+
+
+def load(path: PathOrFile) -> Any:
+    """Load a model that :func:`save` has written.
+
+    Only classes that the running program has registered are built; nothing that a file says is
+    executed or imported.
+
+    Parameters
+    ----------
+    path : str, os.PathLike or binary file
+        Where to read. An open file is read to its end.
+
+    Returns
+    -------
+    object
+        The model: same class, same parameters, same answers, ready to go on learning.
+
+    Raises
+    ------
+    FileFormatError
+        When the file is damaged, foreign, of a newer format, or of a class that is not registered.
+    FileAccessError
+        When the file cannot be read.
+    """
+    return _read(path, "load", from_bytes)
+
+
+def describe(path: PathOrFile) -> dict[str, Any]:
+    """Tell what a file holds without building the model.
+
+    Parameters
+    ----------
+    path : str, os.PathLike or binary file
+        Where to read; the whole file is read and checked.
+
+    Returns
+    -------
+    dict
+        ``format``, ``class``, ``parameters``, ``versions`` (of the libraries that wrote it), ``arrays``
+        (type and shape of each) and ``n_bytes``.
+
+    Raises
+    ------
+    FileFormatError
+        When the file is damaged, foreign or of a newer format.
+    FileAccessError
+        When the file cannot be read.
+    """
+    return _read(path, "describe", describe_bytes)
+
+
+def _read(path: PathOrFile, caller: str, interpret: Callable[[bytes], Result]) -> Result:
+    if not isinstance(path, (str, os.PathLike)) and hasattr(path, "read"):
+        data = path.read()
+        if not isinstance(data, bytes):
+            raise DataTypeError(
+                f"{caller}: a binary file was expected; reading it gave {type(data).__name__}.",
+                hint='open the file with mode "rb"',
+            )
+        return interpret(data)
+    name = _file_name(path, caller)
+    try:
+        with open(name, "rb") as file:  # noqa: PTH123  # name is text, checked above
+            status = os.fstat(file.fileno())
+            # A file that is not ours, or not whole, is refused before it is read into memory.
+            n_bytes = status.st_size if stat.S_ISREG(status.st_mode) else None
+            check_beginning(file.peek(PRELUDE_SIZE), n_bytes)
+            data = file.read()
+        return interpret(data)
+    except FileFormatError as error:
+        raise FileFormatError(f"{caller}: {name}: {error.message}", hint=error.hint) from error
+    except (OSError, ValueError) as error:
+        raise _access_error(caller, name, error) from error
+
+
+def _write_atomically(target: str, parts: Iterable[bytes | memoryview]) -> None:
+    # Renaming onto a device or a pipe would take its place in the file system.
+    if os.path.lexists(target) and not os.path.isfile(target):  # noqa: PTH113
+        kind = "a folder" if os.path.isdir(target) else "not a regular file"  # noqa: PTH112
+        raise OSError(f"it is {kind}")
+    folder = os.path.dirname(target)  # noqa: PTH120
+    temporary = os.path.join(folder, f".steelyard-{secrets.token_hex(8)}.tmp")  # noqa: PTH118
+    # Not the tempfile module, whose files only their owner may read: the umask decides here.
+    file = open(temporary, "xb")  # noqa: PTH123, SIM115  # closed below
+    try:
+        with file:
+            file.writelines(parts)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)  # noqa: PTH105
+    except BaseException:  # Ctrl-C too must leave nothing behind
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)  # noqa: PTH108
+        raise
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: str) -> None:
+    """Make the new name itself durable, on file systems that can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _write_all(file: IO[bytes], data: bytes) -> None:
+    view = memoryview(data)
+    try:
+        while view:  # an unbuffered file may take less than it was given
+            view = view[file.write(view) or 0 :]
+    except TypeError as error:
+        raise DataTypeError(
+            f"save: a binary file was expected; {type(file).__name__} does not take bytes.",
+            hint='open the file with mode "wb"',
+        ) from error
+
+
+def _file_name(path: object, caller: str) -> str:
+    if isinstance(path, (str, os.PathLike)):
+        return os.fsdecode(path)
+    raise DataTypeError(f"{caller}: a path or an open binary file was expected; got {type(path).__name__}.")
+
+
+def _access_error(caller: str, name: str, error: OSError | ValueError) -> FileAccessError:
+    reason = getattr(error, "strerror", None) or str(error)
+    verb = "written" if caller == "save" else "read"
+    hint = "create the folder first" if caller == "save" and isinstance(error, FileNotFoundError) else None
+    return FileAccessError(f"{caller}: {name!r} cannot be {verb}: {reason}.", hint=hint)

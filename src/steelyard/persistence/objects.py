@@ -1,0 +1,237 @@
+"""Models as trees: the registered name of the class, its parameters, and what it has learned."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+
+from steelyard.exceptions import DataTypeError, FileFormatError, ParameterError
+from steelyard.persistence import randomness
+from steelyard.persistence.envelope import FORMAT, unpack
+from steelyard.persistence.quoting import quote, reason
+from steelyard.persistence.tree import Node, encode_parts, read_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Storable", "describe_bytes", "from_bytes", "storable", "to_bytes", "to_parts"]
+
+
+class Storable(Protocol):
+    """What a class must offer so that its objects can be saved.
+
+    ``_get_state`` returns all that was learned as a tree of plain values, arrays and other storable
+    objects, empty if nothing was learned yet. ``_set_state`` is given a non-empty state of a fresh
+    object with the same parameters; it must check what it is given, as files can be made by anyone,
+    and raise ValueError, TypeError or KeyError for what cannot be.
+    """
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]: ...
+    def _get_state(self) -> dict[str, Any]: ...
+    def _set_state(self, state: dict[str, Any]) -> None: ...
+
+
+StorableClass = TypeVar("StorableClass", bound=type[Storable])
+
+_classes: dict[str, type[Storable]] = {}
+_names: dict[type, str] = {}
+
+_OBJECT = "object"
+_GENERATOR = "Generator"
+_RANDOM_STATE = "RandomState"
+_PARTS = {"class", "parameters", "state"}
+
+
+def storable(name: str) -> Callable[[StorableClass], StorableClass]:
+    """Register a class under the name that files will call it by.
+
+    Parameters
+    ----------
+    name : str
+        Unique, and kept for ever: files remember it.
+
+    Returns
+    -------
+    callable
+        The class decorator.
+
+    Examples
+    --------
+    >>> from sklearn.base import BaseEstimator
+    >>> from steelyard.persistence import from_bytes, storable, to_bytes
+    >>> @storable("docs.Counter")
+    ... class Counter(BaseEstimator):
+    ...     def __init__(self, step=1):
+    ...         self.step = step
+    ...
+    ...     def count(self):
+    ...         self.total_ = getattr(self, "total_", 0) + self.step
+    ...         return self
+    ...
+    ...     def _get_state(self):
+    ...         return {"total": self.total_} if hasattr(self, "total_") else {}
+    ...
+    ...     def _set_state(self, state):
+    ...         self.total_ = int(state["total"])
+    >>> again = from_bytes(to_bytes(Counter(step=5).count()))
+    >>> again, again.count().total_
+    (Counter(step=5), 10)
+    """
+
+    def register(cls: StorableClass) -> StorableClass:
+        other = _classes.get(name, cls)
+        # The same class defined again, as when a notebook's cell is run twice, takes its own place.
+        if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise ParameterError(
+                f"storable: the name {name!r} is taken by {other.__module__}.{other.__qualname__}."
+            )
+        _classes[name] = cls
+        _names[cls] = name
+        return cls
+
+    return register
+
+
+def to_bytes(model: Storable) -> bytes:
+    """Turn a model into the bytes that :func:`steelyard.persistence.save` would write.
+
+    Parameters
+    ----------
+    model : object
+        An object of a registered class.
+
+    Returns
+    -------
+    bytes
+        The same for models with the same parameters and state, within one installation.
+    """
+    return b"".join(to_parts(model))
+
+
+def to_parts(model: Storable) -> list[bytes | memoryview]:
+    """Encode a model without joining the parts, some of which are views of its arrays."""
+    name = type(model).__name__
+    if type(model) not in _names:
+        raise DataTypeError(
+            f"save: a model of a registered class was expected; got {name}.",
+            hint="the learners of steelyard can be saved; register your own class with @storable",
+        )
+    return encode_parts(model, _convert, name)
+
+
+def from_bytes(data: bytes | bytearray | memoryview) -> Any:
+    """Build the model that :func:`to_bytes` was given.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The bytes.
+
+    Returns
+    -------
+    object
+        A model with the same class, parameters and state.
+
+    Raises
+    ------
+    FileFormatError
+        When `data` is damaged, foreign, of a newer format, or of a class that is not registered.
+    """
+    envelope = unpack(data)
+    model = read_tree(envelope, _Builder(envelope.versions["steelyard"]))
+    if type(model) not in _names:
+        raise FileFormatError(f"The file holds a {type(model).__name__}, not a model.")
+    return model
+
+
+def describe_bytes(data: bytes | bytearray | memoryview) -> dict[str, Any]:
+    """Tell what bytes of :func:`to_bytes` hold, without building the model."""
+    envelope = unpack(data)
+    summary = read_tree(envelope, _summarise)
+    if type(summary) is not dict or set(summary) != {"class", "parameters"}:
+        raise FileFormatError("The file does not hold a model.")
+    return {
+        "format": FORMAT,
+        **summary,
+        "versions": dict(envelope.versions),
+        "arrays": [(d["dtype"], tuple(d["shape"])) for d in envelope.descriptors],
+        "n_bytes": envelope.n_bytes,
+    }
+
+
+def _convert(value: object, where: str) -> Node:
+    """Take apart what is more than a plain value."""
+    if name := _names.get(type(value)):
+        model: Any = value
+        parameters = dict(model.get_params(deep=False))
+        return Node(_OBJECT, {"class": name, "parameters": parameters, "state": dict(model._get_state())})
+    if type(value) in (np.random.Generator, np.random.RandomState):
+        kind = _GENERATOR if isinstance(value, np.random.Generator) else _RANDOM_STATE
+        try:
+            return Node(kind, randomness.state_of(value))  # type: ignore[arg-type]  # the line above narrows it
+        except TypeError as error:
+            raise DataTypeError(f"save: {where} cannot be saved: {error}.") from error
+    if callable(value):
+        raise DataTypeError(
+            f"save: {where} is the function or class {quote(value)}, and code cannot be saved.",
+            hint="choose it by name if possible, or take it out before saving and set it after loading",
+        )
+    raise DataTypeError(
+        f"save: {where} is a {type(value).__name__}, which a file cannot hold.",
+        hint="plain values, NumPy arrays, random generators and objects of registered classes can be saved",
+    )
+
+
+class _Builder:
+    """Makes objects of nodes; only of registered classes, whatever a file may name."""
+
+    def __init__(self, writer: str) -> None:
+        self.writer = writer
+
+    def __call__(self, node: Node) -> Any:
+        make = {
+            _OBJECT: self._model,
+            _GENERATOR: randomness.make_generator,
+            _RANDOM_STATE: randomness.make_random_state,
+        }.get(node.kind)
+        if make is None:
+            raise FileFormatError(f"{quote(node.kind)} is not a kind of object that this library knows.")
+        try:
+            return make(node.content)
+        except FileFormatError:
+            raise
+        except Exception as error:  # whatever a class says to impossible content, the file is at fault
+            name = quote(node.content.get("class", node.kind))
+            raise FileFormatError(f"The file's content does not make a {name}: {reason(error)}") from error
+
+    def _model(self, content: dict[str, Any]) -> Storable:
+        name, parameters, state = _parts(content)
+        if name not in _classes:
+            raise FileFormatError(
+                f"The file holds a model of class {quote(name)}, which is not known here; "
+                f"it was written by steelyard {quote(self.writer)}.",
+                hint="update steelyard, or import the module that registers this class before loading",
+            )
+        model = _classes[name](**parameters)
+        if state:
+            model._set_state(state)
+        return model
+
+
+def _summarise(node: Node) -> Any:
+    if node.kind == _OBJECT:
+        name, parameters, _ = _parts(node.content)
+        return {"class": name, "parameters": parameters}
+    return {"class": node.kind, "bit_generator": node.content.get("bit_generator")}
+
+
+def _parts(content: dict[str, Any]) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    if set(content) != _PARTS:
+        raise FileFormatError(f"A model has the parts {quote(list(content))}.")
+    name, parameters, state = content["class"], content["parameters"], content["state"]
+    if type(name) is not str or type(parameters) is not dict or type(state) is not dict:
+        raise FileFormatError("A model's class, parameters or state is of the wrong kind.")
+    if not all(type(key) is str for key in parameters):
+        raise FileFormatError("A model has a parameter whose name is not text.")
+    return name, parameters, state

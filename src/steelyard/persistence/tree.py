@@ -1,0 +1,395 @@
+"""Plain values as bytes and back, bit for bit.
+
+In the header a value is plain JSON where JSON says it exactly: null, true, false, integers of 64 bits,
+finite floats, text, lists. Everything else is an object with one name, its tag: ``{"tuple": [...]}``,
+``{"array": 3}``. Equal trees, with dictionaries in equal order, become equal bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from steelyard.exceptions import DataError, DataTypeError, FileFormatError
+from steelyard.persistence.arrays import AnyArray, ArrayWriter, check_shape, parse_dtype
+from steelyard.persistence.envelope import Envelope, pack, unpack
+from steelyard.persistence.quoting import quote
+
+__all__ = ["Node", "decode", "encode", "encode_parts", "read_tree"]
+
+MAX_DEPTH = 64
+_SCALARS = (type(None), bool, int, float, str, bytes, np.generic)
+_HEX = re.compile(r"(?:[0-9a-f]{2})*", re.ASCII)
+_HEX_INT = re.compile(r"-?[0-9a-f]+", re.ASCII)
+_FLOAT = struct.Struct(">d")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value that a higher layer takes apart and puts together: what kind it is, and its parts."""
+
+    kind: str
+    content: dict[str, Any]
+
+
+Convert = Callable[[object, str], Node]
+Build = Callable[[Node], Any]
+
+
+def encode(tree: object) -> bytes:
+    """Turn a tree of plain values and arrays into bytes.
+
+    Parameters
+    ----------
+    tree : object
+        None, bool, int, float, str, bytes, NumPy scalars and arrays, and lists, tuples and
+        dictionaries (keys: any scalar) of them.
+
+    Returns
+    -------
+    bytes
+        The same for the same tree, within one installation.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard.persistence import decode, encode
+    >>> tree = {"counts": {"fraud": 2, 0: 98}, "weights": np.array([0.5, -0.0])}
+    >>> decode(encode(tree))
+    {'counts': {'fraud': 2, 0: 98}, 'weights': array([ 0.5, -0. ])}
+    """
+    return b"".join(encode_parts(tree, _refuse, "tree"))
+
+
+def encode_parts(tree: object, convert: Convert, where: str) -> list[bytes | memoryview]:
+    """Encode without joining the parts; `convert` turns what is no plain value into a node.
+
+    Messages call the tree `where`.
+    """
+    writer = _Writer(convert, where)
+    content = writer.write(tree)
+    return pack(content, writer.arrays)
+
+
+def decode(data: bytes | bytearray | memoryview) -> Any:
+    """Turn bytes of :func:`encode` back into the tree.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The bytes.
+
+    Returns
+    -------
+    object
+        An equal tree; arrays are fresh and writable.
+
+    Raises
+    ------
+    FileFormatError
+        When `data` is anything else than what `encode` returned.
+    """
+    return read_tree(unpack(data), _no_nodes)
+
+
+def read_tree(envelope: Envelope, build: Build) -> Any:
+    """Read the tree of an opened file; `build` makes values of nodes, inner ones first."""
+    reader = _Reader(envelope.arrays, build)
+    tree = reader.read(envelope.content)
+    reader.finish()
+    return tree
+
+
+class _Writer:
+    def __init__(self, convert: Convert, where: str) -> None:
+        self.arrays = ArrayWriter()
+        self.convert = convert
+        self.where = where
+        self.depth = 0
+
+    def write(self, value: object) -> Any:
+        if self.depth > MAX_DEPTH:
+            raise DataError(
+                f"save: {quote(self.where)} is nested deeper than {MAX_DEPTH} levels, or contains itself."
+            )
+        self.depth += 1
+        result = self._write_one(value)
+        self.depth -= 1
+        return result
+
+    def _write_one(self, value: object) -> Any:
+        # Exact types: an instance of a subclass would come back as something else.
+        if method := self._methods.get(type(value)):
+            return method(self, value)
+        if isinstance(value, np.generic):
+            return self._numpy_scalar(value)
+        node = self.convert(value, self.where)
+        return {"node": [node.kind, self.write(node.content)]}
+
+    def _plain(self, value: object) -> Any:
+        return value
+
+    def _int(self, value: int) -> Any:
+        return value if -(2**63) <= value < 2**63 else {"int": f"{value:x}"}
+
+    def _float(self, value: float) -> Any:
+        return value if math.isfinite(value) else {"float": _FLOAT.pack(value).hex()}
+
+    def _str(self, value: str) -> Any:
+        return value if _is_unicode(value) else {"str": value.encode("utf-8", "surrogatepass").hex()}
+
+    def _bytes(self, value: bytes) -> Any:
+        return {"bytes": self.arrays.add(np.frombuffer(value, np.uint8), self.where)}
+
+    def _list(self, value: list[object]) -> Any:
+        return [self.write(item) for item in value]
+
+    def _tuple(self, value: tuple[object, ...]) -> Any:
+        return {"tuple": [self.write(item) for item in value]}
+
+    def _dict(self, value: dict[object, object]) -> Any:
+        if all(type(key) is str and _is_unicode(key) for key in value):
+            return {"dict": {key: self._write_at(key, item) for key, item in value.items()}}
+        return {"pairs": [[self._key(key), self._write_at(key, item)] for key, item in value.items()]}
+
+    def _key(self, key: object) -> Any:
+        if isinstance(key, _SCALARS):
+            return self.write(key)
+        raise DataTypeError(
+            f"save: {self.where} has the key {quote(key)}; keys must be text, numbers or labels."
+        )
+
+    def _write_at(self, key: object, item: object) -> Any:
+        """Write an item of a dictionary; messages say where it stands."""
+        outside = self.where
+        self.where = f"{outside}.{key}" if type(key) is str else f"{outside}[{quote(key)}]"
+        result = self.write(item)
+        self.where = outside
+        return result
+
+    def _array(self, value: AnyArray) -> Any:
+        if value.dtype.kind != "O":
+            return {"array": self.arrays.add(value, self.where)}
+        items = value.reshape(-1).tolist()
+        if not all(isinstance(item, _SCALARS) for item in items):
+            raise DataTypeError(
+                f"save: {self.where} is an object array of more than text, numbers and labels."
+            )
+        return {"objects": {"shape": list(value.shape), "items": self._list(items)}}
+
+    def _numpy_scalar(self, value: np.generic) -> Any:
+        # NumPy's own text types drop trailing zeros when they pass through an array.
+        if isinstance(value, np.str_):
+            return {"scalar": ["str", str(value).encode("utf-8", "surrogatepass").hex()]}
+        if isinstance(value, np.bytes_):
+            return {"scalar": ["bytes", bytes(value).hex()]}
+        try:
+            parse_dtype(value.dtype.str)
+        except FileFormatError:
+            raise DataTypeError(
+                f"save: {self.where} is a {type(value).__name__}, which a file cannot hold."
+            ) from None
+        return {"scalar": [value.dtype.str, np.asarray(value).tobytes().hex()]}
+
+    _methods: ClassVar[dict[type, Callable[[_Writer, Any], Any]]] = {
+        type(None): _plain,
+        bool: _plain,
+        int: _int,
+        float: _float,
+        str: _str,
+        bytes: _bytes,
+        list: _list,
+        tuple: _tuple,
+        dict: _dict,
+        np.ndarray: _array,
+        np.memmap: _array,
+    }
+
+
+class _Reader:
+    def __init__(self, arrays: list[AnyArray], build: Build) -> None:
+        self.arrays = arrays
+        self.build = build
+        self.n_used = 0
+        self.depth = 0
+
+    def read(self, value: Any) -> Any:
+        if self.depth > MAX_DEPTH:
+            raise FileFormatError(f"The content is nested deeper than {MAX_DEPTH} levels.")
+        self.depth += 1
+        result = self._read_one(value)
+        self.depth -= 1
+        return result
+
+    def _read_one(self, value: Any) -> Any:
+        if type(value) is list:
+            return self._list(value)
+        if type(value) is not dict:
+            return value  # JSON has no other kinds than the plain ones
+        if len(value) != 1:
+            raise FileFormatError(f"A value must have one tag; it has {quote(list(value))}.")
+        [(tag, content)] = value.items()
+        if tag not in self._methods:
+            raise FileFormatError(f"{quote(tag)} is not a kind of value that this library knows.")
+        return self._methods[tag](self, content)
+
+    def finish(self) -> None:
+        if self.n_used != len(self.arrays):
+            raise FileFormatError(
+                f"The file has {len(self.arrays)} arrays, but its content uses {self.n_used}."
+            )
+
+    def _int(self, content: Any) -> int:
+        return int(_check_text(content, _HEX_INT), 16)
+
+    def _float(self, content: Any) -> float:
+        raw = _from_hex(content)
+        if len(raw) != _FLOAT.size:
+            raise FileFormatError(f"{quote(content)} is not a float of 64 bits.")
+        value: float = _FLOAT.unpack(raw)[0]
+        return value
+
+    def _str(self, content: Any) -> str:
+        return _text_from_hex(content)
+
+    def _bytes(self, content: Any) -> bytes:
+        array = self._array(content)
+        if array.dtype != np.uint8 or array.ndim != 1:
+            raise FileFormatError(f"Array {content} should hold plain bytes; it holds {array.dtype}.")
+        return array.tobytes()
+
+    def _list(self, content: Any) -> list[Any]:
+        return [self.read(item) for item in _check_list(content)]
+
+    def _tuple(self, content: Any) -> tuple[Any, ...]:
+        return tuple(self._list(content))
+
+    def _dict(self, content: Any) -> dict[Any, Any]:
+        if type(content) is not dict:
+            raise FileFormatError(f"{quote(content)} is not a dictionary.")
+        return {key: self.read(item) for key, item in content.items()}
+
+    def _pairs(self, content: Any) -> dict[Any, Any]:
+        result: dict[Any, Any] = {}
+        for pair in _check_list(content):
+            key_content, item = _check_list(pair, 2)
+            key = self.read(key_content)
+            if not _is_key(key) or key in result:
+                raise FileFormatError(f"{quote(key)} cannot be a key here, or is one already.")
+            result[key] = self.read(item)
+        return result
+
+    def _array(self, content: Any) -> AnyArray:
+        # Arrays stand in the order of their use, each used once.
+        if type(content) is not int or content != self.n_used or content >= len(self.arrays):
+            raise FileFormatError(
+                f"Array {self.n_used} should come next; the content asks for {quote(content)}."
+            )
+        self.n_used += 1
+        return self.arrays[content]
+
+    def _objects(self, content: Any) -> AnyArray:
+        if type(content) is not dict or set(content) != {"shape", "items"}:
+            raise FileFormatError(f"{quote(content)} is not an array of objects.")
+        items = self._list(content["items"])
+        shape = check_shape(content["shape"], np.dtype(object).itemsize)
+        if math.prod(shape) != len(items) or not all(isinstance(item, _SCALARS) for item in items):
+            raise FileFormatError(f"An array of objects of shape {quote(shape)} needs as many single values.")
+        array = np.empty(len(items), dtype=object)
+        array[:] = items
+        return array.reshape(shape)
+
+    def _scalar(self, content: Any) -> np.generic:
+        name, value = _check_list(content, 2)
+        if name == "str":
+            return np.str_(_text_from_hex(value))
+        raw = _from_hex(value)
+        if name == "bytes":
+            return np.bytes_(raw)
+        dtype = parse_dtype(name)
+        if len(raw) != dtype.itemsize or dtype.kind in "US" or (dtype.kind == "b" and raw[0] > 1):
+            raise FileFormatError(f"{quote(value)} is not a value of type {dtype.str}.")
+        scalar: np.generic = np.frombuffer(raw, dtype)[0]
+        return scalar
+
+    def _node(self, content: Any) -> Any:
+        kind, parts = _check_list(content, 2)
+        parts = self.read(parts)
+        if type(kind) is not str or type(parts) is not dict:
+            raise FileFormatError(f"{quote(kind)} with {quote(parts)} is not a node.")
+        return self.build(Node(kind, parts))
+
+    _methods: ClassVar[dict[str, Callable[[_Reader, Any], Any]]] = {
+        "int": _int,
+        "float": _float,
+        "str": _str,
+        "bytes": _bytes,
+        "tuple": _tuple,
+        "dict": _dict,
+        "pairs": _pairs,
+        "array": _array,
+        "objects": _objects,
+        "scalar": _scalar,
+        "node": _node,
+    }
+
+
+def _refuse(value: object, where: str) -> Node:
+    raise DataTypeError(
+        f"save: {where} is a {type(value).__name__}, which a file cannot hold.",
+        hint="plain values, NumPy arrays and lists, tuples and dictionaries of them can be saved",
+    )
+
+
+def _no_nodes(node: Node) -> Any:
+    raise FileFormatError(
+        f"The file holds a model ({quote(node.kind)}), not plain values.", hint="use from_bytes"
+    )
+
+
+def _is_unicode(text: str) -> bool:
+    """Tell whether UTF-8 can say it: half a surrogate pair is a str, but no text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_key(value: object) -> bool:
+    try:
+        hash(value)
+    except (TypeError, ValueError):  # NumPy refuses to hash a duration without a unit
+        return False
+    return isinstance(value, _SCALARS)
+
+
+def _check_list(value: Any, length: int | None = None) -> list[Any]:
+    if type(value) is not list or (length is not None and len(value) != length):
+        raise FileFormatError(
+            f"A list{f' of {length}' if length else ''} should stand where {quote(value)} stands."
+        )
+    return value
+
+
+def _check_text(value: Any, pattern: re.Pattern[str]) -> str:
+    if type(value) is not str or not pattern.fullmatch(value):
+        raise FileFormatError(f"{quote(value)} is not a value in hexadecimal digits.")
+    return value
+
+
+def _from_hex(value: Any) -> bytes:
+    return bytes.fromhex(_check_text(value, _HEX))
+
+
+def _text_from_hex(value: Any) -> str:
+    try:
+        return _from_hex(value).decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise FileFormatError(f"{quote(value)} is not text.") from error
