@@ -496,9 +496,8 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
         """Intercepts, thresholds and probabilities of planes in the coordinates of the statistics."""
         if not equations.has_intercept:
             solutions = np.column_stack([solutions, np.zeros(len(solutions))])
-        total = system.total()
         scores = np.array(
-            [score_moments(system, index, u, total) for index, u in zip(equations.classes, solutions, strict=True)]
+            [score_moments(system, index, u) for index, u in zip(equations.classes, solutions, strict=True)]
         )
         positive, negative = scores[:, 0], scores[:, 1]
         if len(system.labels) == 1:

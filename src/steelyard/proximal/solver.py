@@ -22,7 +22,7 @@ from scipy.linalg import eigh, lapack
 from steelyard.base import Label
 from steelyard.exceptions import ParameterError
 from steelyard.proximal.moments import symmetric
-from steelyard.proximal.system import Regularizer, System, times
+from steelyard.proximal.system import Regularizer, System
 
 FloatArray = NDArray[np.float64]
 
@@ -115,8 +115,9 @@ def margin_equations(system: System, class_weight: Any, regularizer: Regularizer
     else:
         a, kappa = np.ones(len(classes)), np.zeros(len(classes))
         rhs = 2.0 * factors[classes, None] * system.v[classes] - factors @ system.v
+    total = system.all_rows if factors is None or (factors == 1.0).all() else system.total(factors)
     return PlaneEquations(
-        classes, system.total(factors), a, kappa, system.matrix, system.factor, rhs, regularizer
+        classes, total, a, kappa, system.matrix, system.factor, rhs, regularizer
     )
 
 
@@ -124,7 +125,7 @@ def auc_equations(system: System, regularizer: Regularizer) -> PlaneEquations:
     """The systems of the least squared pairwise loss: ``S_+ + S_- + dd'`` and right side ``d``."""
     classes = plane_classes(len(system.labels))
     d = system.n_features
-    total = system.total()
+    total = system.all_rows
     counts, sums = system.counts, system.sums
     rest_counts, rest_sums = counts.sum() - counts, sums.sum(axis=0) - sums
     if len(system.labels) == 1:  # nothing to rank against
@@ -317,16 +318,12 @@ def solve_path(equations: PlaneEquations, Cs: ArrayOfC) -> FloatArray:
     return paths
 
 
-def score_moments(system: System, index: int, u: FloatArray, total: FloatArray) -> FloatArray:
+def score_moments(system: System, index: int, u: FloatArray) -> FloatArray:
     """Mean and variance of the scores ``e'u`` of a class and of the rest: [[m+, v+], [m-, v-]]."""
     counts = np.array([system.counts[index], system.n_rows - system.counts[index]])
-    own = system.quadratic(index, u)
-    squares = np.array([own, float(u @ times(total, u)) - own])
+    own = system.quadratics(index, u[None])[0]
+    squares = np.array([own, system.quadratics(None, u[None])[0] - own])
     sums = np.array([system.v[index] @ u, (system.v.sum(axis=0) - system.v[index]) @ u])
-    means = sums_to_means(sums, counts)
-    variances = np.maximum(sums_to_means(squares, counts) - np.square(means), 0.0)
-    return np.column_stack([means, variances])
-
-
-def sums_to_means(sums: FloatArray, counts: FloatArray) -> FloatArray:
-    return np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0.0)
+    means = np.divide(sums, counts, out=np.zeros(2), where=counts > 0.0)
+    mean_squares = np.divide(squares, counts, out=np.zeros(2), where=counts > 0.0)
+    return np.column_stack([means, np.maximum(mean_squares - np.square(means), 0.0)])

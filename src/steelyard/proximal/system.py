@@ -161,10 +161,17 @@ class System:
                 total += moments.gram if factor == 1.0 else factor * moments.gram
         return total
 
-    def quadratic(self, index: int, vector: FloatArray) -> float:
-        """``u' E_c' E_c u`` of one class."""
-        factor = self.factor(index)
+    def quadratics(self, index: int | None, vectors: FloatArray) -> FloatArray:
+        """``u' E_c' E_c u`` of one class, or of all rows, for each row ``u`` of ``vectors``."""
+        factor = None if index is None else self.factor(index)
         if factor is not None:
             rows, weights = factor
-            return float(weights @ np.square(rows @ vector))
-        return float(vector @ times(self.matrix(index), vector))
+            result: FloatArray = weights @ np.square(rows @ vectors.T)
+            return result
+        matrix = self.all_rows if index is None else self.matrix(index)
+        return np.einsum("ij,ji->i", vectors, times(matrix, vectors.T))
+
+    @cached_property
+    def all_rows(self) -> FloatArray:
+        """Lower triangle of ``E'E`` of all rows."""
+        return self.total()
