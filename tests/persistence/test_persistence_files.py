@@ -1,0 +1,127 @@
+"""Files: written whole or not at all; every obstacle is a sentence."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import pathlib
+
+import pytest
+from persistence_samples import Inner, Learner, learner
+
+from steelyard.exceptions import DataTypeError, FileAccessError, FileFormatError
+from steelyard.persistence import describe, load, save, to_bytes
+
+
+def test_a_model_in_a_file_comes_back(tmp_path):
+    for path in (tmp_path / "a.model", str(tmp_path / "b.model")):
+        save(learner(), path)
+        assert to_bytes(load(path)) == to_bytes(learner()) == pathlib.Path(path).read_bytes()
+
+
+def test_open_files_serve_as_well(tmp_path):
+    with (tmp_path / "a").open("wb", buffering=0) as file:
+        save(learner(), file)
+    with (tmp_path / "a").open("rb") as file:
+        assert to_bytes(load(file)) == to_bytes(learner())
+
+
+def test_files_opened_for_text_are_refused():
+    with pytest.raises(DataTypeError, match=r'binary file was expected.*\nhint: .*"wb"'):
+        save(learner(), io.StringIO())
+    with pytest.raises(DataTypeError, match=r'binary file was expected.*\nhint: .*"rb"'):
+        load(io.StringIO("text"))
+
+
+def test_what_is_neither_path_nor_file_is_refused():
+    for call in (lambda: save(Inner(), 3), lambda: load(3)):
+        with pytest.raises(DataTypeError, match="a path or an open binary file was expected; got int"):
+            call()
+
+
+def test_describe_tells_what_a_file_holds_without_building_it(tmp_path, monkeypatch):
+    save(learner(), tmp_path / "m")
+    monkeypatch.setattr(Learner, "__init__", None)
+    about = describe(tmp_path / "m")
+    assert (about["format"], about["class"]) == (1, "tests.Learner")
+    assert about["parameters"]["feature_map"] == {"class": "tests.Inner", "parameters": {"width": math.inf}}
+    assert about["parameters"]["random_state"] == {"class": "Generator", "bit_generator": "PCG64"}
+    assert set(about["versions"]) == {"steelyard", "python", "numpy", "scikit-learn"}
+    assert about["arrays"][:2] == [("<f8", (3, 4)), ("<f4", (3, 2))]
+    assert about["n_bytes"] == (tmp_path / "m").stat().st_size
+
+
+def test_a_new_file_has_the_permissions_of_any_new_file(tmp_path):
+    save(Inner(), tmp_path / "m")
+    (tmp_path / "plain").write_bytes(b"")
+    assert (tmp_path / "m").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_link_stays_a_link_and_its_target_is_replaced(tmp_path):
+    save(Inner(1.0), tmp_path / "m")
+    (tmp_path / "link").symlink_to(tmp_path / "m")
+    save(Inner(2.0), tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert load(tmp_path / "m").width == 2.0
+
+
+def fail(error):
+    def raise_it(*args, **kwargs):
+        raise error
+
+    return raise_it
+
+
+@pytest.mark.parametrize("step", ["replace", "fsync"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=repr)
+def test_a_failure_while_writing_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, step, error):
+    save(Inner(1.0), tmp_path / "m")
+    monkeypatch.setattr(os, step, fail(error))
+    with pytest.raises(FileAccessError if isinstance(error, OSError) else KeyboardInterrupt):
+        save(Inner(2.0), tmp_path / "m")
+    monkeypatch.undo()
+    assert list(tmp_path.iterdir()) == [tmp_path / "m"]
+    assert load(tmp_path / "m").width == 1.0
+
+
+def test_a_model_that_cannot_be_encoded_leaves_the_old_file_and_nothing_else(tmp_path):
+    save(Inner(1.0), tmp_path / "m")
+    with pytest.raises(DataTypeError):
+        save(Inner(object()), tmp_path / "m")
+    assert list(tmp_path.iterdir()) == [tmp_path / "m"]
+    assert load(tmp_path / "m").width == 1.0
+
+
+def test_a_path_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    with pytest.raises(FileAccessError, match=r"No such file or directory\.\nhint: create the folder first"):
+        save(Inner(), tmp_path / "none" / "m")
+    with pytest.raises(FileAccessError, match="it is a folder"):
+        save(Inner(), tmp_path)
+    with pytest.raises(FileAccessError, match="not a regular file"):
+        save(Inner(), os.devnull)
+    with pytest.raises(FileAccessError, match="null"):
+        save(Inner(), "a\0b")
+    monkeypatch.setattr("builtins.open", fail(PermissionError(13, "Permission denied")))
+    with pytest.raises(FileAccessError, match="cannot be written: Permission denied"):
+        save(Inner(), tmp_path / "m")
+
+
+def test_a_path_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(FileAccessError, match="cannot be read: No such file"):
+        load(tmp_path / "none")
+    with pytest.raises(FileAccessError, match="cannot be read: Is a directory"):
+        describe(tmp_path)
+    with pytest.raises(FileAccessError, match="null"):
+        load("a\0b")
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    (tmp_path / "m").write_bytes(to_bytes(learner())[:-1])
+    with pytest.raises(FileFormatError, match=r"load: .*m: The file is cut short: \d+ of \d+ bytes"):
+        load(tmp_path / "m")
+
+
+def test_a_file_that_never_ends_is_refused_from_its_beginning():
+    with pytest.raises(FileFormatError, match="not a steelyard file"):
+        load("/dev/zero")
