@@ -21,6 +21,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_sample_weight,
+    _check_y,
     column_or_1d,
     validate_data,
 )
@@ -226,7 +227,7 @@ class Learner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         X = self._check_table(X, method, reset=reset)
         try:
-            y = column_or_1d(y, warn=True)
+            y = _check_y(column_or_1d(y, warn=True), estimator=self)
             check_classification_targets(y)
             if len(y) != X.shape[0]:
                 raise DataError(

@@ -16,7 +16,14 @@ LEARNERS = [
 ]
 
 
-@parametrize_with_checks(LEARNERS)
+def _expected_failures(learner):
+    if getattr(learner, "objective", None) == "auc":
+        reason = "pairs of rows weigh both sides alike, so class weights play no part in this objective"
+        return {"check_class_weight_classifiers": reason}
+    return {}
+
+
+@parametrize_with_checks(LEARNERS, expected_failed_checks=_expected_failures)
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
@@ -27,7 +34,7 @@ def _cases():
             yield pytest.param(learner, check, id=f"{learner!r}-{name}")
 
 
-@pytest.mark.parametrize(("learner", "check"), _cases())
+@pytest.mark.parametrize(("learner", "check"), list(_cases()))
 def test_learner_contract(learner, check):
     try:
         check(learner)
