@@ -99,7 +99,7 @@ def all_or_nothing(method: Callable[Concatenate[_L, _P], _R]) -> Callable[Concat
     return guarded
 
 
-class Learner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class Learner(ClassifierMixin, BaseEstimator):
     """Base of all learners.
 
     A subclass gives ``_constraints``, ``_traits``, ``_start`` (an empty state), ``_learn`` (take in a
@@ -111,6 +111,9 @@ class Learner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     _accepts_sparse: ClassVar[bool] = False
     # Learners whose arithmetic shows values that are not finite, and who look, skip the extra pass.
     _finds_nonfinite: ClassVar[bool] = False
+
+    n_features_in_: int
+    feature_names_in_: NDArray[Any]
 
     @all_or_nothing
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -213,7 +216,7 @@ class Learner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         unknown = [label for label in labels if label not in allowed]
         if unknown:
             raise DataError(
-                f"{type(self).__name__}.partial_fit: y has labels that `classes` does not list: {unknown[:5]!r}.",
+                f"{type(self).__name__}.partial_fit: y has labels not listed in `classes`: {unknown[:5]!r}.",
                 hint="leave `classes` out: labels never seen before become classes by themselves",
             )
 
@@ -245,8 +248,8 @@ class Learner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             labels, codes = encode_labels(y)
         except TypeError as error:
             raise DataTypeError(
-                f"{type(self).__name__}.{method}: labels must be of one sortable type, such as all numbers or "
-                f"all strings; these cannot be compared ({error})."
+                f"{type(self).__name__}.{method}: labels must be of one sortable type, such as all numbers "
+                f"or all strings; these cannot be compared ({error})."
             ) from error
         return Batch(X, labels, codes, sample_weight)
 
@@ -260,7 +263,7 @@ class Learner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return (
             type(X) is np.ndarray
             and X.ndim == 2
-            and (X.dtype == np.float64 or X.dtype == np.float32)
+            and X.dtype.char in "df"  # float64 or float32
             and X.flags.c_contiguous
             and X.shape[0] > 0
             and X.shape[1] == self.__dict__.get("n_features_in_")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, softmax
-from sklearn.base import clone
 
 from steelyard import _native
 from steelyard.base import (
@@ -27,18 +25,9 @@ from steelyard.exceptions import DataError, ParameterError
 from steelyard.features import RandomFeatures
 from steelyard.params import AnyOf, Constraint, Instance, OneOf, Positive, Switch
 from steelyard.persistence import storable
-from steelyard.proximal.selection import choose_C
-from steelyard.proximal.solver import (
-    PlaneEquations,
-    auc_equations,
-    margin_equations,
-    score_moments,
-    solve,
-    solve_path,
-)
+from steelyard.proximal import messages
+from steelyard.proximal.rule import Planes, Rule
 from steelyard.proximal.statistics import ClassStatistics
-from steelyard.proximal.system import System
-from steelyard.proximal.thresholds import gmean_cut, logistic_slope
 
 FloatArray = NDArray[np.float64]
 
@@ -47,28 +36,6 @@ __all__ = ["ProximalSVC"]
 _N_FOLDS = 5  # kept only for C="auto"
 _BLOCK_ROWS = 2048  # rows that are mapped to random features at a time
 _LARGEST = 1e100  # far from overflow also after mapping
-
-
-@dataclass(frozen=True)
-class Planes:
-    """What the rule makes of the statistics.
-
-    Attributes
-    ----------
-    coef : ndarray of shape (n_planes, n_features)
-        Normals in the units of the (mapped) features.
-    intercept : ndarray of shape (n_planes,)
-        Scores are ``x @ coef.T + intercept``.
-    slope : float
-        Log-odds per unit of score.
-    C : float
-        The C that was used.
-    """
-
-    coef: FloatArray
-    intercept: FloatArray
-    slope: float
-    C: float
 
 
 class _Derived:
@@ -256,7 +223,8 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
         values = X.data if sp.issparse(X) else X
         if values.size and max(float(values.max()), -float(values.min())) > _LARGEST:
             raise DataError(
-                f"ProximalSVC.{method}: X has values beyond {_LARGEST:g}, whose squares overflow; nothing was changed.",
+                f"ProximalSVC.{method}: X has values beyond {_LARGEST:g}, whose squares overflow; nothing "
+                "was changed.",
                 hint="bring the features to a common scale first",
             )
 
@@ -354,7 +322,7 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
                 self._derived = _Derived()
             if len(self._folds) > 1 or self._map is not None:
                 raise DataError(
-                    "ProximalSVC.merge: bare statistics have no folds and no feature map, but this learner has.",
+                    "ProximalSVC.merge: bare statistics have no folds and no feature map; this learner has.",
                     hint="merge the learner that the statistics belong to",
                 )
             return [other]
@@ -382,7 +350,9 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
                 f"ProximalSVC.merge: both learners need the same features; got {self.n_features_in_} and "
                 f"{other.n_features_in_} features, or other names; nothing was changed."
             )
-        if (self._map is None) != (other._map is None) or not (self._map is None or self._map.same_map(other._map)):
+        if (self._map is None) != (other._map is None) or not (
+            self._map is None or self._map.same_map(other._map)
+        ):
             raise DataError(
                 "ProximalSVC.merge: the two learners have different feature maps; nothing was changed.",
                 hint="settle one map first, RandomFeatures(...).fit(X), and give it to all learners",
@@ -454,63 +424,18 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
     def _versions(self) -> tuple[tuple[int, int], ...]:
         return tuple((id(fold), fold.version) for fold in self._folds)
 
-    def _planes(self) -> Planes:
+    def _rule(self) -> Rule:
         self._check_params()
-        weights = tuple(self.class_weight.items()) if isinstance(self.class_weight, dict) else self.class_weight
-        rule = (self.C, weights, self.standardize, self.objective, self.threshold, self.penalize_intercept)
-        planes: Planes = self._derived.get("planes", (self._versions(), rule), self._solve)
-        return planes
-
-    def _equations(self, system: System) -> PlaneEquations:
-        regularizer = system.regularizer(
-            standardize=self.standardize, penalize_intercept=self.penalize_intercept
+        weights = dict(self.class_weight) if isinstance(self.class_weight, dict) else self.class_weight
+        return Rule(
+            self.C, weights, self.standardize, self.objective, self.threshold, self.penalize_intercept
         )
-        if self.objective == "auc":
-            return auc_equations(system, regularizer)
-        return margin_equations(system, self.class_weight, regularizer)
 
-    def _solve(self) -> Planes:
-        statistics = self.statistics_
-        if not statistics.classes:
-            raise DataError(
-                "ProximalSVC: all rows have been forgotten, so there is no class to predict.",
-                hint="learn rows with partial_fit() first",
-            )
-        system = System(statistics)
-        equations = self._equations(system)
-        C = self._chosen_C(system, equations)
-        return self._finish(system, equations, solve(equations, C), C)
-
-    def _chosen_C(self, system: System, equations: PlaneEquations) -> float:
-        if self.C != "auto":
-            return float(self.C)
-        if len(self._folds) == 1:
-            raise ParameterError(
-                'ProximalSVC: C="auto" needs statistics of folds, which are kept only if C is "auto" from '
-                "the first rows on.",
-                hint='set C="auto" before fit() or the first partial_fit()',
-            )
-        return choose_C(self._folds, system, equations, self._equations)
-
-    def _finish(self, system: System, equations: PlaneEquations, solutions: FloatArray, C: float) -> Planes:
-        """Intercepts, thresholds and probabilities of planes in the coordinates of the statistics."""
-        if not equations.has_intercept:
-            solutions = np.column_stack([solutions, np.zeros(len(solutions))])
-        scores = np.array(
-            [score_moments(system, index, u) for index, u in zip(equations.classes, solutions, strict=True)]
+    def _planes(self) -> Planes:
+        rule = self._rule()
+        return self._derived.get(
+            "planes", (self._versions(), rule), lambda: rule.planes(self.statistics_, self._folds)
         )
-        positive, negative = scores[:, 0], scores[:, 1]
-        if len(system.labels) == 1:
-            cut = np.zeros(1)
-        elif self.threshold == "gmean":
-            cut = gmean_cut(positive, negative)
-        elif equations.has_intercept:
-            cut = np.zeros(len(solutions))
-        else:
-            cut = 0.5 * (positive[:, 0] + negative[:, 0])
-        coef = np.ascontiguousarray(solutions[:, :-1])
-        intercept = -(coef @ system.origin) - solutions[:, -1] - cut
-        return Planes(coef, intercept, float(logistic_slope(positive, negative).mean()), C)
 
     def regularization_path(self, Cs: ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Planes for a whole grid of C, from one decomposition where the planes share their matrix.
@@ -528,16 +453,12 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
             ``intercept_`` for every C.
         """
         self._check_started("regularization_path")
-        self._check_params()
         grid = np.asarray(Cs, dtype=np.float64)
         if grid.ndim != 1 or not len(grid) or not (np.isfinite(grid).all() and (grid > 0.0).all()):
-            raise ParameterError(f"ProximalSVC.regularization_path: Cs must be positive, finite numbers; got {Cs!r}.")
-        system = System(self.statistics_)
-        equations = self._equations(system)
-        planes = [
-            self._finish(system, equations, solutions, C)
-            for solutions, C in zip(solve_path(equations, grid), grid, strict=True)
-        ]
+            raise ParameterError(
+                f"ProximalSVC.regularization_path: Cs must be positive, finite numbers; got {Cs!r}."
+            )
+        planes = self._rule().path(self.statistics_, grid)
         return np.array([p.coef for p in planes]), np.array([p.intercept for p in planes])
 
     # -- answering ----------------------------------------------------------------------------------
@@ -625,7 +546,7 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
             "n_features": int(self.n_features_in_),
             "feature_names": self.__dict__.get("feature_names_in_"),
             "map": self._map,
-            "folds": [fold._get_state() for fold in self._folds],
+            "folds": [messages.get_state(fold) for fold in self._folds],
         }
 
     def _set_state(self, state: dict[str, Any]) -> None:
@@ -635,7 +556,7 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
         if state["feature_names"] is not None:
             self.feature_names_in_ = state["feature_names"]
         self._map = state["map"]
-        self._folds = [ClassStatistics._from_state(fold) for fold in state["folds"]]
+        self._folds = [messages.from_state(fold, ClassStatistics) for fold in state["folds"]]
         width = self.n_features_in_ if self._map is None else self._map.n_components
         if {fold.n_features for fold in self._folds} != {width}:
             raise ValueError("the statistics do not have the width of the features")
@@ -645,7 +566,10 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
 def _triple(rows: Any, method: str) -> tuple[Any, Any, Any]:
     """(X, y) or (X, y, weights) as three items."""
     if not isinstance(rows, tuple) or len(rows) not in {2, 3}:
-        raise DataError(f"ProximalSVC.{method}: expected a tuple (X, y) or (X, y, sample_weight); got {type(rows).__name__}.")
+        raise DataError(
+            f"ProximalSVC.{method}: expected (X, y) or (X, y, sample_weight) as a tuple; got "
+            f"{type(rows).__name__}."
+        )
     return rows if len(rows) == 3 else (*rows, None)
 
 

@@ -50,7 +50,9 @@ def choose_C(
     return float(C_GRID[int(np.argmin(losses))])
 
 
-def _loss(system: System, equations: PlaneEquations, part: System, paths: FloatArray, test: System) -> FloatArray:
+def _loss(
+    system: System, equations: PlaneEquations, part: System, paths: FloatArray, test: System
+) -> FloatArray:
     """Weighted squared error of the planes of a training part on a test part, for every C."""
     loss = np.zeros(len(paths))
     part_planes = {part.labels[index]: plane for plane, index in enumerate(_positive(part))}

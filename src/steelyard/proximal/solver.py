@@ -116,9 +116,7 @@ def margin_equations(system: System, class_weight: Any, regularizer: Regularizer
         a, kappa = np.ones(len(classes)), np.zeros(len(classes))
         rhs = 2.0 * factors[classes, None] * system.v[classes] - factors @ system.v
     total = system.all_rows if factors is None or (factors == 1.0).all() else system.total(factors)
-    return PlaneEquations(
-        classes, total, a, kappa, system.matrix, system.factor, rhs, regularizer
-    )
+    return PlaneEquations(classes, total, a, kappa, system.matrix, system.factor, rhs, regularizer)
 
 
 def auc_equations(system: System, regularizer: Regularizer) -> PlaneEquations:
@@ -203,7 +201,9 @@ def _solve_family(equations: PlaneEquations, planes: list[int], C: float) -> Flo
     return base
 
 
-def _own_rows(equations: PlaneEquations, planes: list[int]) -> tuple[FloatArray, FloatArray, NDArray[np.intp]]:
+def _own_rows(
+    equations: PlaneEquations, planes: list[int]
+) -> tuple[FloatArray, FloatArray, NDArray[np.intp]]:
     """All own rows of some planes in one matrix, their weights, and whose they are."""
     rows, weights, owners = [np.empty((0, equations.rhs.shape[1]))], [np.empty(0)], [np.empty(0, np.intp)]
     for position, plane in enumerate(planes):
@@ -215,7 +215,9 @@ def _own_rows(equations: PlaneEquations, planes: list[int]) -> tuple[FloatArray,
     return np.concatenate(rows), np.concatenate(weights), np.concatenate(owners)
 
 
-def _correction(rows: FloatArray, weights: FloatArray, spread: FloatArray, solution: FloatArray) -> FloatArray:
+def _correction(
+    rows: FloatArray, weights: FloatArray, spread: FloatArray, solution: FloatArray
+) -> FloatArray:
     """What Woodbury's identity subtracts: ``spread = inv(B) rows'`` (as rows), ``solution = inv(B) rhs``."""
     small = np.diag(1.0 / weights) + rows @ spread.T
     correction: FloatArray = np.linalg.solve(small, rows @ solution) @ spread

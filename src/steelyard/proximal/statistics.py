@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -15,16 +15,15 @@ from steelyard import _native
 from steelyard._memory import check_fits_memory
 from steelyard._threads import num_threads
 from steelyard.base import Batch, Label, encode_labels
-from steelyard.exceptions import DataError, FileFormatError
-from steelyard.persistence import decode, encode
+from steelyard.exceptions import DataError
+from steelyard.proximal import messages
+from steelyard.proximal.batches import one_class, without_zero_weights
 from steelyard.proximal.moments import Moments, buffer_capacity, symmetric
 
 FloatArray = NDArray[np.float64]
 
 __all__ = ["ClassStatistics"]
 
-_FORMAT = "steelyard class statistics"
-_VERSION = 1
 _ORIGIN_ROWS = 256  # rows that settle the origin: enough for the neighbourhood of the mean
 _FAR = 100.0  # standard deviations from origin to mean at which the origin is moved
 _INDEFINITE = 1e-8  # relative; above what rounding leaves after long histories of adding and removing
@@ -76,8 +75,8 @@ class ClassStatistics:
         self.version = 0  # counts changes: whoever derives something can tell whether it is stale
         self._classes: dict[Label, Moments] = {}
         # Rows that come and go between two looks at how far the mean is from the origin, and so far.
-        self._look_after = float(_ORIGIN_ROWS)
-        self._touched = 0.0
+        self.look_after = float(_ORIGIN_ROWS)
+        self.touched = 0.0
 
     # -- what it holds ------------------------------------------------------------------------------
 
@@ -107,6 +106,10 @@ class ClassStatistics:
         """What is kept of one class; to be read, not changed."""
         return self._classes[label]
 
+    def set_moments(self, label: Label, moments: Moments) -> None:
+        """Put what is known of a class in place, relative to the origin of these statistics."""
+        self._classes[label] = moments
+
     def gram(self, label: Label) -> FloatArray:
         """The matrix ``E_c' E_c`` of a class in raw coordinates, ``E_c = [X_c, -1]``."""
         if label not in self._classes:
@@ -135,15 +138,16 @@ class ClassStatistics:
 
     def add_batch(self, batch: Batch) -> None:
         """Take in rows that were checked before, except for values that are not finite."""
-        batch = _without_zero_weights(batch)
+        batch = without_zero_weights(batch)
         waiting, folding = self._split(batch)
         origin = self._settled_origin(batch.X) if folding else self.origin
         grams = self._grams(batch, folding, origin)
         # Nothing below can fail because of what came.
         self.origin = origin
         for code in waiting:
-            rows, weights = _rows_of(batch, code)
-            self._make_room(batch.labels[code], len(rows)).wait(rows, 1.0 if weights is None else weights)
+            part = one_class(batch, code)
+            room = self._make_room(batch.labels[code], len(part.codes))
+            room.wait(part.X, 1.0 if part.weights is None else part.weights)
         for label, gram in grams.items():
             moments = self._class(label)
             moments.gram = gram if moments.gram is None else np.add(moments.gram, gram, out=moments.gram)
@@ -151,10 +155,10 @@ class ClassStatistics:
 
     def remove_batch(self, batch: Batch, who: str) -> None:
         """Take out rows that were checked before; refuse what was never there."""
-        batch = _without_zero_weights(batch)
+        batch = without_zero_weights(batch)
         after: dict[Label, Moments | None] = {}
         for code, label in enumerate(batch.labels):
-            after[label] = self._removed(label, _one_class(batch, code), who)
+            after[label] = self._removed(label, one_class(batch, code), who)
         for label, moments in after.items():
             if moments is None:
                 del self._classes[label]
@@ -179,7 +183,7 @@ class ClassStatistics:
         if dense is not None:
             weights = np.ones(len(dense)) if batch.weights is None else batch.weights
             batch = Batch(dense, batch.labels, batch.codes, moments.cancel(dense, weights))
-            batch = _without_zero_weights(batch)
+            batch = without_zero_weights(batch)
         if len(batch.codes):
             if moments.gram is None:
                 raise _never_learned(who, label)
@@ -232,9 +236,7 @@ class ClassStatistics:
             self._classes[label] = Moments(self.n_features)
         return self._classes[label]
 
-    def _grams(
-        self, batch: Batch, codes: list[int], origin: FloatArray | None
-    ) -> dict[Label, FloatArray]:
+    def _grams(self, batch: Batch, codes: list[int], origin: FloatArray | None) -> dict[Label, FloatArray]:
         """Gram matrices of some classes of a batch, after a look for values that are not finite."""
         waiting = len(codes) < len(batch.labels)
         if waiting and not sp.issparse(batch.X) and not _all_finite(batch, codes):
@@ -250,9 +252,7 @@ class ClassStatistics:
             table[codes] = np.arange(len(codes))
             renumbered = batch.codes if not waiting else table[batch.codes]
             grams = list(
-                _native.class_grams(
-                    batch.X, renumbered, batch.weights, origin, len(codes), num_threads()
-                )
+                _native.class_grams(batch.X, renumbered, batch.weights, origin, len(codes), num_threads())
             )
         if not all(np.isfinite(np.diagonal(gram)).all() for gram in grams):
             raise _not_finite()
@@ -289,9 +289,9 @@ class ClassStatistics:
 
     def _changed(self, amount: float) -> None:
         self.version += 1
-        self._touched += amount
-        if self._touched > self._look_after:
-            self._touched, self._look_after = 0.0, max(float(_ORIGIN_ROWS), self.n_rows)
+        self.touched += amount
+        if self.touched > self.look_after:
+            self.touched, self.look_after = 0.0, max(float(_ORIGIN_ROWS), self.n_rows)
             if self.origin is not None:
                 self._follow_mean()
 
@@ -377,7 +377,7 @@ class ClassStatistics:
         twin = ClassStatistics(self.n_features)
         twin.origin = None if self.origin is None else self.origin.copy()
         twin._classes = {label: moments.copy() for label, moments in self._classes.items()}
-        twin.version, twin._touched, twin._look_after = self.version, self._touched, self._look_after
+        twin.version, twin.touched, twin.look_after = self.version, self.touched, self.look_after
         return twin
 
     def scale(self, factor: float) -> Self:
@@ -393,7 +393,8 @@ class ClassStatistics:
         """Widen to more features, exact for features that were zero in all rows so far."""
         if n_features < self.n_features:
             raise DataError(
-                f"ClassStatistics.grow: n_features must be at least the present {self.n_features}; got {n_features}."
+                f"ClassStatistics.grow: n_features must be at least the present {self.n_features}; "
+                f"got {n_features}."
             )
         check_statistics_fit(n_features, 2 * max(1, len(self._classes)))
         if n_features > self.n_features:
@@ -409,61 +410,12 @@ class ClassStatistics:
 
     def to_bytes(self) -> bytes:
         """A compact message: one triangle a class, a version and a checksum."""
-        return encode({"format": _FORMAT, "version": _VERSION, **self._get_state()})
+        return messages.to_bytes(self)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> ClassStatistics:
         """The statistics that :meth:`to_bytes` wrote; anything else is refused with a sentence."""
-        tree = decode(data)
-        if not isinstance(tree, Mapping) or tree.get("format") != _FORMAT:
-            raise FileFormatError("ClassStatistics.from_bytes: these bytes are not class statistics.")
-        if tree.get("version") != _VERSION:
-            raise FileFormatError(
-                f"ClassStatistics.from_bytes: the message has version {tree.get('version')!r}; this library "
-                f"reads version {_VERSION}.",
-                hint="update the library on this side",
-            )
-        try:
-            return cls._from_state(tree)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise FileFormatError(f"ClassStatistics.from_bytes: the message is damaged ({error}).") from error
-
-    def _get_state(self) -> dict[str, Any]:
-        lower = np.tril_indices(self.n_features + 1)
-        return {
-            "n_features": self.n_features,
-            "origin": self.origin,
-            "touched": [self._touched, self._look_after],
-            "classes": [
-                {
-                    "label": label,
-                    "triangle": None if moments.gram is None else moments.gram[lower],
-                    "rows": moments.rows.copy(),
-                    "weights": moments.weights.copy(),
-                }
-                for label, moments in sorted(self._classes.items(), key=lambda item: item[0])
-            ],
-        }
-
-    @classmethod
-    def _from_state(cls, state: Mapping[str, Any]) -> ClassStatistics:
-        n_features, origin = state["n_features"], state["origin"]
-        statistics = cls(n_features)
-        lower = np.tril_indices(n_features + 1)
-        if origin is not None:
-            statistics.origin = _finite_array(origin, (n_features,))
-        for entry in state["classes"]:
-            moments = Moments(n_features)
-            if entry["triangle"] is not None:
-                moments.gram = np.zeros((n_features + 1,) * 2)
-                moments.gram[lower] = _finite_array(entry["triangle"], (len(lower[0]),))
-                if origin is None:
-                    raise ValueError("a matrix without an origin")
-            weights = _finite_array(entry["weights"], (len(entry["weights"]),))
-            moments.wait(_finite_array(entry["rows"], (len(weights), n_features)), weights)
-            statistics._classes[entry["label"]] = moments
-        statistics._touched, statistics._look_after = map(float, state["touched"])
-        return statistics
+        return messages.from_bytes(data, cls)
 
     def __repr__(self) -> str:
         counts = {label: self.count(label) for label in self.classes[:10]}
@@ -485,8 +437,12 @@ class ClassStatistics:
             raise DataError(f"{who}: X has {X.shape[1]} features, but {self.n_features} were expected.")
         lengths = {X.shape[0], len(codes), X.shape[0] if sample_weight is None else len(sample_weight)}
         if len(lengths) > 1:
-            raise DataError(f"{who}: X, y and sample_weight must have the same number of rows; got {lengths}.")
-        if sample_weight is not None and not (np.isfinite(sample_weight).all() and (sample_weight >= 0).all()):
+            raise DataError(
+                f"{who}: X, y and sample_weight must have the same number of rows; got {lengths}."
+            )
+        if sample_weight is not None and not (
+            np.isfinite(sample_weight).all() and (sample_weight >= 0).all()
+        ):
             raise DataError(f"{who}: sample_weight must be finite and not negative.")
         if sp.issparse(X):
             X.sum_duplicates()
@@ -501,31 +457,6 @@ def check_statistics_fit(n_features: int, n_matrices: int) -> None:
         "use fewer columns: hash them (sklearn.feature_extraction.FeatureHasher) or put "
         "feature_map=RandomFeatures(...) in front, which keeps a width of your choice",
     )
-
-
-def _without_zero_weights(batch: Batch) -> Batch:
-    """The same batch without rows that do not count, so that their labels do not become classes."""
-    if batch.weights is None or batch.weights.all():
-        return batch
-    keep = batch.weights != 0.0
-    used = np.unique(batch.codes[keep])
-    renumber = np.zeros(len(batch.labels), dtype=np.int32)
-    renumber[used] = np.arange(len(used))
-    labels = [batch.labels[code] for code in used]
-    return Batch(batch.X[keep], labels, renumber[batch.codes[keep]], batch.weights[keep])
-
-
-def _one_class(batch: Batch, code: int) -> Batch:
-    if len(batch.labels) == 1:
-        return batch
-    mine = batch.codes == code
-    weights = None if batch.weights is None else batch.weights[mine]
-    return Batch(batch.X[mine], [batch.labels[code]], np.zeros(int(mine.sum()), dtype=np.int32), weights)
-
-
-def _rows_of(batch: Batch, code: int) -> tuple[Any, FloatArray | None]:
-    one = _one_class(batch, code)
-    return one.X, one.weights
 
 
 def _few_dense_rows(batch: Batch, moments: Moments) -> FloatArray | None:
@@ -550,23 +481,23 @@ def _largest(lower: FloatArray) -> float:
     return float(np.abs(lower).max(initial=0.0))
 
 
-def _finite_array(values: Any, shape: tuple[int, ...]) -> FloatArray:
-    array = np.asarray(values)
-    if array.dtype != np.float64 or array.shape != shape or not np.isfinite(array).all():
-        raise ValueError(f"an array of shape {shape} with finite numbers was expected")
-    return array.copy()
-
-
 def _not_finite() -> DataError:
-    return DataError("ClassStatistics: X has NaN or inf, or values whose squares overflow; nothing was changed.")
+    return DataError(
+        "ClassStatistics: X has NaN or inf, or values whose squares overflow; nothing was changed."
+    )
 
 
 def _never_learned(who: str, label: Label) -> DataError:
     return DataError(
-        f"{who}: some of the rows of class {label!r} to be forgotten were never learned; nothing was changed.",
+        f"{who}: some rows of class {label!r} that were to be forgotten were never learned; nothing was "
+        "changed.",
         hint="forget rows with exactly the values, labels and weights with which they were learned",
     )
 
 
 def _some(labels: list[Label]) -> str:
-    return "no classes yet" if not labels else ", ".join(map(repr, labels[:10])) + (", ..." if len(labels) > 10 else "")
+    return (
+        "no classes yet"
+        if not labels
+        else ", ".join(map(repr, labels[:10])) + (", ..." if len(labels) > 10 else "")
+    )
