@@ -1,0 +1,26 @@
+"""Shared fixtures: one seed, so that a sweep over seeds is one option away."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "steelyard", deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("steelyard")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--seed", type=int, default=0, help="seed of the random data in the tests")
+
+
+@pytest.fixture
+def seed(request):
+    return request.config.getoption("--seed")
+
+
+@pytest.fixture
+def rng(seed):
+    return np.random.default_rng(seed)

@@ -1,0 +1,27 @@
+"""Rows for the tests of the proximal learners."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def imbalanced(rng, n_rows=300, n_features=5, shares=(0.9, 0.1)):
+    """Gaussian classes of different size, scale and place; every class has at least two rows."""
+    n_classes = len(shares)
+    y = rng.choice(n_classes, size=n_rows, p=np.asarray(shares) / np.sum(shares))
+    y[: 2 * n_classes] = np.arange(2 * n_classes) % n_classes
+    scale, place = rng.uniform(0.2, 5.0, n_features), rng.normal(size=n_features) * 3.0
+    centers = rng.normal(size=(n_classes, n_features))
+    return (rng.normal(size=(n_rows, n_features)) + centers[y]) * scale + place, y
+
+
+def relative_difference(a, b):
+    """Largest difference in units of the largest entry of b."""
+    a, b = np.asarray(a), np.asarray(b)
+    assert a.shape == b.shape
+    return np.abs(a - b).max(initial=0.0) / np.abs(b).max(initial=1e-300)
+
+
+def assert_same_planes(model, coef, intercept, tolerance=1e-10):
+    assert relative_difference(model.coef_, coef) < tolerance
+    assert relative_difference(model.intercept_, intercept) < tolerance
