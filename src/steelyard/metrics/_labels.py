@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -36,6 +37,9 @@ def sort_labels(labels: Iterable[Label], who: str) -> list[Label]:
 
 def encode(y: ArrayLike, who: str, name: str) -> tuple[list[Label], Codes]:
     """Distinct labels of a chunk, and for each row the number of its label among them."""
+    if isinstance(y, str | int | float | np.generic):  # a single row: streams are fed that way, be quick
+        _check_label(label := plain(y), who, name)
+        return [label], np.zeros(1, dtype=np.intp)
     values = _label_array(y, who, name)
     if values.dtype != object:
         distinct, codes = np.unique(values, return_inverse=True)
@@ -92,6 +96,8 @@ def check_weights(sample_weight: ArrayLike | None, n_rows: int, who: str) -> NDA
 
 def check_scores(y_score: ArrayLike, n_rows: int, n_columns: int, who: str) -> NDArray[np.float64]:
     """Scores as a contiguous table of ``n_rows`` by ``n_columns`` finite numbers."""
+    if n_rows == n_columns == 1 and isinstance(y_score, float) and math.isfinite(y_score):
+        return np.array([[y_score]])
     try:
         scores = np.asarray(y_score, dtype=np.float64)
     except (TypeError, ValueError) as error:

@@ -75,7 +75,9 @@ class ConfusionStream(StreamingMetric):
         predicted_labels, predicted = encode(need(y_pred, self._who, "y_pred"), self._who, "y_pred")
         check_same_length(len(true), len(predicted), self._who, "y_pred")
         weights = check_weights(sample_weight, len(true), self._who)
-        sort_labels([*self._labels, *true_labels, *predicted_labels], self._who)
+        new_labels = [label for label in (*true_labels, *predicted_labels) if label not in self._codes]
+        if new_labels:
+            sort_labels([*self._labels, *new_labels], self._who)
         # Below this line nothing can fail because of what came.
         if len(true):
             true, predicted = self._code(true_labels)[true], self._code(predicted_labels)[predicted]
@@ -135,9 +137,10 @@ class ConfusionStream(StreamingMetric):
         return _rules.ConfusionTable.of_present(self._labels, self._weights_by_label())
 
     def _restore_labels(self, state: dict[str, Any]) -> int:
-        self._code(list(state["labels"]))
-        if len(self._labels) != len(state["labels"]):
+        labels = list(state["labels"])
+        if len(sort_labels(labels, type(self).__name__)) != len(labels):
             raise ValueError("a label comes twice")
+        self._code(labels)
         self._grow(len(self._labels))
         return len(self._labels)
 
@@ -248,17 +251,17 @@ class WindowConfusion(ConfusionStream):
 
     def _count(self, true: Codes, predicted: Codes, weights: Weights) -> None:
         n_skipped = max(0, len(true) - self.window)  # gone before anyone could ask
-        cells, weights = np.stack([true, predicted])[:, n_skipped:], weights[n_skipped:]
+        true, predicted, weights = true[n_skipped:], predicted[n_skipped:], weights[n_skipped:]
         n_seen_before = self._n_seen
-        self._n_seen += len(true)
+        self._n_seen += n_skipped + len(true)
         self._make_room(min(self.window, self._n_seen))
         places = np.arange(n_seen_before + n_skipped, self._n_seen) % self.window
         leaving = places[places < n_seen_before]  # once the ring is full: all of them
         np.subtract.at(self._n_rows, tuple(self._cells[:, leaving]), 1)
         self._n_weighted -= int(np.count_nonzero(self._weights[leaving] != 1.0))
-        self._cells[:, places] = cells
+        self._cells[0, places], self._cells[1, places] = true, predicted
         self._weights[places] = weights
-        np.add.at(self._n_rows, tuple(cells), 1)
+        np.add.at(self._n_rows, (true, predicted), 1)
         self._n_weighted += int(np.count_nonzero(weights != 1.0))
 
     def _make_room(self, n_rows: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Self
 
@@ -67,13 +68,18 @@ class _AucOverWindow(StreamingMetric):
             self._window.push(codes[rows], scores)
         return self
 
+    @abstractmethod
     def _codes_of(self, labels: list[Label]) -> NDArray[np.int32]:
-        raise NotImplementedError
+        """The class number of each label; refuses those it cannot place."""
 
     def reset(self) -> Self:
         """Forget all rows."""
         self._window.clear()
         return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The native window has no copy of its own; the state serves copy.deepcopy and worker processes.
+        return type(self).from_state, (self.to_state(),)
 
     def _content(self) -> dict[str, Any]:
         codes, scores = self._window.content()
@@ -151,6 +157,11 @@ class WindowAUC(_AucOverWindow):
     def _codes_of(self, labels: list[Label]) -> NDArray[np.int32]:
         if self.pos_label is not None:
             return np.array([label == self.pos_label for label in labels], dtype=np.int32)
+        known = self._labels if set(labels) <= set(self._labels) else self._with_new(labels)
+        self._labels = known
+        return np.array([known.index(label) for label in labels], dtype=np.int32)
+
+    def _with_new(self, labels: list[Label]) -> list[Label]:
         known = list(dict.fromkeys([*self._labels, *labels]))
         if len(known) > 2:
             raise DataError(
@@ -159,8 +170,7 @@ class WindowAUC(_AucOverWindow):
                 hint="pos_label sets one class against the rest, WindowPMAUC looks at all pairs of classes",
             )
         sort_labels(known, self._who)
-        self._labels = known
-        return np.array([known.index(label) for label in labels], dtype=np.int32)
+        return known
 
     def _content(self) -> dict[str, Any]:
         return {"labels": list(self._labels), **super()._content()}
