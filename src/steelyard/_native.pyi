@@ -161,3 +161,27 @@ class PackedRows32:
         """
         Fill out[i] with the sum over j of weights[j] k(X[i], z_j), row by row, without the matrix.
         """
+
+class AucWindow:
+    """The last `window` scored rows and the pairwise orderings among them."""
+
+    def __init__(self, window: int, n_columns: int = 1) -> None: ...
+
+    def push(self, codes: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], scores: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
+        """Append rows; the oldest leave."""
+
+    def clear(self) -> None:
+        """Forget all rows."""
+
+    def counts(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')]:
+        """Rows of each class in the window."""
+
+    def doubled_wins(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C')]:
+        """
+        At [i, j]: twice the number of pairs in which a row of class i scores higher in column i than one of class j, ties as half; with one column, class 1 over class 0 at [0, 0].
+        """
+
+    def content(self) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]]:
+        """Codes and scores in the window, oldest first."""
+
+    def __len__(self) -> int: ...

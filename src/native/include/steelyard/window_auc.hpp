@@ -1,0 +1,92 @@
+// Area under the ROC curve over a sliding window, kept up to date row by row.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace steelyard {
+
+// The scores of two classes in order, and how often a positive stands above a negative.
+//
+// A B-tree whose every entry knows how many rows of each class lie under it, so that one walk from the
+// root to a leaf tells the rank of a score among the other class. A leaf entry is a distinct score: ties
+// share it. Everything is counted in integers; what is put in and taken out again leaves nothing behind.
+class RankTree {
+  public:
+    void insert(double score, bool positive);
+    // The score must have been inserted for that class and not yet erased.
+    void erase(double score, bool positive);
+    // Twice the number of (positive, negative) pairs in the right order; a tie counts as half a pair.
+    std::int64_t doubled_wins() const { return doubled_wins_; }
+
+  private:
+    static constexpr std::uint32_t kFanout = 32;
+    struct Node {
+        std::uint32_t size = 0;
+        double key[kFanout];              // leaf: the score; above: no score under the entry is larger
+        std::uint32_t count[2][kFanout];  // rows under the entry, [negative, positive]
+        std::uint32_t child[kFanout];     // unused in a leaf
+    };
+    // Rows of the other class below a score and level with it.
+    struct Rank {
+        std::int64_t below = 0, equal = 0;
+    };
+
+    std::uint32_t new_node();
+    void add(std::uint32_t id, unsigned level, double score, bool positive, Rank& rank);
+    void remove(std::uint32_t id, unsigned level, double score, bool positive, Rank& rank);
+    void split_child(std::uint32_t parent, std::uint32_t entry);
+    void grow_root();
+    void tidy_child(std::uint32_t parent, std::uint32_t entry);
+    bool merge_with_next(Node& parent, std::uint32_t entry);
+    std::int64_t doubled_wins_of(const Rank& rank, bool positive) const;
+    static std::uint32_t first_not_below(const Node& node, double score);
+    static void open_entry(Node& node, std::uint32_t entry);
+    static void close_entry(Node& node, std::uint32_t entry);
+
+    std::vector<Node> nodes_;
+    std::vector<std::uint32_t> free_;
+    std::uint32_t root_ = 0;
+    unsigned height_ = 0;  // levels above the leaves
+    std::int64_t totals_[2] = {0, 0};
+    std::int64_t doubled_wins_ = 0;
+};
+
+// The last `window` scored rows of a stream and the pairwise orderings among them.
+//
+// One column: two classes, the score speaks for class 1. K >= 2 columns: K classes, column i speaks for
+// class i, and every ordered pair of classes (i, j) has a tree of its own over column i.
+class AucWindow {
+  public:
+    AucWindow(std::size_t window, std::size_t n_columns);
+    // codes[r] in [0, n_classes); scores is row-major, codes.size() x n_columns, without NaN.
+    void push(std::span<const std::int32_t> codes, const double* scores);
+    void clear();
+
+    std::size_t window() const { return window_; }
+    std::size_t n_columns() const { return n_columns_; }
+    std::size_t n_classes() const { return counts_.size(); }
+    std::size_t size() const { return codes_.size(); }
+    std::span<const std::int64_t> counts() const { return counts_; }
+    // For column i and class j: twice the pairs in which the row of class i scores higher than that of
+    // class j. With one column, the wins of class 1 over class 0 stand at [0].
+    void doubled_wins(std::int64_t* wins) const;
+    // Copies the content, oldest row first.
+    void content(std::int32_t* codes, double* scores) const;
+
+  private:
+    enum class Change { insert, erase };
+    void apply(Change change, std::int32_t code, const double* scores);
+    void push_row(std::int32_t code, const double* scores);
+
+    std::size_t window_, n_columns_;
+    std::vector<RankTree> trees_;
+    std::vector<std::int64_t> counts_;
+    std::vector<std::int32_t> codes_;  // a ring once it is full; the oldest row is at head_
+    std::vector<double> scores_;
+    std::size_t head_ = 0;
+};
+
+}  // namespace steelyard

@@ -1,0 +1,44 @@
+"""Measures for imbalanced classes: of a whole set of answers, and of a stream of them."""
+
+from steelyard.metrics.batch import (
+    f_beta_score,
+    g_mean_score,
+    imbalance_ratio,
+    pmauc_score,
+    relative_sensitivity_score,
+    roc_auc_score,
+    sensitivity_score,
+    specificity_score,
+)
+from steelyard.metrics.report import ImbalanceReport, imbalance_report
+from steelyard.metrics.streaming import (
+    ConfusionStream,
+    CumulativeConfusion,
+    FadingConfusion,
+    StreamingMetric,
+    WindowAUC,
+    WindowConfusion,
+    WindowPMAUC,
+    streaming_metric,
+)
+
+__all__ = [
+    "ConfusionStream",
+    "CumulativeConfusion",
+    "FadingConfusion",
+    "ImbalanceReport",
+    "StreamingMetric",
+    "WindowAUC",
+    "WindowConfusion",
+    "WindowPMAUC",
+    "f_beta_score",
+    "g_mean_score",
+    "imbalance_ratio",
+    "imbalance_report",
+    "pmauc_score",
+    "relative_sensitivity_score",
+    "roc_auc_score",
+    "sensitivity_score",
+    "specificity_score",
+    "streaming_metric",
+]

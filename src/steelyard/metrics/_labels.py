@@ -1,0 +1,122 @@
+"""Labels of any type: reading, comparing and numbering them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from steelyard.exceptions import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Label: TypeAlias = Any  # whatever can be hashed and compared: str, int, bool, whole floats, ...
+Codes: TypeAlias = NDArray[np.intp]
+
+
+def plain(label: Any) -> Label:
+    """The Python value of a NumPy scalar; anything else as it is."""
+    return label.item() if isinstance(label, np.generic) else label
+
+
+def sort_labels(labels: Iterable[Label], who: str) -> list[Label]:
+    """The distinct labels in order; the last one is the larger of two."""
+    distinct = set(labels)
+    try:
+        return sorted(distinct)
+    except TypeError as error:
+        kinds = ", ".join(sorted({type(label).__name__ for label in distinct}))
+        raise DataError(
+            f"{who}: labels must be of one kind that can be ordered; got a mix of {kinds}.",
+            hint="convert y_true and y_pred to the same type, for example all to strings",
+        ) from error
+
+
+def encode(y: ArrayLike, who: str, name: str) -> tuple[list[Label], Codes]:
+    """Distinct labels of a chunk, and for each row the number of its label among them."""
+    if isinstance(y, str | int | float | np.generic):  # a single row: streams are fed that way, be quick
+        _check_label(label := plain(y), who, name)
+        return [label], np.zeros(1, dtype=np.intp)
+    values = _label_array(y, who, name)
+    if values.dtype != object:
+        distinct, codes = np.unique(values, return_inverse=True)
+        labels = distinct.tolist()
+    else:
+        rows = [plain(value) for value in values]
+        number = {label: code for code, label in enumerate(dict.fromkeys(rows))}
+        labels, codes = list(number), np.array([number[label] for label in rows], dtype=np.intp)
+    for label in labels:
+        _check_label(label, who, name)
+    return labels, codes.reshape(-1)
+
+
+def _label_array(y: ArrayLike, who: str, name: str) -> NDArray[Any]:
+    values = np.asarray(y)
+    if values.dtype.kind in "USO" and isinstance(y, list | tuple):
+        # NumPy would turn [1, "a"] into two strings.
+        values = np.empty(len(y), dtype=object)
+        values[:] = y
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim > 1:
+        raise DataError(f"{who}: {name} must be one label or a column of labels; got shape {values.shape}.")
+    return np.atleast_1d(values)
+
+
+def _check_label(label: Label, who: str, name: str) -> None:
+    try:
+        missing = label is None or not bool(label == label)  # noqa: PLR0124  NaN differs from itself
+    except TypeError:  # pandas.NA answers NA
+        missing = True
+    if missing:
+        raise DataError(f"{who}: every row of {name} needs a label; got {label!r}.")
+    if isinstance(label, float) and not label.is_integer():
+        raise DataError(
+            f"{who}: {name} must hold class labels; got {label!r}.",
+            hint="scores and probabilities go into y_score",
+        )
+
+
+def check_weights(sample_weight: ArrayLike | None, n_rows: int, who: str) -> NDArray[np.float64] | None:
+    """Weights as one non-negative, finite number a row, or None where all are 1."""
+    if sample_weight is None:
+        return None
+    weights = np.atleast_1d(np.asarray(sample_weight, dtype=np.float64))
+    if weights.shape != (n_rows,):
+        raise DataError(
+            f"{who}: sample_weight must hold one number for each of {n_rows} rows; got shape {weights.shape}."
+        )
+    if not (np.isfinite(weights) & (weights >= 0)).all():
+        raise DataError(f"{who}: sample_weight must be finite and not negative.")
+    return weights
+
+
+def check_scores(y_score: ArrayLike, n_rows: int, n_columns: int, who: str) -> NDArray[np.float64]:
+    """Scores as a contiguous table of ``n_rows`` by ``n_columns`` finite numbers."""
+    if n_rows == n_columns == 1 and isinstance(y_score, float) and math.isfinite(y_score):
+        return np.array([[y_score]])
+    try:
+        scores = np.asarray(y_score, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{who}: y_score must hold numbers; got {y_score!r:.60}.") from error
+    expected = (n_rows,) if n_columns == 1 else (n_rows, n_columns)
+    is_single_row = n_rows == 1 and scores.shape == (expected[1:])
+    if scores.shape not in {expected, (n_rows, n_columns)} and not is_single_row:
+        raise DataError(f"{who}: y_score must have shape {expected}; got {scores.shape}.")
+    scores = np.ascontiguousarray(scores.reshape(n_rows, n_columns))
+    bad_rows = np.flatnonzero(~np.isfinite(scores).all(axis=1))
+    if bad_rows.size:
+        row = bad_rows[0]
+        raise DataError(
+            f"{who}: every y_score must be a finite number; got {scores[row].tolist()} in row {row} "
+            f"({bad_rows.size} such rows)."
+        )
+    return scores
+
+
+def check_same_length(n_true: int, n_other: int, who: str, name: str) -> None:
+    if n_true != n_other:
+        raise DataError(f"{who}: y_true and {name} must be of one length; got {n_true} and {n_other} rows.")

@@ -1,0 +1,410 @@
+"""Confusion counts of a stream in three forms, and every measure that follows from them."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from abc import abstractmethod
+from typing import Any, ClassVar, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from steelyard.exceptions import ParameterError
+from steelyard.metrics import _rules
+from steelyard.metrics._labels import (
+    Codes,
+    Label,
+    check_same_length,
+    check_weights,
+    encode,
+    plain,
+    sort_labels,
+)
+from steelyard.metrics._state import StreamingMetric, check_codes, check_window, column, need
+
+__all__ = ["ConfusionStream", "CumulativeConfusion", "FadingConfusion", "WindowConfusion"]
+
+Weights: TypeAlias = NDArray[np.float64]
+
+
+class ConfusionStream(StreamingMetric):
+    """Rows counted by true and predicted label; labels may appear at any time.
+
+    Subclasses say which rows count and how much: :class:`CumulativeConfusion`, :class:`WindowConfusion`,
+    :class:`FadingConfusion`. Each measure is computed from the counts as the batch function of the same
+    name computes it from the same rows.
+    """
+
+    _parameters: ClassVar[tuple[str, ...]] = ("measure", "pos_label", "beta")
+
+    def __init__(self, measure: str = "g_mean", *, pos_label: Label | None = None, beta: float = 1.0) -> None:
+        _check_measure(measure, type(self).__name__)
+        _rules.check_beta(beta, type(self).__name__)
+        self.measure = measure
+        self.pos_label = plain(pos_label)
+        self.beta = beta
+        self._labels: list[Label] = []  # in order of appearance; the code of a label never changes
+        self._codes: dict[Label, int] = {}
+
+    def update(
+        self,
+        y_true: ArrayLike,
+        y_pred: ArrayLike | None = None,
+        y_score: ArrayLike | None = None,  # noqa: ARG002  one call serves all measures
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Count the next rows.
+
+        Parameters
+        ----------
+        y_true : array-like of shape (n_samples,) or label
+            True labels, or the one of a single row.
+        y_pred : array-like of shape (n_samples,) or label
+            Predicted labels.
+        y_score : ignored
+            Here so that one call serves all measures.
+        sample_weight : array-like of shape (n_samples,) or float, optional
+            Weight of each row.
+
+        Returns
+        -------
+        self
+        """
+        true_labels, true = encode(y_true, self._who, "y_true")
+        predicted_labels, predicted = encode(need(y_pred, self._who, "y_pred"), self._who, "y_pred")
+        check_same_length(len(true), len(predicted), self._who, "y_pred")
+        weights = check_weights(sample_weight, len(true), self._who)
+        new_labels = [label for label in (*true_labels, *predicted_labels) if label not in self._codes]
+        if new_labels:
+            sort_labels([*self._labels, *new_labels], self._who)
+        # Below this line nothing can fail because of what came.
+        if len(true):
+            true, predicted = self._code(true_labels)[true], self._code(predicted_labels)[predicted]
+            self._grow(len(self._labels))
+            self._count(true, predicted, np.ones(len(true)) if weights is None else weights)
+        return self
+
+    def get(self, measure: str | None = None) -> float:
+        """A measure of the rows that count now.
+
+        Parameters
+        ----------
+        measure : str, optional
+            Any of ``accuracy``, ``f_beta``, ``g_mean``, ``imbalance_ratio``, ``macro_f1``,
+            ``macro_precision``, ``macro_recall``, ``precision``, ``relative_sensitivity``, ``sensitivity``,
+            ``specificity``; by default the one named at construction.
+
+        Returns
+        -------
+        float
+            ``nan`` with a warning where the denominator is empty.
+        """
+        who = f"{type(self).__name__}.get"
+        measure = self.measure if measure is None else measure
+        _check_measure(measure, who)
+        options = {"beta": self.beta} if measure == "f_beta" else {}
+        value = _rules.value_of(measure, self._table(), self.pos_label, who, **options)
+        if math.isnan(value):
+            _rules.warn_undefined(measure)
+        return value
+
+    def recalls(self) -> dict[Label, float]:
+        """Recall of every class that has a true row among those that count now."""
+        table = self._table()
+        values = zip(table.labels, _rules.recalls(table).tolist(), strict=True)
+        return {label: recall for label, recall in values if not math.isnan(recall)}
+
+    def confusion(self) -> tuple[list[Label], NDArray[np.float64]]:
+        """Sorted labels and the table of weights, true label by row, predicted by column."""
+        table = self._table()
+        return table.labels, table.counts
+
+    def reset(self) -> Self:
+        """Forget all rows and labels."""
+        self._labels, self._codes = [], {}
+        self._clear()
+        return self
+
+    def _code(self, labels: list[Label]) -> Codes:
+        for label in labels:
+            if label not in self._codes:
+                self._codes[label] = len(self._labels)
+                self._labels.append(label)
+        return np.array([self._codes[label] for label in labels], dtype=np.intp)
+
+    def _table(self) -> _rules.ConfusionTable:
+        return _rules.ConfusionTable.of_present(self._labels, self._weights_by_label())
+
+    def _restore_labels(self, state: dict[str, Any]) -> int:
+        labels = list(state["labels"])
+        if len(sort_labels(labels, type(self).__name__)) != len(labels):
+            raise ValueError("a label comes twice")
+        self._code(labels)
+        self._grow(len(self._labels))
+        return len(self._labels)
+
+    @abstractmethod
+    def _clear(self) -> None: ...
+
+    @abstractmethod
+    def _grow(self, n_labels: int) -> None:
+        """Make room for labels that were not there before."""
+
+    @abstractmethod
+    def _count(self, true: Codes, predicted: Codes, weights: Weights) -> None: ...
+
+    @abstractmethod
+    def _weights_by_label(self) -> NDArray[np.float64]:
+        """Weight of the counted rows at [code of true label, code of predicted label]."""
+
+
+class CumulativeConfusion(ConfusionStream):
+    """All rows since the beginning count alike.
+
+    Parameters
+    ----------
+    measure : str, default="g_mean"
+        What :meth:`get` returns when it is not told.
+    pos_label : label, optional
+        The positive class. By default the rarer of two classes among the rows that count, which may change
+        as the stream goes on: in a stream it is better to say.
+    beta : float, default=1.0
+        For ``f_beta``.
+
+    Examples
+    --------
+    >>> from steelyard.metrics import CumulativeConfusion
+    >>> stream = CumulativeConfusion("sensitivity", pos_label="bad")
+    >>> stream.update(["ok", "ok", "bad"], ["ok", "bad", "bad"]).update("bad", "ok").get()
+    0.5
+    >>> stream.get("specificity"), stream.recalls()
+    (0.5, {'bad': 0.5, 'ok': 0.5})
+    """
+
+    def __init__(self, measure: str = "g_mean", *, pos_label: Label | None = None, beta: float = 1.0) -> None:
+        super().__init__(measure, pos_label=pos_label, beta=beta)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._counts = np.zeros((0, 0))
+
+    def _grow(self, n_labels: int) -> None:
+        self._counts = _padded(self._counts, n_labels)
+
+    def _count(self, true: Codes, predicted: Codes, weights: Weights) -> None:
+        # Adds one row after the other, so the rounding of weights does not depend on the chunks.
+        np.add.at(self._counts, (true, predicted), weights)
+
+    def _weights_by_label(self) -> NDArray[np.float64]:
+        return self._counts
+
+    def _content(self) -> dict[str, Any]:
+        return {"labels": list(self._labels), "counts": self._counts.copy()}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        n_labels = self._restore_labels(state)
+        self._counts = column(state, "counts", "f", (n_labels, n_labels))
+
+
+class WindowConfusion(ConfusionStream):
+    """Only the last ``window`` rows count.
+
+    A step costs the same however long the window is. The counts are whole numbers, so nothing is left of a
+    row that went out. When some rows in the window have weights other than 1, their sums are taken afresh
+    at each :meth:`get`, in O(window), for the same reason.
+
+    Parameters
+    ----------
+    window : int
+        Number of rows.
+    measure, pos_label, beta
+        As for :class:`CumulativeConfusion`.
+
+    Examples
+    --------
+    >>> from steelyard.metrics import WindowConfusion
+    >>> stream = WindowConfusion(4, "accuracy")
+    >>> stream.update([0, 0, 0, 1, 1], [1, 0, 0, 1, 0]).get()
+    0.75
+    """
+
+    _parameters = ("window", *ConfusionStream._parameters)
+
+    def __init__(
+        self, window: int, measure: str = "g_mean", *, pos_label: Label | None = None, beta: float = 1.0
+    ) -> None:
+        super().__init__(measure, pos_label=pos_label, beta=beta)
+        self.window = check_window(window, type(self).__name__)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._n_rows = np.zeros((0, 0), dtype=np.int64)
+        self._n_weighted = 0  # rows in the window whose weight is not 1
+        # A ring: row number t of the stream stands at t % window. It grows up to that size on demand.
+        self._cells = np.zeros((2, 0), dtype=np.int32)  # codes of the true and the predicted label
+        self._weights = np.zeros(0)
+        self._n_seen = 0
+
+    def _grow(self, n_labels: int) -> None:
+        self._n_rows = _padded(self._n_rows, n_labels)
+
+    def _count(self, true: Codes, predicted: Codes, weights: Weights) -> None:
+        n_skipped = max(0, len(true) - self.window)  # gone before anyone could ask
+        true, predicted, weights = true[n_skipped:], predicted[n_skipped:], weights[n_skipped:]
+        n_seen_before = self._n_seen
+        self._n_seen += n_skipped + len(true)
+        self._make_room(min(self.window, self._n_seen))
+        places = np.arange(n_seen_before + n_skipped, self._n_seen) % self.window
+        leaving = places[places < n_seen_before]  # once the ring is full: all of them
+        np.subtract.at(self._n_rows, tuple(self._cells[:, leaving]), 1)
+        self._n_weighted -= int(np.count_nonzero(self._weights[leaving] != 1.0))
+        self._cells[0, places], self._cells[1, places] = true, predicted
+        self._weights[places] = weights
+        np.add.at(self._n_rows, (true, predicted), 1)
+        self._n_weighted += int(np.count_nonzero(weights != 1.0))
+
+    def _make_room(self, n_rows: int) -> None:
+        if n_rows > len(self._weights):
+            size = min(self.window, max(n_rows, 2 * len(self._weights)))
+            self._cells = np.pad(self._cells, ((0, 0), (0, size - self._cells.shape[1])))
+            self._weights = np.pad(self._weights, (0, size - len(self._weights)))
+
+    def _oldest_first(self) -> Codes:
+        n_kept = min(self.window, self._n_seen)
+        return np.arange(self._n_seen - n_kept, self._n_seen) % self.window
+
+    def _weights_by_label(self) -> NDArray[np.float64]:
+        if not self._n_weighted:
+            return self._n_rows.astype(np.float64)
+        order = self._oldest_first()
+        sums = np.zeros(self._n_rows.shape)
+        np.add.at(sums, tuple(self._cells[:, order]), self._weights[order])
+        return sums
+
+    def _content(self) -> dict[str, Any]:
+        order = self._oldest_first()
+        return {
+            "labels": list(self._labels),
+            "cells": self._cells[:, order],
+            "weights": self._weights[order],
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        n_labels = self._restore_labels(state)
+        n_rows = len(state["weights"])
+        if n_rows > self.window:
+            raise ValueError(f"{n_rows} rows in a window of {self.window}")
+        cells = column(state, "cells", "i", (2, n_rows))
+        check_codes(cells, n_labels)
+        true, predicted = cells.astype(np.intp)
+        self._count(true, predicted, column(state, "weights", "f", (n_rows,)))
+
+
+class FadingConfusion(ConfusionStream):
+    r"""Every row counts, the older the less: each new row multiplies the weight of all before it.
+
+    Parameters
+    ----------
+    factor : float, optional
+        What a row is still worth when the next one has come, above 0 and at most 1.
+    half_life : float, optional
+        Instead of ``factor``: after how many rows a row is worth half, :math:`factor = 2^{-1/half\_life}`.
+    measure, pos_label, beta
+        As for :class:`CumulativeConfusion`.
+
+    Notes
+    -----
+    A row of age :math:`a` (the newest has age 0) counts :math:`w \cdot factor^{a}`. Kept are counts in units
+    of the start of the current block, in which a new row is worth :math:`factor^{-t}`; every few hundred rows
+    the unit is moved. The powers come from one table, so where chunks are cut does not change a bit.
+
+    Examples
+    --------
+    >>> from steelyard.metrics import FadingConfusion
+    >>> stream = FadingConfusion(half_life=1, measure="accuracy")
+    >>> round(stream.update([0, 0, 1], [1, 0, 1]).get(), 4)  # (0.5 + 1) / (0.25 + 0.5 + 1)
+    0.8571
+    """
+
+    _parameters = ("factor", *ConfusionStream._parameters)
+    _MAX_GROWTH = 2.0**30  # of the unit within a block
+    _MAX_BLOCK = 512
+
+    def __init__(
+        self,
+        factor: float | None = None,
+        *,
+        half_life: float | None = None,
+        measure: str = "g_mean",
+        pos_label: Label | None = None,
+        beta: float = 1.0,
+    ) -> None:
+        super().__init__(measure, pos_label=pos_label, beta=beta)
+        self.factor = _fading_factor(factor, half_life)
+        decay = -math.log2(self.factor)
+        growth = math.log2(self._MAX_GROWTH)
+        block = self._MAX_BLOCK if decay * self._MAX_BLOCK <= growth else max(1, int(growth / decay))
+        self._powers = np.cumprod(np.r_[1.0, np.full(block, self.factor)])
+        self._clear()
+
+    def _clear(self) -> None:
+        self._counts = np.zeros((0, 0))
+        self._age = 0  # rows since the unit was moved
+
+    def _grow(self, n_labels: int) -> None:
+        self._counts = _padded(self._counts, n_labels)
+
+    def _count(self, true: Codes, predicted: Codes, weights: Weights) -> None:
+        block = len(self._powers) - 1
+        done = 0
+        while done < len(true):
+            rows = slice(done, done + block - self._age)
+            n_rows = len(true[rows])
+            scaled = weights[rows] / self._powers[self._age + 1 : self._age + n_rows + 1]
+            np.add.at(self._counts, (true[rows], predicted[rows]), scaled)
+            self._age += n_rows
+            done += n_rows
+            if self._age == block:
+                self._counts *= self._powers[block]
+                self._age = 0
+
+    def _weights_by_label(self) -> NDArray[np.float64]:
+        return np.asarray(self._counts * self._powers[self._age])
+
+    def _content(self) -> dict[str, Any]:
+        return {"labels": list(self._labels), "counts": self._counts.copy(), "age": self._age}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        n_labels = self._restore_labels(state)
+        self._counts = column(state, "counts", "f", (n_labels, n_labels))
+        self._age = int(state["age"])
+        if not 0 <= self._age < len(self._powers) - 1:
+            raise ValueError(f"age {self._age} is out of range")
+
+
+def _padded(counts: NDArray[Any], n_labels: int) -> NDArray[Any]:
+    missing = n_labels - len(counts)
+    return np.pad(counts, ((0, missing), (0, missing))) if missing else counts
+
+
+def _check_measure(measure: str, who: str) -> None:
+    if measure not in _rules.MEASURES:
+        raise ParameterError(f"{who}: measure must be one of {', '.join(_rules.MEASURES)}; got {measure!r}.")
+
+
+def _fading_factor(factor: float | None, half_life: float | None) -> float:
+    if (factor is None) == (half_life is None):
+        raise ParameterError(
+            f"FadingConfusion: give either factor or half_life; "
+            f"got factor={factor!r}, half_life={half_life!r}."
+        )
+    if half_life is not None:
+        if not (isinstance(half_life, numbers.Real) and math.isfinite(half_life) and half_life > 0):
+            raise ParameterError(
+                f"FadingConfusion: half_life must be a positive, finite number; got {half_life!r}."
+            )
+        factor = float(2.0 ** (-1.0 / half_life))
+    if not (isinstance(factor, numbers.Real) and 1e-6 <= factor <= 1):
+        raise ParameterError(f"FadingConfusion: factor must be a number from 1e-6 to 1; got {factor!r}.")
+    return float(factor)

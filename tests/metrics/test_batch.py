@@ -1,0 +1,343 @@
+"""The batch functions: values by hand, agreement with others, odd input."""
+
+import math
+import warnings
+
+import imblearn.metrics as imblearn
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import sklearn.metrics as sklearn_metrics
+from sklearn.datasets import make_classification
+from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import make_scorer
+from sklearn.model_selection import cross_val_score
+
+from steelyard.exceptions import DataError, ParameterError
+from steelyard.metrics import (
+    f_beta_score,
+    g_mean_score,
+    imbalance_ratio,
+    imbalance_report,
+    pmauc_score,
+    relative_sensitivity_score,
+    roc_auc_score,
+    sensitivity_score,
+    specificity_score,
+)
+
+from . import reference
+
+# 2 of 4 positives found, 1 of 6 negatives disturbed.
+Y_TRUE = [1, 1, 1, 1, 0, 0, 0, 0, 0, 0]
+Y_PRED = [1, 1, 0, 0, 1, 0, 0, 0, 0, 0]
+FROM_LABELS = [
+    sensitivity_score,
+    specificity_score,
+    g_mean_score,
+    relative_sensitivity_score,
+    f_beta_score,
+]
+
+
+def random_answers(seed, labels, n=200):
+    rng = np.random.default_rng(seed)
+    shares = np.arange(1, len(labels) + 1) ** 2.0
+    y_true = rng.choice(labels, size=n, p=shares / shares.sum())
+    y_pred = np.where(rng.random(n) < 0.7, y_true, rng.choice(labels, size=n))
+    return y_true, y_pred, rng.random(n)
+
+
+@pytest.mark.parametrize(
+    ("score", "value"),
+    [
+        (sensitivity_score, 2 / 4),
+        (specificity_score, 5 / 6),
+        (g_mean_score, math.sqrt(2 / 4 * 5 / 6)),
+        (relative_sensitivity_score, (2 / 4) / (5 / 6)),
+        (f_beta_score, 2 * (2 / 3) * (2 / 4) / (2 / 3 + 2 / 4)),
+    ],
+)
+def test_values_worked_out_by_hand(score, value):
+    assert score(Y_TRUE, Y_PRED) == pytest.approx(value, rel=1e-15)
+
+
+def test_f_beta_has_the_square_on_precision():
+    assert f_beta_score(Y_TRUE, Y_PRED, beta=2) == pytest.approx(reference.f_beta(Y_TRUE, Y_PRED, 1, 2))
+
+
+def test_f_beta_is_zero_when_nothing_was_hit():
+    assert f_beta_score([0, 0, 1], [0, 1, 0]) == 0.0
+
+
+@pytest.mark.parametrize("labels", [[0, 1], ["no", "yes"], [True, False]])
+@pytest.mark.parametrize("seed", range(3))
+def test_two_classes_agree_with_imbalanced_learn(seed, labels):
+    y_true, y_pred, _ = random_answers(seed, labels)
+    for positive in labels:
+        ours = [score(y_true, y_pred, pos_label=positive) for score in FROM_LABELS[:3]]
+        theirs = [
+            imblearn.sensitivity_score(y_true, y_pred, pos_label=positive),
+            imblearn.specificity_score(y_true, y_pred, pos_label=positive),
+            imblearn.geometric_mean_score(y_true, y_pred, pos_label=positive, average="binary"),
+        ]
+        assert ours == pytest.approx(theirs)
+
+
+# imbalanced-learn takes the number of rows, not their weight, for the true negatives.
+@pytest.mark.parametrize("labels", [[0, 1], ["no", "yes"], [-1.0, 1.0]])
+def test_weighted_rows_agree_with_scikit_learn(labels):
+    y_true, y_pred, weights = random_answers(4, labels)
+    for positive, negative in (labels, labels[::-1]):
+        options = {"pos_label": positive, "sample_weight": weights}
+        recall = sklearn_metrics.recall_score(y_true, y_pred, **options)
+        other_recall = sklearn_metrics.recall_score(y_true, y_pred, **{**options, "pos_label": negative})
+        f_half = sklearn_metrics.fbeta_score(y_true, y_pred, beta=0.5, **options)
+        assert sensitivity_score(y_true, y_pred, **options) == pytest.approx(recall)
+        assert specificity_score(y_true, y_pred, **options) == pytest.approx(other_recall)
+        assert f_beta_score(y_true, y_pred, beta=0.5, **options) == pytest.approx(f_half)
+
+
+@pytest.mark.parametrize("labels", [[0, 1], [3, 1, 2], ["a", "b", "c", "d"]])
+def test_g_mean_over_all_classes_agrees_with_imbalanced_learn(labels):
+    y_true, y_pred, weights = random_answers(5, labels)
+    expected = imblearn.geometric_mean_score(y_true, y_pred, average="multiclass", sample_weight=weights)
+    assert g_mean_score(y_true, y_pred, sample_weight=weights) == pytest.approx(expected)
+
+
+def test_one_of_many_classes_stands_against_the_rest():
+    y_true, y_pred, _ = random_answers(1, ["a", "b", "c"])
+    for positive in "abc":
+        assert sensitivity_score(y_true, y_pred, pos_label=positive) == pytest.approx(
+            reference.sensitivity(y_true, y_pred, positive)
+        )
+        assert specificity_score(y_true, y_pred, pos_label=positive) == pytest.approx(
+            reference.specificity(y_true, y_pred, positive)
+        )
+
+
+def test_a_weight_counts_as_that_many_rows():
+    weights = [3, 1, 2, 1, 1, 4, 1, 1, 2, 1]
+    repeated = np.repeat(Y_TRUE, weights), np.repeat(Y_PRED, weights)
+    for score in FROM_LABELS:
+        assert score(Y_TRUE, Y_PRED, sample_weight=weights) == pytest.approx(score(*repeated))
+
+
+def test_the_rarer_class_is_positive():
+    assert sensitivity_score([1, 1, 1, 0], [1, 1, 0, 0]) == 1.0
+
+
+def test_of_equally_large_classes_the_larger_label_is_positive():
+    assert sensitivity_score(["x", "x", "y", "y"], ["x", "x", "x", "y"]) == 0.5
+
+
+def test_more_than_two_classes_ask_for_pos_label():
+    with pytest.raises(ParameterError, match="3 classes, so pos_label must say"):
+        sensitivity_score([0, 1, 2], [0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("score", "y_true", "y_pred"),
+    [
+        (sensitivity_score, [0, 0, 0], [0, 1, 0]),
+        (sensitivity_score, [0, 0, 0], [0, 0, 0]),
+        (g_mean_score, [0, 0, 0], [0, 1, 0]),
+        (relative_sensitivity_score, [0, 0, 1], [1, 1, 1]),
+        (relative_sensitivity_score, [0, 0], [0, 0]),
+        (f_beta_score, [0, 0], [0, 0]),
+        (sensitivity_score, [], []),
+        (specificity_score, [], []),
+        (g_mean_score, [], []),
+    ],
+)
+def test_an_empty_denominator_is_nan_with_a_warning(score, y_true, y_pred):
+    with pytest.warns(UndefinedMetricWarning, match="undefined and set to nan"):
+        assert math.isnan(score(y_true, y_pred))
+
+
+def test_no_other_class_leaves_the_specificity_undefined():
+    with pytest.warns(UndefinedMetricWarning):
+        assert math.isnan(specificity_score([1, 1], [1, 1], pos_label=1))
+
+
+def test_a_positive_label_that_never_comes_is_undefined_and_no_crash():
+    with pytest.warns(UndefinedMetricWarning):
+        assert math.isnan(sensitivity_score([0, 1], [0, 1], pos_label=7))
+
+
+def test_a_label_that_was_only_predicted_takes_no_part_in_the_g_mean():
+    assert g_mean_score([0, 0, 1, 1], [0, 0, 1, 2]) == pytest.approx(math.sqrt(0.5))
+
+
+@pytest.mark.parametrize("wrap", [list, tuple, np.array, pd.Series, pl.Series, pd.Categorical])
+def test_containers_of_any_kind_are_read(wrap):
+    assert sensitivity_score(wrap(["a", "a", "b"]), wrap(["a", "a", "b"])) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("y_true", "y_pred", "sentence"),
+    [
+        ([0, 1], [0], "one length; got 2 and 1"),
+        (["a", "b"], [0, 1], "one kind that can be ordered; got a mix of int, str"),
+        ([1, "a"], [1, "a"], "mix of int, str"),
+        ([0, None], [0, 1], "needs a label; got None"),
+        ([0.0, math.nan], [0, 1], "needs a label; got nan"),
+        (pd.Series(["a", pd.NA], dtype=object), ["a", "b"], "needs a label; got <NA>"),
+        ([0, 1], [0.3, 0.8], "must hold class labels; got 0.3"),
+        ([[0, 1], [1, 0]], [0, 1], "a column of labels; got shape"),
+    ],
+)
+def test_labels_that_cannot_be_used_get_a_sentence(y_true, y_pred, sentence):
+    with pytest.raises(DataError, match=sentence):
+        g_mean_score(y_true, y_pred)
+
+
+@pytest.mark.parametrize("weights", [[1, -1], [1, math.nan], [1, 1, 1]])
+def test_weights_that_cannot_be_used_are_refused(weights):
+    with pytest.raises(DataError, match="sample_weight must"):
+        g_mean_score([0, 1], [0, 1], sample_weight=weights)
+
+
+@pytest.mark.parametrize("beta", [0, -1.0, math.inf, "1"])
+def test_beta_must_be_positive_and_finite(beta):
+    with pytest.raises(ParameterError, match="beta must be a positive, finite number"):
+        f_beta_score([0, 1], [0, 1], beta=beta)
+
+
+def test_imbalance_ratio_is_largest_over_smallest():
+    assert imbalance_ratio(["a"] * 6 + ["b"] * 2 + ["c"] * 3) == 3.0
+    assert imbalance_ratio([0, 1], sample_weight=[1, 5]) == 5.0
+
+
+def test_imbalance_ratio_of_one_class_is_undefined():
+    with pytest.warns(UndefinedMetricWarning):
+        assert math.isnan(imbalance_ratio([1, 1, 1]))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_auc_is_that_of_scikit_learn_with_ties_and_weights(seed):
+    y_true, _, weights = random_answers(seed, [0, 1])
+    scores = np.random.default_rng(seed).integers(0, 6, len(y_true)) + y_true
+    expected = sklearn_metrics.roc_auc_score(y_true, scores, sample_weight=weights)
+    assert roc_auc_score(y_true, scores, sample_weight=weights) == pytest.approx(expected)
+
+
+def test_auc_scores_speak_for_pos_label():
+    y_true, scores = ["a", "b", "c", "a"], [0.9, 0.3, 0.1, 0.2]
+    expected = reference.auc([label == "a" for label in y_true], scores)
+    assert roc_auc_score(y_true, scores, pos_label="a") == pytest.approx(expected)
+
+
+def test_auc_of_many_classes_asks_for_pos_label():
+    with pytest.raises(ParameterError, match="pos_label must say which one the scores are for"):
+        roc_auc_score([0, 1, 2], [0.1, 0.2, 0.3])
+
+
+@pytest.mark.parametrize("y_true", [[1, 1], [], ["a"]])
+def test_auc_of_one_class_is_undefined(y_true):
+    with pytest.warns(UndefinedMetricWarning):
+        assert math.isnan(roc_auc_score(y_true, np.zeros(len(y_true))))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_scores_that_are_not_finite_are_refused(bad):
+    with pytest.raises(DataError, match=r"every y_score must be a finite number; got .* in row 1"):
+        roc_auc_score([0, 1, 1], [0.1, bad, 0.3])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_pmauc_equals_the_written_sum_over_pairs(seed):
+    rng = np.random.default_rng(seed)
+    labels = ["a", "b", "c", "d"]
+    y_true = rng.choice(labels[: 2 + seed], 40)
+    scores = rng.integers(0, 5, (40, 4)).astype(float)
+    expected = reference.pmauc(y_true.tolist(), scores.tolist(), labels)
+    assert pmauc_score(y_true, scores, labels=labels) == pytest.approx(expected)
+
+
+def test_pmauc_of_probabilities_is_scikit_learns_one_against_one():
+    rng = np.random.default_rng(0)
+    y_true, scores = rng.integers(0, 3, 60), rng.dirichlet(np.ones(3), 60)
+    expected = sklearn_metrics.roc_auc_score(y_true, scores, multi_class="ovo")
+    assert pmauc_score(y_true, scores) == pytest.approx(expected)
+
+
+def test_pmauc_of_two_classes_is_the_auc():
+    y_true, _, scores = random_answers(0, ["no", "yes"])
+    expected = roc_auc_score(y_true, scores)
+    assert pmauc_score(y_true, scores) == pytest.approx(expected)
+    assert pmauc_score(y_true, np.column_stack([1 - scores, scores])) == pytest.approx(expected)
+
+
+def test_pmauc_refuses_a_table_of_another_width():
+    with pytest.raises(DataError, match=r"y_score must have shape \(3, 3\); got \(3, 2\)"):
+        pmauc_score([0, 1, 2], np.zeros((3, 2)))
+
+
+def test_pmauc_refuses_a_label_without_a_column():
+    with pytest.raises(DataError, match="must be one of labels"):
+        pmauc_score([0, 1, 2], np.zeros((3, 2)), labels=[0, 1])
+
+
+@pytest.mark.parametrize("y_true", [[], ["a"], ["a", "a"]])
+def test_pmauc_without_a_pair_of_classes_is_undefined(y_true):
+    with pytest.warns(UndefinedMetricWarning):
+        assert math.isnan(pmauc_score(y_true, np.zeros((len(y_true), 2)), labels=["a", "b"]))
+
+
+def test_every_score_serves_as_a_scorer_in_cross_validation():
+    X, y = make_classification(150, weights=[0.8], random_state=0)
+    model = LogisticRegression()
+    for score in FROM_LABELS:
+        assert np.isfinite(
+            cross_val_score(model, X, y, scoring=make_scorer(score), error_score="raise")
+        ).all()
+    by_score = make_scorer(roc_auc_score, response_method="decision_function")
+    np.testing.assert_allclose(
+        cross_val_score(model, X, y, scoring=by_score), cross_val_score(model, X, y, scoring="roc_auc")
+    )
+    by_table = make_scorer(pmauc_score, response_method="predict_proba")
+    assert np.isfinite(cross_val_score(model, X, y, scoring=by_table, error_score="raise")).all()
+
+
+def test_report_holds_what_the_functions_say():
+    scores = np.arange(10.0)
+    report = imbalance_report(Y_TRUE, Y_PRED, scores, beta=2)
+    assert report.pos_label == 1
+    assert report.class_weights == {0: 6.0, 1: 4.0}
+    assert report.sensitivity == sensitivity_score(Y_TRUE, Y_PRED)
+    assert report.g_mean == g_mean_score(Y_TRUE, Y_PRED)
+    assert report.f_beta == f_beta_score(Y_TRUE, Y_PRED, beta=2)
+    assert report.roc_auc == roc_auc_score(Y_TRUE, scores)
+    assert report.as_dict()["imbalance_ratio"] == 1.5
+
+
+def test_report_macro_means_agree_with_scikit_learn():
+    y_true, y_pred, weights = random_answers(2, [0, 1, 2])
+    report = imbalance_report(y_true, y_pred, sample_weight=weights)
+    expected = sklearn_metrics.precision_recall_fscore_support(
+        y_true, y_pred, average="macro", sample_weight=weights
+    )
+    found = report.macro_precision, report.macro_recall, report.macro_f1
+    assert found == pytest.approx(expected[:3])
+    assert report.accuracy == pytest.approx(
+        sklearn_metrics.accuracy_score(y_true, y_pred, sample_weight=weights)
+    )
+
+
+def test_report_of_many_classes_leaves_out_what_needs_a_positive_one():
+    report = imbalance_report([0, 1, 2], [0, 1, 2], np.eye(3))
+    assert report.sensitivity is None
+    assert report.pos_label is None
+    assert report.pmauc == 1.0
+
+
+def test_report_of_one_class_warns_once():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        report = imbalance_report([0, 0], [0, 0], [0.1, 0.2])
+    assert [w.category for w in caught] == [UndefinedMetricWarning]
+    assert math.isnan(report.roc_auc)
+    assert report.specificity == 1.0
