@@ -12,16 +12,19 @@ from tests.proximal import reference
 from tests.proximal.data import assert_same_planes, imbalanced, relative_difference
 
 WEIGHTS = ["balanced", None, {0: 2.0, 1: 5.0}]
+OPTIONS = [
+    {"standardize": standardize, "penalize_intercept": penalize}
+    for standardize in (True, False)
+    for penalize in (True, False)
+]
 
 
 @pytest.mark.parametrize("class_weight", WEIGHTS)
-@pytest.mark.parametrize("standardize", [True, False])
-@pytest.mark.parametrize("penalize_intercept", [True, False])
+@pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("shares", [(0.9, 0.1), (0.6, 0.3, 0.1), tuple([0.5] + [0.02] * 20)])
 @pytest.mark.parametrize("shape", [(300, 5), (60, 90)])
-def test_fit_equals_the_textbook_formula(rng, class_weight, standardize, penalize_intercept, shares, shape):
+def test_fit_equals_the_textbook_formula(rng, class_weight, options, shares, shape):
     X, y = imbalanced(rng, *shape, shares)
-    options = {"standardize": standardize, "penalize_intercept": penalize_intercept}
     model = ProximalSVC(C=0.7, class_weight=class_weight, **options).fit(X, y)
     assert_same_planes(model, *reference.proximal(X, y, 0.7, class_weight, **options))
 

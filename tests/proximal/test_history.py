@@ -170,6 +170,8 @@ def test_merge_trees_of_any_shape_agree(rng):
         left.merge(part)
     level = [ProximalSVC().merge(part) for part in reversed(parts)]
     while len(level) > 1:
-        level = [a.merge(b) for a, b in zip(level[::2], level[1::2], strict=False)] + level[len(level) // 2 * 2 :]
+        level = [a.merge(b) for a, b in zip(level[::2], level[1::2], strict=False)] + level[
+            len(level) // 2 * 2 :
+        ]
     assert relative_difference(left.coef_, batch.coef_) < 1e-9
     assert relative_difference(level[0].coef_, batch.coef_) < 1e-9

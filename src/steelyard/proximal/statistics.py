@@ -218,11 +218,19 @@ class ClassStatistics:
             sizes = [len(batch.codes)]
         else:
             sizes = np.bincount(batch.codes, minlength=len(batch.labels)).tolist()
-        # Rows of a class that already has a matrix are copied into the buffer only when they are few.
-        limit = buffer_capacity(self.n_features) // 2
-        waiting = [code for code, size in enumerate(sizes) if size <= limit]
-        folding = [code for code, size in enumerate(sizes) if size > limit]
+        waiting: list[int] = []
+        folding: list[int] = []
+        for code, size in enumerate(sizes):
+            (waiting if size <= self._room(batch.labels[code]) else folding).append(code)
         return waiting, folding
+
+    def _room(self, label: Label) -> int:
+        """Rows that are better copied into the buffer of a class than folded into its matrix at once."""
+        capacity = buffer_capacity(self.n_features)
+        moments = self._classes.get(label)
+        if moments is None:
+            return capacity
+        return capacity - moments.n_waiting if moments.gram is None else capacity // 2
 
     def _make_room(self, label: Label, n_rows: int) -> Moments:
         moments = self._class(label)
