@@ -59,10 +59,10 @@ template <class T, class Sum>
 void PackedRows<T, Sum>::reserve(std::size_t capacity) {
     if (capacity <= capacity_) return;
     const std::size_t rounded = (capacity + width - 1) / width * width;
-    AlignedBuffer<T> grown = aligned_buffer<T>(rounded * n_features_);
+    AlignedBuffer<Sum> grown = aligned_buffer<Sum>(rounded * n_features_);
     // Whole panels are read, so the lanes that hold no vector yet must hold numbers.
-    T* rest = std::copy_n(panels_.get(), capacity_ * n_features_, grown.get());
-    std::fill(rest, grown.get() + rounded * n_features_, T(0));
+    Sum* rest = std::copy_n(panels_.get(), capacity_ * n_features_, grown.get());
+    std::fill(rest, grown.get() + rounded * n_features_, Sum(0));
     panels_ = std::move(grown);
     capacity_ = rounded;
 }
@@ -75,21 +75,21 @@ void PackedRows<T, Sum>::append(const T* row) {
 
 template <class T, class Sum>
 void PackedRows<T, Sum>::replace(std::size_t i, const T* row) {
-    T* slot = panels_.get() + index(i, 0);
+    Sum* slot = panels_.get() + index(i, 0);
     for (std::size_t k = 0; k < n_features_; ++k) slot[k * width] = row[k];
 }
 
 template <class T, class Sum>
 void PackedRows<T, Sum>::copy_row(std::size_t i, T* row) const {
-    const T* slot = panels_.get() + index(i, 0);
-    for (std::size_t k = 0; k < n_features_; ++k) row[k] = slot[k * width];
+    const Sum* slot = panels_.get() + index(i, 0);
+    for (std::size_t k = 0; k < n_features_; ++k) row[k] = static_cast<T>(slot[k * width]);
 }
 
 template <class T, class Sum>
 void PackedRows<T, Sum>::swap_remove(std::size_t i) {
     --size_;
-    const T* last = panels_.get() + index(size_, 0);
-    T* slot = panels_.get() + index(i, 0);
+    const Sum* last = panels_.get() + index(size_, 0);
+    Sum* slot = panels_.get() + index(i, 0);
     for (std::size_t k = 0; k < n_features_; ++k) slot[k * width] = last[k * width];
 }
 

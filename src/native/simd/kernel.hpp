@@ -73,15 +73,6 @@ struct Laplacian {
     }
 };
 
-[[gnu::always_inline]] static inline VecD load_as(const double* p, VecD) { return load(p); }
-[[gnu::always_inline]] static inline VecF load_as(const float* p, VecF) { return load(p); }
-[[gnu::always_inline]] static inline VecD load_as(const float* p, VecD) {
-    typedef float HalfVecF __attribute__((vector_size(STEELYARD_VECTOR_BYTES / 2)));
-    HalfVecF narrow;
-    std::memcpy(&narrow, p, sizeof narrow);
-    return __builtin_convertvector(narrow, VecD);
-}
-
 template <class T>
 [[gnu::always_inline]] static inline void store_some(T* out, Vec<T> values, size_t wanted) {
     if (wanted >= Lane<T>::count)
@@ -90,39 +81,52 @@ template <class T>
         for (size_t j = 0; j < wanted; ++j) out[j] = values[j];
 }
 
-template <class Kernel, class T, class Sum, size_t Rows>
-static void tile(KernelNumbers<Sum> p, const T* X, size_t d, const T* z, Sum* out, size_t ld, size_t columns) {
-    constexpr size_t lanes = Lane<Sum>::count;
-    Vec<Sum> sums[Rows][kTileVectors] = {};
-    for (size_t k = 0; k < d; ++k, z += kPanelWidth<Sum>) {
-        Vec<Sum> zk[kTileVectors];
-        for (size_t v = 0; v < kTileVectors; ++v) zk[v] = load_as(z + v * lanes, Vec<Sum>{});
+template <class Kernel, class T, class Sum, size_t Rows, size_t Vectors>
+static void tile(KernelNumbers<Sum> p, const T* X, size_t d, const Sum* z, Sum* out, size_t ld, size_t columns) {
+    constexpr size_t lanes = Lane<Sum>::count, width = kPanelWidth<Sum>;
+    Vec<Sum> sums[Rows][Vectors] = {};
+    for (size_t k = 0; k < d; ++k, z += width) {
+        Vec<Sum> zk[Vectors];
+        for (size_t v = 0; v < Vectors; ++v) zk[v] = load(z + v * lanes / width * width * d + v * lanes % width);
         for (size_t r = 0; r < Rows; ++r) {
             const Vec<Sum> x = broadcast(static_cast<Sum>(X[r * d + k]));
-            for (size_t v = 0; v < kTileVectors; ++v) sums[r][v] = Kernel::add(sums[r][v], x, zk[v]);
+            for (size_t v = 0; v < Vectors; ++v) sums[r][v] = Kernel::add(sums[r][v], x, zk[v]);
         }
     }
     for (size_t r = 0; r < Rows; ++r)
-        for (size_t v = 0; v < kTileVectors && v * lanes < columns; ++v)
+        for (size_t v = 0; v < Vectors && v * lanes < columns; ++v)
             store_some<Sum>(out + r * ld + v * lanes, Kernel::finish(sums[r][v], p), columns - v * lanes);
 }
 
 template <class Kernel, class T, class Sum>
-static void block_of(const KernelSpec& spec, const T* X, size_t n_x, size_t d, const T* panels, size_t n_z, Sum* out,
+static void block_of(const KernelSpec& spec, const T* X, size_t n_x, size_t d, const Sum* panels, size_t n_z, Sum* out,
                      size_t ld) {
     constexpr size_t step = kTileVectors * Lane<Sum>::count, width = kPanelWidth<Sum>;
     const KernelNumbers<Sum> p = numbers<Sum>(spec);
-    for (size_t j = 0; j < n_z; j += step) {
-        const T* z = panels + (j / width) * width * d + j % width;
-        size_t i = 0;
-        for (; i + kTileRows <= n_x; i += kTileRows)
-            tile<Kernel, T, Sum, kTileRows>(p, X + i * d, d, z, out + i * ld + j, ld, n_z - j);
-        for (; i < n_x; ++i) tile<Kernel, T, Sum, 1>(p, X + i * d, d, z, out + i * ld + j, ld, n_z - j);
-    }
+    const size_t tiled_rows = n_x / kTileRows * kTileRows;
+    if (tiled_rows > 0)
+        for (size_t j = 0; j < n_z; j += step) {
+            const Sum* z = panels + j / width * width * d + j % width;
+            for (size_t i = 0; i < tiled_rows; i += kTileRows)
+                tile<Kernel, T, Sum, kTileRows, kTileVectors>(p, X + i * d, d, z, out + i * ld + j, ld, n_z - j);
+        }
+    // A single row has no other rows to hide the latency of its sums behind, so its tile is wider.
+    for (size_t i = tiled_rows; i < n_x; ++i)
+        for (size_t j = 0; j < n_z;) {
+            const Sum* z = panels + j / width * width * d + j % width;
+            Sum* row = out + i * ld + j;
+            if (n_z - j > step) {
+                tile<Kernel, T, Sum, 1, 2 * kTileVectors>(p, X + i * d, d, z, row, ld, n_z - j);
+                j += 2 * step;
+            } else {
+                tile<Kernel, T, Sum, 1, kTileVectors>(p, X + i * d, d, z, row, ld, n_z - j);
+                j += step;
+            }
+        }
 }
 
 template <class T, class Sum>
-static void kernel_block(const KernelSpec& spec, const T* X, size_t n_x, size_t d, const T* panels, size_t n_z,
+static void kernel_block(const KernelSpec& spec, const T* X, size_t n_x, size_t d, const Sum* panels, size_t n_z,
                          Sum* out, size_t ld) {
     switch (spec.kind) {
         case KernelKind::linear: return block_of<Linear<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);

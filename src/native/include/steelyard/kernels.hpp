@@ -22,8 +22,9 @@ namespace steelyard {
 // Vectors kept in the layout in which kernel values are fastest: panels of a few vectors side by side, feature
 // after feature, so that one loop step works on a whole register of vectors.
 //
-// Stored as T, summed as Sum. PackedRows<double> and PackedRows<float> sum in their own type;
-// PackedRows<float, double> keeps float32 data and sums, and answers, in double.
+// Rows are T, sums and answers are Sum. PackedRows<double> and PackedRows<float> sum in their own type;
+// PackedRows<float, double> holds float32 rows for sums in float64. The panels hold Sum: widening once, when a row
+// comes in, is cheaper than at every use.
 template <class T, class Sum = T>
 class PackedRows {
   public:
@@ -44,8 +45,8 @@ class PackedRows {
     void swap_remove(std::size_t i);
     void clear() { size_ = 0; }
 
-    T operator()(std::size_t i, std::size_t feature) const { return panels_[index(i, feature)]; }
-    const T* panels() const { return panels_.get(); }
+    T operator()(std::size_t i, std::size_t feature) const { return static_cast<T>(panels_[index(i, feature)]); }
+    const Sum* panels() const { return panels_.get(); }
 
   private:
     static constexpr std::size_t width = kPanelWidth<Sum>;
@@ -54,7 +55,7 @@ class PackedRows {
     }
 
     std::size_t n_features_, size_ = 0, capacity_ = 0;
-    AlignedBuffer<T> panels_;
+    AlignedBuffer<Sum> panels_;
 };
 
 // out[j] = k(x, z_j) for j < Z.size(). Neither allocates nor starts threads: for loops over a stream.

@@ -24,7 +24,7 @@ struct KernelSpec {
 template <class Sum>
 constexpr std::size_t kPanelWidth = 128 / sizeof(Sum);
 
-// Loops for values stored as T and summed as Sum; T is Sum, or float where Sum is double.
+// Loops for rows of T against panels of Sum; T is Sum, or float where Sum is double.
 //
 // Every entry is summed feature by feature, first to last, in whatever tile it falls: an entry depends on
 // its two rows alone, and k(x, z) and k(z, x) have the same bits.
@@ -32,8 +32,8 @@ template <class T, class Sum>
 struct KernelBlockLoops {
     // out[i * ld + j] = k(x_i, z_j), i < n_x, j < n_z. X is row-major. In panels, feature k of row j stands
     // at ((j / width) * d + k) * width + j % width, width = kPanelWidth<Sum>; the last panel is whole.
-    void (*block)(const KernelSpec& spec, const T* X, std::size_t n_x, std::size_t d, const T* panels, std::size_t n_z,
-                  Sum* out, std::size_t ld);
+    void (*block)(const KernelSpec& spec, const T* X, std::size_t n_x, std::size_t d, const Sum* panels,
+                  std::size_t n_z, Sum* out, std::size_t ld);
 };
 
 template <class Sum>
