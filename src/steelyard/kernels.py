@@ -415,20 +415,37 @@ def _precomputed_block(X: Any, Z: Any) -> Floats:
 
 def _squared_norms(rows: Any) -> Floats:
     if sparse.issparse(rows):
-        return np.asarray(rows.multiply(rows).sum(axis=1), rows.dtype).ravel()
+        # Summed first to last, as the sparse product sums: equal rows then have a distance of 0.
+        row_of_value = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+        return np.bincount(row_of_value, rows.data * rows.data, minlength=rows.shape[0])
     return np.asarray(np.einsum("ij,ij->i", rows, rows))
 
 
 def _sparse_block(spec: _native.KernelSpec, left: Any, right: Any, n_threads: int) -> Floats:
     if spec.kind == "laplacian":
         return _laplacian_by_parts(spec, left, right, n_threads)
-    products = left @ right.T
-    out = np.ascontiguousarray(products.toarray() if sparse.issparse(products) else products)
-    left_norms, right_norms = None, None
     if spec.kind == "rbf":
-        left_norms, right_norms = _squared_norms(left), _squared_norms(right)
-    _native.kernel_from_products(spec, out, left_norms, right_norms, n_threads)
+        return _sparse_rbf(spec, left, right, n_threads)
+    out = _product(left, right)
+    _native.kernel_from_products(spec, out, None, None, n_threads)
     return out
+
+
+def _sparse_rbf(spec: _native.KernelSpec, left: Any, right: Any, n_threads: int) -> Floats:
+    # The distance is a small difference of large products: float32 would lose it.
+    wide_left, wide_right = left.astype(np.float64), right.astype(np.float64)
+    out = _product(wide_left, wide_right)
+    if left is right:
+        left_norms = right_norms = out.diagonal().copy()
+    else:
+        left_norms, right_norms = _squared_norms(wide_left), _squared_norms(wide_right)
+    _native.kernel_from_products(spec, out, left_norms, right_norms, n_threads)
+    return out.astype(left.dtype, copy=False)
+
+
+def _product(left: Any, right: Any) -> Floats:
+    product = left @ right.T
+    return np.ascontiguousarray(product.toarray() if sparse.issparse(product) else product)
 
 
 def _laplacian_by_parts(spec: _native.KernelSpec, left: Any, right: Any, n_threads: int) -> Floats:
