@@ -14,6 +14,9 @@ namespace {
 // and panel so that tasks of a symmetric matrix meet at panel borders.
 constexpr std::size_t kTaskRows = 64;
 
+// Below this many features a value is computed again in less time than it takes to move it to its mirror image.
+constexpr std::size_t kMirroredFeatures = 40;
+
 const KernelBlockLoops<double, double>& block_loops(const double*, const double*) { return loops().kernel.f64; }
 const KernelBlockLoops<float, float>& block_loops(const float*, const float*) { return loops().kernel.f32; }
 const KernelBlockLoops<float, double>& block_loops(const float*, const double*) { return loops().kernel.f32_in_f64; }
@@ -34,13 +37,16 @@ void for_row_tasks(std::size_t n_rows, unsigned n_threads, Body&& body) {
                  [&](std::size_t task) { body(task * kTaskRows, std::min(n_rows, (task + 1) * kTaskRows)); });
 }
 
-// Copies rows [begin, end) of the lower triangle to the columns [begin, end) of the upper one.
+// Rows and columns of a square block of a matrix.
+struct Square {
+    std::size_t row, row_end, column, column_end;
+};
+
+// Copies what lies below the diagonal in the block to its mirror image above.
 template <class T>
-void mirror_rows(T* out, std::size_t ld, std::size_t begin, std::size_t end) {
-    constexpr std::size_t block = 16;  // rows whose cache lines are held open at a time
-    for (std::size_t first = 0; first < end; first += block)
-        for (std::size_t i = begin; i < end; ++i)
-            for (std::size_t j = first; j < std::min(first + block, i); ++j) out[j * ld + i] = out[i * ld + j];
+void mirror(T* out, std::size_t ld, Square block) {
+    for (std::size_t j = block.column; j < block.column_end; ++j)
+        for (std::size_t i = std::max(block.row, j + 1); i < block.row_end; ++i) out[j * ld + i] = out[i * ld + j];
 }
 
 }  // namespace
@@ -131,13 +137,19 @@ void kernel_block(const KernelSpec& spec, Rows<T> X, Rows<T> Z, T* out, std::siz
 
 template <class T>
 void kernel_matrix(const KernelSpec& spec, Rows<T> X, T* out, std::size_t ld, unsigned n_threads) {
-    const auto& loops = block_loops(X.data, out);
     const PackedRows<T> Z(X);
     const std::size_t d = X.n_features;
+    if (d < kMirroredFeatures) return kernel_rows(spec, X, Z, out, ld, n_threads);
+    const auto& loops = block_loops(X.data, out);
     const unsigned threads = useful_threads(n_threads, X.n_rows, X.n_rows, d);
+    // A block is mirrored while it is in the first-level cache. No other task writes what this one mirrors.
     for_row_tasks(X.n_rows, threads, [&](std::size_t begin, std::size_t end) {
-        loops.block(spec, X.data + begin * d, end - begin, d, Z.panels(), end, out + begin * ld, ld);
-        mirror_rows(out, ld, begin, end);  // no other task touches these columns above the diagonal
+        for (std::size_t column = 0; column < end; column += kTaskRows) {
+            const Square block{begin, end, column, std::min(column + kTaskRows, end)};
+            loops.block(spec, X.data + begin * d, end - begin, d, Z.panels() + column * d, block.column_end - column,
+                        out + begin * ld + column, ld);
+            mirror(out, ld, block);
+        }
     });
 }
 

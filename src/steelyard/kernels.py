@@ -141,7 +141,7 @@ class Kernel:
         X : {array-like, sparse matrix} of shape (n_x, n_features)
             For "precomputed", the kernel values themselves; for a callable, anything it understands.
         Z : {array-like, sparse matrix} of shape (n_z, n_features), optional
-            `X` itself if None; half of the symmetric matrix is then computed and mirrored. For "precomputed",
+            `X` itself if None; the matrix is then symmetric to the last bit. For "precomputed",
             the square matrix of the rows that `X` was evaluated against.
         n_threads : int, optional
             All cores of this process if None; small blocks are not worth a second thread.

@@ -110,8 +110,8 @@ void check_tanh(double bound) {
 }
 
 template <class T>
-void check_threads_and_symmetry() {
-    const std::size_t n = 203, d = 7;
+void check_threads_and_symmetry(std::size_t d) {
+    const std::size_t n = 203;
     const std::vector<T> X = random_values<T>(n * d, 3);
     const Rows<T> rows{X.data(), n, d};
     for (const KernelSpec& spec : kSpecs)
@@ -163,8 +163,12 @@ TEST(what_is_not_a_number_stays_so) {
     });
 }
 
-TEST(neither_threads_nor_halving_change_a_bit_in_double) { check_threads_and_symmetry<double>(); }
-TEST(neither_threads_nor_halving_change_a_bit_in_float) { check_threads_and_symmetry<float>(); }
+TEST(neither_threads_nor_halving_change_a_bit_in_double) {
+    for (const std::size_t d : {7, 45}) check_threads_and_symmetry<double>(d);  // computed whole, and mirrored
+}
+TEST(neither_threads_nor_halving_change_a_bit_in_float) {
+    for (const std::size_t d : {7, 45}) check_threads_and_symmetry<float>(d);  // computed whole, and mirrored
+}
 
 TEST(a_common_offset_costs_no_accuracy) {
     const std::size_t n = 20, d = 9;

@@ -76,7 +76,7 @@ void kernel_sums(const KernelSpec& spec, Rows<T> X, const PackedRows<T, Sum>& Z,
 template <class T>
 void kernel_block(const KernelSpec& spec, Rows<T> X, Rows<T> Z, T* out, std::size_t ld, unsigned n_threads);
 
-// out[i * ld + j] = k(x_i, x_j): half of it is computed, the rest mirrored.
+// out[i * ld + j] = k(x_i, x_j), symmetric to the last bit: of wide rows half is computed and mirrored.
 template <class T>
 void kernel_matrix(const KernelSpec& spec, Rows<T> X, T* out, std::size_t ld, unsigned n_threads);
 
