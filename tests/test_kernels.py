@@ -1,7 +1,9 @@
 """Kernels against the formulas they are named after, on every instruction level."""
 
+import copy
 import itertools
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -365,6 +367,14 @@ def test_a_kernel_survives_json(kernel):
     again = Kernel.from_dict(json.loads(json.dumps(kernel.to_dict())))
     assert again == kernel
     assert hash(again) == hash(kernel)
+
+
+def test_a_kernel_can_be_copied_and_pickled_but_not_changed():
+    kernel = Kernel("sigmoid", gamma=0.5, coef0=-1)
+    assert copy.deepcopy(kernel) == kernel
+    assert pickle.loads(pickle.dumps(kernel)) == kernel
+    with pytest.raises(AttributeError):
+        kernel.gamma = 2.0
 
 
 def test_kernels_are_equal_when_what_they_use_is():
