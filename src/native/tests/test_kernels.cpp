@@ -184,7 +184,7 @@ TEST(a_common_offset_costs_no_accuracy) {
 }
 
 TEST(sums_equal_the_weighted_rows) {
-    const std::size_t n = 301, n_z = 37, d = 6;
+    const std::size_t n = 3001, n_z = 37, d = 6;  // enough work for a second thread
     const auto X = random_values<float>(n * d, 5), Z = random_values<float>(n_z * d, 6);
     const auto weights = random_values<double>(n_z, 7);
     const PackedRows<float, double> packed(Rows<float>{Z.data(), n_z, d});
