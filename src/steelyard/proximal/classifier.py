@@ -70,7 +70,8 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
         every row once; a dict gives each label a factor of its own (1 where it has none).
     standardize : bool, default=True
         Whether features are brought to mean 0 and variance 1, as of all current rows. It equals a
-        ``StandardScaler`` that sees all current rows, followed by a fresh fit.
+        ``StandardScaler`` that sees all current rows, followed by a fresh fit. Features that a feature
+        map makes are never standardized: their scale is part of the map.
     objective : {"margin", "auc"}, default="margin"
         "margin" is the proximal SVM. "auc" minimises the squared loss over all pairs of rows from both
         sides, which aims at the area under the ROC curve; class weights then play no part.
@@ -350,9 +351,8 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
                 f"ProximalSVC.merge: both learners need the same features; got {self.n_features_in_} and "
                 f"{other.n_features_in_} features, or other names; nothing was changed."
             )
-        if (self._map is None) != (other._map is None) or not (
-            self._map is None or self._map.same_map(other._map)
-        ):
+        same_map = other._map is None if self._map is None else self._map.same_map(other._map)
+        if not same_map:
             raise DataError(
                 "ProximalSVC.merge: the two learners have different feature maps; nothing was changed.",
                 hint="settle one map first, RandomFeatures(...).fit(X), and give it to all learners",
@@ -428,7 +428,12 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
         self._check_params()
         weights = dict(self.class_weight) if isinstance(self.class_weight, dict) else self.class_weight
         return Rule(
-            self.C, weights, self.standardize, self.objective, self.threshold, self.penalize_intercept
+            self.C,
+            weights,
+            self.standardize and self._map is None,
+            self.objective,
+            self.threshold,
+            self.penalize_intercept,
         )
 
     def _planes(self) -> Planes:

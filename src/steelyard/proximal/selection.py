@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard.proximal.solver import PlaneEquations, solve_path
+from steelyard.proximal.solver import PlaneEquations, plane_classes, solve_path
 from steelyard.proximal.statistics import ClassStatistics
 from steelyard.proximal.system import System
 
@@ -15,7 +15,8 @@ FloatArray = NDArray[np.float64]
 
 __all__ = ["C_GRID", "choose_C"]
 
-C_GRID: FloatArray = np.logspace(-6.0, 6.0, 25)
+C_GRID: FloatArray = np.logspace(-6.0, 8.0, 29)
+_TIE = 1e-9  # losses that differ by less are equal, and the smaller C is taken
 
 
 def choose_C(
@@ -36,48 +37,46 @@ def choose_C(
         Makes the equations of a training part.
     """
     losses = np.zeros(len(C_GRID))
-    for held_out in range(len(folds)):
+    for held_out, test in enumerate(folds):
         training = ClassStatistics(system.n_features)
         for number, fold in enumerate(folds):
             if number != held_out:
                 training.merge(fold)
-        test = folds[held_out]
-        if not training.classes or not test.classes:
-            continue
-        part = System(training)
-        paths = solve_path(make_equations(part), C_GRID)
-        losses += _loss(system, equations, part, paths, System(test))
-    return float(C_GRID[int(np.argmin(losses))])
+        if training.classes and test.classes:
+            part = System(training)
+            paths = solve_path(make_equations(part), C_GRID)
+            losses += _loss(system, equations, part, paths, System(test))
+    best = losses.min()
+    return float(C_GRID[int(np.argmax(losses <= best + _TIE * abs(best)))])
 
 
 def _loss(
     system: System, equations: PlaneEquations, part: System, paths: FloatArray, test: System
 ) -> FloatArray:
-    """Weighted squared error of the planes of a training part on a test part, for every C."""
+    """Squared error of the planes of a training part on a test part, for every C."""
     loss = np.zeros(len(paths))
-    part_planes = {part.labels[index]: plane for plane, index in enumerate(_positive(part))}
+    part_planes = {part.labels[index]: plane for plane, index in enumerate(plane_classes(len(part.labels)))}
     for index in equations.classes:
         label = system.labels[index]
         if label not in part_planes or (len(system.labels) > 2) != (len(part.labels) > 2):
             continue  # a class that stands in one fold only cannot be judged
-        scores = _Scores(part, paths[:, part_planes[label]], test, label, equations.has_intercept)
+        scores = _Scores(
+            part, paths[:, part_planes[label]], test, label, has_intercept=equations.has_intercept
+        )
+        rest = system.n_rows - system.counts[index]
         if equations.has_intercept:
             share = system.counts[index] / system.n_rows
             loss += scores.squared_error(1.0 - share, share)
-        else:
-            loss += scores.pair_error()
+        elif rest > 0.0:
+            loss += scores.pair_error() / (system.counts[index] * rest)
     return loss
-
-
-def _positive(part: System) -> list[int]:
-    return list(range(len(part.labels))) if len(part.labels) > 2 else [len(part.labels) - 1]
 
 
 class _Scores:
     """Counts, sums and sums of squares of the scores of test rows, of a class and of the rest."""
 
     def __init__(
-        self, part: System, solutions: FloatArray, test: System, label: object, has_intercept: bool
+        self, part: System, solutions: FloatArray, test: System, label: object, *, has_intercept: bool
     ) -> None:
         w = solutions[:, : test.n_features]
         b = solutions[:, -1] if has_intercept else np.zeros(len(solutions))
@@ -96,10 +95,10 @@ class _Scores:
         return result
 
     def pair_error(self) -> FloatArray:
-        """Mean squared error over pairs, times the number of positive rows; zero without pairs."""
+        """Squared error summed over all pairs; zero without pairs."""
         if (self.counts <= 0.0).any():
             return np.zeros(self.sums.shape[1])
         means, squares = self.sums / self.counts[:, None], self.squares / self.counts[:, None]
         variances = squares - np.square(means)
         error: FloatArray = np.square(1.0 - means[0] + means[1]) + variances.sum(axis=0)
-        return self.counts[0] * error
+        return self.counts.prod() * error
