@@ -66,9 +66,8 @@ def main() -> None:
     # Shuttle is left out of the count: its file is not in the authors' order.
     counted = {name: value for name, value in differences.items() if name != "shuttle"}
     reached = sum(value >= 0.0 for value in counted.values())
-    print(
-        f"\nreached or better: {reached} of {len(counted)}; largest shortfall {max(0.0, -min(counted.values())):.4f}"
-    )
+    shortfall = max(0.0, -min(counted.values(), default=0.0))
+    print(f"\nreached or better: {reached} of {len(counted)}; largest shortfall {shortfall:.4f}")
 
 
 if __name__ == "__main__":

@@ -32,9 +32,9 @@ struct SortedRows {
     std::vector<Run> runs;
 };
 
-SortedRows sort_rows(std::span<const std::int32_t> codes, std::span<const double> weights, std::size_t n_classes,
-                     double* grams, std::size_t gram_size) {
-    const std::size_t n = codes.size();
+SortedRows sort_rows(std::span<const std::int32_t> codes, std::span<const double> weights,
+                     std::span<double* const> grams) {
+    const std::size_t n = codes.size(), n_classes = grams.size();
     const auto slot = [&](std::size_t i) {
         return 2 * static_cast<std::size_t>(codes[i]) + (!weights.empty() && weights[i] < 0.0);
     };
@@ -47,7 +47,7 @@ SortedRows sort_rows(std::span<const std::int32_t> codes, std::span<const double
     SortedRows sorted;
     for (std::size_t s = 0; s < 2 * n_classes; ++s)
         if (starts[s] < starts[s + 1])
-            sorted.runs.push_back({starts[s], starts[s + 1], s % 2 ? -1.0 : 1.0, grams + (s / 2) * gram_size});
+            sorted.runs.push_back({starts[s], starts[s + 1], s % 2 ? -1.0 : 1.0, grams[s / 2]});
     sorted.order.resize(n_used);
     for (std::size_t i = 0; i < n; ++i)
         if (codes[i] >= 0) sorted.order[starts[slot(i)]++] = static_cast<std::uint32_t>(i);
@@ -76,14 +76,21 @@ unsigned useful_threads(unsigned wanted, std::size_t n_rows, std::size_t size) {
 
 }  // namespace
 
+double largest_magnitude(std::span<const double> values) {
+    return loops().gram.largest_f64(values.data(), values.size());
+}
+double largest_magnitude(std::span<const float> values) {
+    return loops().gram.largest_f32(values.data(), values.size());
+}
+
 template <class T>
 void add_grams(Rows<T> rows, std::span<const std::int32_t> codes, std::span<const double> weights,
-               std::span<const double> origin, std::size_t n_classes, double* grams, unsigned n_threads) {
+               std::span<const double> origin, std::span<double* const> grams, unsigned n_threads) {
     const GramLoops& loops = steelyard::loops().gram;
     const std::size_t size = rows.n_features + 1;
     const std::size_t n_panels = (size + loops.width - 1) / loops.width;
     const std::size_t n_groups = (n_panels + loops.group - 1) / loops.group;
-    const SortedRows sorted = sort_rows(codes, weights, n_classes, grams, size * size);
+    const SortedRows sorted = sort_rows(codes, weights, grams);
 
     const std::size_t panel_stride = kBlockRows * loops.width + kPanelPadding;
     const AlignedBuffer<double> packed = aligned_buffer<double>(n_panels * panel_stride);
@@ -116,9 +123,9 @@ void add_grams(Rows<T> rows, std::span<const std::int32_t> codes, std::span<cons
 }
 
 template void add_grams(Rows<double>, std::span<const std::int32_t>, std::span<const double>, std::span<const double>,
-                        std::size_t, double*, unsigned);
+                        std::span<double* const>, unsigned);
 template void add_grams(Rows<float>, std::span<const std::int32_t>, std::span<const double>, std::span<const double>,
-                        std::size_t, double*, unsigned);
+                        std::span<double* const>, unsigned);
 
 template <class Index>
 void add_gram_sparse(std::span<const double> values, std::span<const Index> columns, std::span<const Index> row_starts,

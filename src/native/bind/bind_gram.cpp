@@ -1,6 +1,8 @@
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
 
 #include <optional>
+#include <vector>
 
 #include "arrays.hpp"
 #include "steelyard/gram.hpp"
@@ -12,26 +14,37 @@ namespace {
 template <class T>
 void bind_class_grams(nb::module_& m) {
     m.def(
-        "class_grams",
+        "add_class_grams",
         [](Array<const T, 2> X, Array<const std::int32_t, 1> codes, std::optional<Array<const double, 1>> weights,
-           Array<const double, 1> origin, std::size_t n_classes, unsigned n_threads) {
+           Array<const double, 1> origin, std::vector<Array<double, 2>> grams, unsigned n_threads) {
             const std::size_t n = X.shape(0), d = X.shape(1);
             if (codes.size() != n || origin.size() != d || (weights && weights->size() != n))
-                throw nb::value_error("class_grams: array shapes disagree");
-            if (n > UINT32_MAX) throw nb::value_error("class_grams: more than 2^32 - 1 rows in one call");
+                throw nb::value_error("add_class_grams: array shapes disagree");
+            if (n > UINT32_MAX) throw nb::value_error("add_class_grams: more than 2^32 - 1 rows in one call");
             for (std::size_t i = 0; i < n; ++i)
-                if (codes.data()[i] >= static_cast<std::int64_t>(n_classes))
-                    throw nb::value_error("class_grams: a code is out of range");
-            auto grams = zeros<double, 3>({n_classes, d + 1, d + 1});
+                if (codes.data()[i] >= static_cast<std::int64_t>(grams.size()))
+                    throw nb::value_error("add_class_grams: a code is out of range");
+            std::vector<double*> targets;
+            for (auto& gram : grams) {
+                if (gram.shape(0) != d + 1 || gram.shape(1) != d + 1)
+                    throw nb::value_error("add_class_grams: a matrix has the wrong shape");
+                targets.push_back(gram.data());
+            }
             nb::gil_scoped_release unlocked;
             add_grams<T>({X.data(), n, d}, span(codes), weights ? span(*weights) : std::span<const double>{},
-                         span(origin), n_classes, grams.data(), n_threads);
-            return grams;
+                         span(origin), targets, n_threads);
         },
-        "X"_a.noconvert(), "codes"_a.noconvert(), "weights"_a.noconvert().none(), "origin"_a.noconvert(), "n_classes"_a,
+        "X"_a.noconvert(), "codes"_a.noconvert(), "weights"_a.noconvert().none(), "origin"_a.noconvert(), "grams"_a,
         "n_threads"_a = 1,
-        "Sums of weight * e e' with e = [x - origin, -1], one matrix a class; only lower triangles are "
-        "filled, and rows with a negative code are passed over.");
+        "Adds weight * e e' with e = [x - origin, -1] to the matrix of each row's class, lower triangles only; "
+        "rows with a negative code are passed over. All values must be finite.");
+    m.def(
+        "largest_magnitude",
+        [](nb::ndarray<const T, nb::c_contig, nb::device::cpu> values) {
+            nb::gil_scoped_release unlocked;
+            return largest_magnitude(std::span<const T>(values.data(), values.size()));
+        },
+        "values"_a.noconvert(), "Largest absolute value; NaN if there is one, else infinity if there is one.");
 }
 
 template <class Index>

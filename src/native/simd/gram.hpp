@@ -77,6 +77,38 @@ static void sum_outer(PackedBlock block, size_t first_panel, double sign, double
     }
 }
 
-constexpr GramLoops gram_loops{kDoubles, kGroup, pack<double>, pack<float>, sum_outer};
+// Magnitudes are compared as integers: without their sign, the bits of numbers, infinities and NaN rise in this
+// order, so a NaN cannot slip through a comparison.
+template <class T, class Bits>
+static double largest(const T* values, size_t n) {
+    typedef Bits VecI __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
+    constexpr size_t width = STEELYARD_VECTOR_BYTES / sizeof(T), unroll = 4;
+    constexpr Bits no_sign = static_cast<Bits>(~(Bits{1} << (8 * sizeof(T) - 1)));
+    VecI most[unroll] = {};
+    size_t i = 0;
+    for (; i + unroll * width <= n; i += unroll * width)
+        for (size_t u = 0; u < unroll; ++u) {
+            VecI bits;
+            std::memcpy(&bits, values + i + u * width, sizeof bits);
+            bits &= no_sign;
+            most[u] = bits > most[u] ? bits : most[u];
+        }
+    Bits top = 0;
+    for (size_t u = 0; u < unroll; ++u)
+        for (size_t k = 0; k < width; ++k) top = most[u][k] > top ? most[u][k] : top;
+    for (; i < n; ++i) {
+        Bits bits;
+        std::memcpy(&bits, values + i, sizeof bits);
+        bits &= no_sign;
+        top = bits > top ? bits : top;
+    }
+    T result;
+    std::memcpy(&result, &top, sizeof result);
+    return static_cast<double>(result);
+}
+
+constexpr GramLoops gram_loops{
+    kDoubles, kGroup, pack<double>, pack<float>, largest<double, std::int64_t>, largest<float, std::int32_t>,
+    sum_outer};
 
 }  // namespace steelyard::STEELYARD_LEVEL

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 
 #include "check.hpp"
 #include "steelyard/gram.hpp"
@@ -46,8 +47,9 @@ std::vector<double> scalar_grams(const Table<T>& table, const Case& c) {
 template <class T>
 std::vector<double> native_grams(const Table<T>& table, const Case& c, unsigned n_threads) {
     std::vector<double> grams(c.n_classes * (c.d + 1) * (c.d + 1), 0.0);
-    add_grams<T>({table.X.data(), c.n, c.d}, table.codes, table.weights, table.origin, c.n_classes, grams.data(),
-                 n_threads);
+    std::vector<double*> targets;
+    for (std::size_t k = 0; k < c.n_classes; ++k) targets.push_back(grams.data() + k * (c.d + 1) * (c.d + 1));
+    add_grams<T>({table.X.data(), c.n, c.d}, table.codes, table.weights, table.origin, targets, n_threads);
     return grams;
 }
 
@@ -62,6 +64,22 @@ void compare(const Case& c) {
             CHECK(std::fabs(grams[at] - expected[at]) <= 1e-14 * static_cast<double>(20 + 10 * c.n), level, c.n, c.d,
                   at);
     });
+}
+
+template <class T>
+void check_largest(const std::string& level) {
+    const T infinity = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN();
+    for (std::size_t n = 0; n <= 80; ++n)
+        for (std::size_t place = 0; place < n; ++place) {
+            std::vector<T> values(n, T(-0.5));
+            values[place] = T(-3);
+            CHECK(largest_magnitude(std::span<const T>(values)) == 3.0, level, n, place);
+            values[place] = -infinity;
+            CHECK(largest_magnitude(std::span<const T>(values)) == static_cast<double>(infinity), level, n, place);
+            values[place] = -nan;
+            if (n > 1) values[(place + 1) % n] = infinity;
+            CHECK(std::isnan(largest_magnitude(std::span<const T>(values))), level, n, place);
+        }
 }
 
 }  // namespace
@@ -112,4 +130,12 @@ TEST(a_sparse_gram_equals_the_gram_of_the_same_dense_rows) {
         for (std::size_t at = 0; at < size; ++at)
             CHECK(std::fabs(gram[at] - expected[static_cast<std::size_t>(code) * size + at]) <= 1e-12, code, at);
     }
+}
+
+TEST(largest_magnitude_finds_numbers_infinities_and_nan_at_every_place) {
+    CHECK(largest_magnitude(std::span<const double>()) == 0.0);
+    on_every_level([](const std::string& level) {
+        check_largest<double>(level);
+        check_largest<float>(level);
+    });
 }

@@ -95,17 +95,26 @@ class Moments:
         rows[: self.n_waiting], weights[: self.n_waiting] = self.rows, self.weights
         self._rows, self._weights = rows, weights
 
+    def matrix(self) -> FloatArray:
+        """The Gram matrix, made if there was none yet: for whoever adds to it in place."""
+        if self.gram is None:
+            self.gram = np.zeros((self.n_features + 1,) * 2)
+        return self.gram
+
     def folded(self, origin: FloatArray, n_threads: int = 1) -> FloatArray:
         """Lower triangle of the Gram matrix with the waiting rows counted in; may be ``gram`` itself."""
-        if not self.n_waiting:
-            return np.zeros((self.n_features + 1,) * 2) if self.gram is None else self.gram
-        codes = np.zeros(self.n_waiting, dtype=np.int32)
-        waiting = _native.class_grams(self.rows, codes, self.weights, origin, 1, n_threads)[0]
-        return waiting if self.gram is None else waiting + self.gram
+        if self.gram is not None and not self.n_waiting:
+            return self.gram
+        twin = Moments(self.n_features)
+        twin.gram = None if self.gram is None else self.gram.copy()
+        twin._rows, twin._weights, twin.n_waiting = self._rows, self._weights, self.n_waiting
+        twin.fold(origin, n_threads)
+        return twin.matrix()
 
     def fold(self, origin: FloatArray, n_threads: int = 1) -> None:
         """Fold the waiting rows into the Gram matrix."""
-        self.gram = self.folded(origin, n_threads)
+        codes = np.zeros(self.n_waiting, dtype=np.int32)
+        _native.add_class_grams(self.rows, codes, self.weights, origin, [self.matrix()], n_threads)
         self.n_waiting = 0
 
     def sums(self, origin: FloatArray) -> FloatArray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -139,23 +138,23 @@ class ClassStatistics:
     def add_batch(self, batch: Batch) -> None:
         """Take in rows that were checked before, except for values that are not finite."""
         batch = without_zero_weights(batch)
+        _check_magnitude(batch)
         waiting, folding = self._split(batch)
-        origin = self._settled_origin(batch.X) if folding else self.origin
-        grams = self._grams(batch, folding, origin)
+        check_statistics_fit(self.n_features, len(folding))
         # Nothing below can fail because of what came.
-        self.origin = origin
+        if folding:
+            self.origin = self._settled_origin(batch.X)
+            self._fold_rows(batch, folding)
         for code in waiting:
             part = one_class(batch, code)
             room = self._make_room(batch.labels[code], len(part.codes))
             room.wait(part.X, 1.0 if part.weights is None else part.weights)
-        for label, gram in grams.items():
-            moments = self._class(label)
-            moments.gram = gram if moments.gram is None else np.add(moments.gram, gram, out=moments.gram)
         self._changed(float(len(batch.codes)))
 
     def remove_batch(self, batch: Batch, who: str) -> None:
         """Take out rows that were checked before; refuse what was never there."""
         batch = without_zero_weights(batch)
+        _check_magnitude(batch)
         after: dict[Label, Moments | None] = {}
         for code, label in enumerate(batch.labels):
             after[label] = self._removed(label, one_class(batch, code), who)
@@ -202,7 +201,11 @@ class ClassStatistics:
         moments.fold(origin)
         assert moments.gram is not None
         before = np.sqrt(np.diagonal(moments.gram))
-        moments.gram = moments.gram - self._grams(batch, [0], origin)[label]
+        if sp.issparse(batch.X):
+            moments.gram -= self._sparse_gram(batch, 0, origin)
+        else:
+            weights = np.full(len(batch.codes), -1.0) if batch.weights is None else -batch.weights
+            _native.add_class_grams(batch.X, batch.codes, weights, origin, [moments.gram], num_threads())
         # Rows that were learned leave a matrix without negative directions. Others need not.
         scale = np.divide(1.0, before, out=np.zeros_like(before), where=before > 0.0)
         scaled = scale[:, None] * moments.gram * scale
@@ -244,27 +247,20 @@ class ClassStatistics:
             self._classes[label] = Moments(self.n_features)
         return self._classes[label]
 
-    def _grams(self, batch: Batch, codes: list[int], origin: FloatArray | None) -> dict[Label, FloatArray]:
-        """Gram matrices of some classes of a batch, after a look for values that are not finite."""
-        waiting = len(codes) < len(batch.labels)
-        if waiting and not sp.issparse(batch.X) and not _all_finite(batch, codes):
-            raise _not_finite()
-        if not codes:
-            return {}
-        assert origin is not None
-        check_statistics_fit(self.n_features, len(codes))
+    def _fold_rows(self, batch: Batch, codes: list[int]) -> None:
+        """Add the rows of some classes to their matrices, in place."""
+        assert self.origin is not None
+        matrices = [self._class(batch.labels[code]).matrix() for code in codes]
         if sp.issparse(batch.X):
-            grams = [self._sparse_gram(batch, code, origin) for code in codes]
-        else:
+            for code, matrix in zip(codes, matrices, strict=True):
+                matrix += self._sparse_gram(batch, code, self.origin)
+            return
+        renumbered = batch.codes
+        if len(codes) < len(batch.labels):
             table = np.full(len(batch.labels), -1, dtype=np.int32)
             table[codes] = np.arange(len(codes))
-            renumbered = batch.codes if not waiting else table[batch.codes]
-            grams = list(
-                _native.class_grams(batch.X, renumbered, batch.weights, origin, len(codes), num_threads())
-            )
-        if not all(np.isfinite(np.diagonal(gram)).all() for gram in grams):
-            raise _not_finite()
-        return {batch.labels[code]: gram for code, gram in zip(codes, grams, strict=True)}
+            renumbered = table[batch.codes]
+        _native.add_class_grams(batch.X, renumbered, batch.weights, self.origin, matrices, num_threads())
 
     def _sparse_gram(self, batch: Batch, code: int, origin: FloatArray) -> FloatArray:
         X = batch.X
@@ -477,22 +473,18 @@ def _few_dense_rows(batch: Batch, moments: Moments) -> FloatArray | None:
     return rows
 
 
-def _all_finite(batch: Batch, except_codes: Iterable[int]) -> bool:
-    """Whether rows that will wait are finite; the Gram matrices of the others will tell."""
-    X = batch.X
-    if except_codes:
-        X = X[~np.isin(batch.codes, list(except_codes))]
-    return bool(np.isfinite(X).all())
+def _check_magnitude(batch: Batch) -> None:
+    """Refuse values that are not finite, or whose weighted squares would not be."""
+    largest = _native.largest_magnitude(batch.X.data if sp.issparse(batch.X) else batch.X)
+    weight = 1.0 if batch.weights is None else float(batch.weights.max(initial=0.0))
+    if not largest * largest * weight * max(len(batch.codes), 1) < np.inf:  # also refuses NaN
+        raise DataError(
+            "ClassStatistics: X has NaN or inf, or values whose squares overflow; nothing was changed."
+        )
 
 
 def _largest(lower: FloatArray) -> float:
     return float(np.abs(lower).max(initial=0.0))
-
-
-def _not_finite() -> DataError:
-    return DataError(
-        "ClassStatistics: X has NaN or inf, or values whose squares overflow; nothing was changed."
-    )
 
 
 def _never_learned(who: str, label: Label) -> DataError:

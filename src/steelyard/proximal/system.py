@@ -155,7 +155,7 @@ class System:
             rows = np.concatenate([self._moments[i].rows for i in waiting])
             weights = np.concatenate([factors[i] * self._moments[i].weights for i in waiting])
             codes = np.zeros(len(rows), dtype=np.int32)
-            total = _native.class_grams(rows, codes, weights, self.origin, 1, num_threads())[0]
+            _native.add_class_grams(rows, codes, weights, self.origin, [total], num_threads())
         for factor, moments in zip(factors, self._moments, strict=True):
             if moments.gram is not None:
                 total += moments.gram if factor == 1.0 else factor * moments.gram

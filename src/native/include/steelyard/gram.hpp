@@ -9,16 +9,19 @@
 
 namespace steelyard {
 
+// Largest |x| of some values; NaN if there is one, else infinity if there is one.
+double largest_magnitude(std::span<const double> values);
+double largest_magnitude(std::span<const float> values);
+
 // grams[c] += sum over rows i with codes[i] == c of weights[i] * e e', with e = [x - origin, -1].
 //
-// grams holds n_classes matrices of (n_features + 1)^2, row-major; only the lower triangles are written.
-// weights may be empty (all 1) and may be negative. Codes must lie below n_classes;
+// Each of the grams is a matrix of (n_features + 1)^2, row-major; only the lower triangles are written.
+// weights may be empty (all 1) and may be negative. Codes must lie below grams.size();
 // rows with a negative code are passed over. n_rows must be below 2^32.
-// The result does not depend on n_threads. A value that is not finite makes the diagonal of its class
-// not finite: whoever must not learn such rows looks there.
+// The result does not depend on n_threads.
 template <class T>
 void add_grams(Rows<T> rows, std::span<const std::int32_t> codes, std::span<const double> weights,
-               std::span<const double> origin, std::size_t n_classes, double* grams, unsigned n_threads);
+               std::span<const double> origin, std::span<double* const> grams, unsigned n_threads);
 
 // One class of a sparse table in compressed rows, relative to origin 0: gram += sum of weights[i] e e'
 // over rows with codes[i] == code, lower triangle, without ever forming a dense row.

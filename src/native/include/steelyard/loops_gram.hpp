@@ -24,6 +24,10 @@ struct GramLoops {
     void (*pack_f32)(const float* X, std::size_t d, const std::uint32_t* index, const double* origin,
                      const double* scale, PackedBlock block);
 
+    // Largest |x|; NaN if there is one, else infinity if there is one.
+    double (*largest_f64)(const double* values, std::size_t n);
+    double (*largest_f32)(const float* values, std::size_t n);
+
     // gram += sign * sum of outer products, for the columns of one group and the rows on and below the
     // diagonal. gram is size x size, row-major; what stands above the diagonal is never touched.
     void (*sum_outer)(PackedBlock block, std::size_t first_panel, double sign, double* gram, std::size_t size);
