@@ -16,6 +16,7 @@ namespace {
 // Rows of one block: a panel of 8 doubles then takes 24 KiB, which stays in the first-level cache while
 // the panels of a column group stay in the second.
 constexpr std::size_t kBlockRows = 384;
+constexpr std::size_t kBandPanels = 32;
 constexpr std::size_t kPanelPadding = 8;  // keeps panels from falling on the same cache sets
 
 // A run of rows that share a class and a sign; what one packed block is cut from.
@@ -90,13 +91,14 @@ void add_grams(Rows<T> rows, std::span<const std::int32_t> codes, std::span<cons
     const std::size_t size = rows.n_features + 1;
     const std::size_t n_panels = (size + loops.width - 1) / loops.width;
     const std::size_t n_groups = (n_panels + loops.group - 1) / loops.group;
+    const std::size_t n_bands = (n_panels + kBandPanels - 1) / kBandPanels;
     const SortedRows sorted = sort_rows(codes, weights, grams);
 
     const std::size_t panel_stride = kBlockRows * loops.width + kPanelPadding;
     const AlignedBuffer<double> packed = aligned_buffer<double>(n_panels * panel_stride);
     const unsigned threads = useful_threads(n_threads, rows.n_rows, size);
     std::barrier sync(threads);
-    std::atomic<std::size_t> next_group{0};
+    std::atomic<std::size_t> next_task{0};
 
     // Every entry of a Gram matrix is summed by one thread, block after block: no race, and the same
     // rounding whatever the number of threads.
@@ -109,10 +111,16 @@ void add_grams(Rows<T> rows, std::span<const std::int32_t> codes, std::span<cons
                 pack(loops, rows, sorted.order.data() + begin + first, origin.data(),
                      sorted.scale.empty() ? nullptr : sorted.scale.data() + begin + first,
                      {packed.get() + first * loops.width, last - first, panel_stride});
-                if (thread == 0) next_group.store(0, std::memory_order_relaxed);
+                if (thread == 0) next_task.store(0, std::memory_order_relaxed);
                 sync.arrive_and_wait();
-                for (std::size_t g; (g = next_group.fetch_add(1, std::memory_order_relaxed)) < n_groups;)
-                    loops.sum_outer(block, g * loops.group, run.sign, run.gram, size);
+                // Row panels come in bands that stay in the second-level cache while all column groups pass by.
+                for (std::size_t task;
+                     (task = next_task.fetch_add(1, std::memory_order_relaxed)) < n_bands * n_groups;) {
+                    const std::size_t band = task / n_groups, first_panel = task % n_groups * loops.group;
+                    const PanelRange band_rows{band * kBandPanels, std::min(n_panels, (band + 1) * kBandPanels)};
+                    if (first_panel < band_rows.end)
+                        loops.sum_outer(block, first_panel, band_rows, run.sign, run.gram, size);
+                }
                 sync.arrive_and_wait();
             }
     };

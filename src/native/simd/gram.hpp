@@ -50,11 +50,14 @@ static void add_tile(const VecD (&tile)[kDoubles][Panels], size_t row, size_t co
 }
 
 template <size_t Panels>
-static void sum_tiles(PackedBlock block, size_t first_panel, double sign, double* gram, size_t size) {
-    const size_t n_panels = (size + kDoubles - 1) / kDoubles;
+static void sum_tiles(PackedBlock block, size_t first_panel, PanelRange rows, double sign, double* gram, size_t size) {
     const double* right = block.data + first_panel * block.panel_stride;
-    for (size_t panel = first_panel; panel < n_panels; ++panel) {
+    for (size_t panel = first_panel > rows.begin ? first_panel : rows.begin; panel < rows.end; ++panel) {
         const double* left = block.data + panel * block.panel_stride;
+        // The matrix is needed only after the sums; asked for now, it has arrived by then.
+        for (size_t r = 0; r < kDoubles && panel * kDoubles + r < size; ++r)
+            for (size_t v = 0; v < Panels; ++v)
+                __builtin_prefetch(gram + (panel * kDoubles + r) * size + (first_panel + v) * kDoubles, 1);
         VecD tile[kDoubles][Panels] = {};
         for (size_t k = 0; k < block.rows; ++k) {
             VecD b[Panels];
@@ -68,12 +71,12 @@ static void sum_tiles(PackedBlock block, size_t first_panel, double sign, double
     }
 }
 
-static void sum_outer(PackedBlock block, size_t first_panel, double sign, double* gram, size_t size) {
+static void sum_outer(PackedBlock block, size_t first_panel, PanelRange rows, double sign, double* gram, size_t size) {
     const size_t n_panels = (size + kDoubles - 1) / kDoubles;
     switch (n_panels - first_panel) {
-        case 1: return sum_tiles<1>(block, first_panel, sign, gram, size);
-        case 2: return sum_tiles<2>(block, first_panel, sign, gram, size);
-        default: return sum_tiles<kGroup>(block, first_panel, sign, gram, size);
+        case 1: return sum_tiles<1>(block, first_panel, rows, sign, gram, size);
+        case 2: return sum_tiles<2>(block, first_panel, rows, sign, gram, size);
+        default: return sum_tiles<kGroup>(block, first_panel, rows, sign, gram, size);
     }
 }
 

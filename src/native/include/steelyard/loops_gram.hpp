@@ -14,6 +14,10 @@ struct PackedBlock {
     std::size_t panel_stride;  // doubles from one panel to the next
 };
 
+struct PanelRange {
+    std::size_t begin, end;
+};
+
 struct GramLoops {
     std::size_t width;  // columns of a panel
     std::size_t group;  // panels of a column group, the unit of work of sum_outer
@@ -28,9 +32,10 @@ struct GramLoops {
     double (*largest_f64)(const double* values, std::size_t n);
     double (*largest_f32)(const float* values, std::size_t n);
 
-    // gram += sign * sum of outer products, for the columns of one group and the rows on and below the
-    // diagonal. gram is size x size, row-major; what stands above the diagonal is never touched.
-    void (*sum_outer)(PackedBlock block, std::size_t first_panel, double sign, double* gram, std::size_t size);
+    // gram += sign * sum of outer products, for the columns of one group and those rows of some panels that lie
+    // on or below the diagonal. gram is size x size, row-major; above the diagonal nothing is ever touched.
+    void (*sum_outer)(PackedBlock block, std::size_t first_panel, PanelRange rows, double sign, double* gram,
+                      std::size_t size);
 };
 
 }  // namespace steelyard
