@@ -140,7 +140,7 @@ class RandomFeatures(TransformerMixin, BaseEstimator):
     """
 
     _constraints: ClassVar[Mapping[str, Constraint]] = {
-        "n_components": Integer(2),
+        "n_components": Integer(1),
         "kind": OneOf("laplacian", "rbf", "relu"),
         "gamma": AnyOf(OneOf("auto"), Positive(), ListOf(Positive())),
         "random_state": Integer(0),

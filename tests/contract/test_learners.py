@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from steelyard import ProximalSVC
+from steelyard import ProximalSVC, RandomFeatures
 from steelyard.checks import NotApplicable, learner_checks
 
 LEARNERS = [
@@ -13,6 +13,7 @@ LEARNERS = [
     ProximalSVC(class_weight=None, standardize=False),
     ProximalSVC(objective="auc", threshold="gmean"),
     ProximalSVC(C="auto"),
+    ProximalSVC(feature_map=RandomFeatures(30, kind="rbf", gamma=0.2)),
 ]
 
 

@@ -35,6 +35,7 @@ __all__ = ["ProximalSVC"]
 
 _N_FOLDS = 5  # kept only for C="auto"
 _BLOCK_ROWS = 2048  # rows that are mapped to random features at a time
+_MAPPED_TOLERANCE = 1e-10  # a product of matrices may round differently for other numbers of rows
 _LARGEST = 1e100  # far from overflow also after mapping
 
 
@@ -176,12 +177,13 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
 
     def _start(self, batch: Batch) -> None:
         self._map = None
-        width = batch.X.shape[1]
+        width, tolerance = batch.X.shape[1], 0.0
         if self.feature_map is not None:
             self._check_range(batch.X, "fit")
             self._map = self.feature_map.settled(batch.X)
-            width = self._map.n_components
-        self._folds = [ClassStatistics(width) for _ in range(_N_FOLDS if self.C == "auto" else 1)]
+            width, tolerance = self._map.n_components, _MAPPED_TOLERANCE
+        n_folds = _N_FOLDS if self.C == "auto" else 1
+        self._folds = [ClassStatistics(width, row_tolerance=tolerance) for _ in range(n_folds)]
         self._derived = _Derived()
 
     def _learn(self, batch: Batch) -> None:
@@ -337,7 +339,7 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
             if "feature_names_in_" in other.__dict__:
                 self.feature_names_in_ = other.feature_names_in_
             self._map = other._map
-            self._folds = [ClassStatistics(fold.n_features) for fold in other._folds]
+            self._folds = [fold.empty() for fold in other._folds]
             self._derived = _Derived()
         self._check_same_shape(other)
         return other._folds
@@ -375,7 +377,7 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
         return statistics
 
     def _merged_folds(self) -> ClassStatistics:
-        total = ClassStatistics(self._folds[0].n_features)
+        total = self._folds[0].empty()
         for fold in self._folds:
             total.merge(fold)
         return total

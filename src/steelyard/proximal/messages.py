@@ -48,6 +48,7 @@ def get_state(statistics: ClassStatistics) -> dict[str, Any]:
     lower = np.tril_indices(statistics.n_features + 1)
     return {
         "n_features": statistics.n_features,
+        "row_tolerance": statistics.row_tolerance,
         "origin": statistics.origin,
         "touched": [statistics.touched, statistics.look_after],
         "classes": [
@@ -65,7 +66,7 @@ def get_state(statistics: ClassStatistics) -> dict[str, Any]:
 def from_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> ClassStatistics:
     """The statistics that such values describe; ValueError and its like if they make no sense."""
     n_features, origin = state["n_features"], state["origin"]
-    statistics = cls(n_features)
+    statistics = cls(n_features, row_tolerance=float(state["row_tolerance"]))
     lower = np.tril_indices(n_features + 1)
     if origin is not None:
         statistics.origin = _finite_array(origin, (n_features,))

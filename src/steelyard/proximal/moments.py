@@ -127,8 +127,11 @@ class Moments:
         total = self.weights @ np.square(self.rows - origin)
         return total if self.gram is None else total + np.diagonal(self.gram)[:-1]
 
-    def cancel(self, rows: NDArray[np.floating], weights: FloatArray) -> FloatArray:
-        """Take rows out of the buffer where they wait there; return the weights that found no partner."""
+    def cancel(self, rows: NDArray[np.floating], weights: FloatArray, tolerance: float = 0.0) -> FloatArray:
+        """Take rows out of the buffer where they wait there; return the weights that found no partner.
+
+        Rows are equal if all values are, or differ by at most ``tolerance`` of the largest.
+        """
         left = np.array(weights, dtype=np.float64)
         if not self.n_waiting:
             return left
@@ -137,8 +140,12 @@ class Moments:
             places[row.tobytes()].append(place)
         waiting = self.weights.copy()
         for i, row in enumerate(np.asarray(rows, dtype=np.float64) + 0.0):
+            found = places.get(row.tobytes(), [])
+            if not found and tolerance > 0.0:
+                near = np.abs(self.rows - row).max(axis=1) <= tolerance * np.abs(row).max()
+                found = np.flatnonzero(near).tolist()
             # From the newest back, which keeps what is left in the order in which it came.
-            for place in reversed(places.get(row.tobytes(), ())):
+            for place in reversed(found):
                 taken = min(left[i], max(waiting[place], 0.0))
                 left[i] -= taken
                 waiting[place] -= taken

@@ -38,7 +38,7 @@ def choose_C(
     """
     losses = np.zeros(len(C_GRID))
     for held_out, test in enumerate(folds):
-        training = ClassStatistics(system.n_features)
+        training = test.empty()
         for number, fold in enumerate(folds):
             if number != held_out:
                 training.merge(fold)

@@ -39,6 +39,9 @@ class ClassStatistics:
     ----------
     n_features : int
         Number of features.
+    row_tolerance : float, default=0.0
+        Relative difference up to which a row to be removed is taken for one that was added. Rows that
+        were computed, as by a feature map, may differ in their last bits from one time to the next.
 
     Notes
     -----
@@ -65,11 +68,12 @@ class ClassStatistics:
            [-6., -8.,  2.]])
     """
 
-    def __init__(self, n_features: int) -> None:
+    def __init__(self, n_features: int, *, row_tolerance: float = 0.0) -> None:
         if n_features < 1:
             raise DataError(f"ClassStatistics: n_features must be at least 1; got {n_features}.")
         check_statistics_fit(n_features, 1)
         self.n_features = int(n_features)
+        self.row_tolerance = float(row_tolerance)
         self.origin: FloatArray | None = None
         self.version = 0  # counts changes: whoever derives something can tell whether it is stale
         self._classes: dict[Label, Moments] = {}
@@ -181,7 +185,9 @@ class ClassStatistics:
         dense = _few_dense_rows(batch, moments)
         if dense is not None:
             weights = np.ones(len(dense)) if batch.weights is None else batch.weights
-            batch = Batch(dense, batch.labels, batch.codes, moments.cancel(dense, weights))
+            batch = Batch(
+                dense, batch.labels, batch.codes, moments.cancel(dense, weights, self.row_tolerance)
+            )
             batch = without_zero_weights(batch)
         if len(batch.codes):
             if moments.gram is None:
@@ -367,7 +373,7 @@ class ClassStatistics:
         rows, weights = theirs.rows, sign * theirs.weights
         opposed = weights < 0.0
         if opposed.any():
-            left = mine.cancel(rows[opposed], -weights[opposed])
+            left = mine.cancel(rows[opposed], -weights[opposed], self.row_tolerance)
             weights[opposed] = -left
         rows, weights = rows[weights != 0.0], weights[weights != 0.0]
         if len(rows):
@@ -376,9 +382,13 @@ class ClassStatistics:
         if not mine.n_waiting and empty:
             del self._classes[label]
 
+    def empty(self) -> ClassStatistics:
+        """Statistics of the same kind without any rows."""
+        return ClassStatistics(self.n_features, row_tolerance=self.row_tolerance)
+
     def copy(self) -> ClassStatistics:
         """An independent copy."""
-        twin = ClassStatistics(self.n_features)
+        twin = self.empty()
         twin.origin = None if self.origin is None else self.origin.copy()
         twin._classes = {label: moments.copy() for label, moments in self._classes.items()}
         twin.version, twin.touched, twin.look_after = self.version, self.touched, self.look_after

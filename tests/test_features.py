@@ -1,0 +1,157 @@
+"""Random feature maps: kernels are approached, maps stay, and learners on top stay exact."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from steelyard import ProximalSVC, RandomFeatures, persistence
+from steelyard.exceptions import DataError, NotFittedError, ParameterError
+from tests.proximal.data import assert_same_planes, imbalanced
+
+
+@parametrize_with_checks(
+    [RandomFeatures(20), RandomFeatures(20, kind="rbf"), RandomFeatures(20, kind="relu", gamma=1.0)]
+)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize(
+    ("kind", "exact"),
+    [
+        ("rbf", lambda a, b: np.exp(-0.3 * np.square(a - b).sum())),
+        ("laplacian", lambda a, b: np.exp(-0.3 * np.abs(a - b).sum())),
+    ],
+)
+def test_fourier_features_approach_the_kernel(rng, kind, exact):
+    X = rng.normal(size=(30, 4))
+    Z = RandomFeatures(40_000, kind=kind, gamma=0.3).fit_transform(X)
+    expected = np.array([[exact(a, b) for b in X] for a in X])
+    assert np.abs(Z @ Z.T - expected).max() < 0.03
+
+
+def test_several_widths_share_the_components(rng):
+    X = rng.normal(size=(10, 3))
+    Z = RandomFeatures(60_000, kind="rbf", gamma=[0.1, 2.0]).fit_transform(X)
+    squared = np.square(X[:, None] - X).sum(axis=2)
+    expected = 0.5 * (np.exp(-0.1 * squared) + np.exp(-2.0 * squared))
+    assert np.abs(Z @ Z.T - expected).max() < 0.03
+
+
+@pytest.mark.parametrize("n_features", [2, 6])
+def test_landmarks_give_the_kernel_of_rows_near_them(rng, n_features):
+    X = rng.normal(size=(150, n_features))
+    features = RandomFeatures(600).fit(X)
+    Z = features.transform(X)
+    u = (X - X.mean(axis=0)) / X.std(axis=0)
+    differences = np.abs(u[:, None] - u)
+    # Few features are compared by Euclidean distance, more by the sum of absolute differences.
+    distances = np.sqrt(np.square(differences).sum(axis=2)) if n_features <= 3 else differences.sum(axis=2)
+    expected = np.exp(-distances / np.median(distances[distances > 0]))
+    assert np.abs(Z @ Z.T - expected).mean() < 0.02
+    assert (np.square(Z).sum(axis=1) <= 1.0 + 1e-6).all()
+
+
+def test_no_landmark_is_a_row(rng):
+    X = rng.normal(size=(100, 5))
+    features = RandomFeatures(200).fit(X)
+    landmarks = features._map.landmarks / features._map.scale + features._map.mean
+    nearest = np.abs(landmarks[:, None] - X).sum(axis=2).min()
+    assert nearest > 1e-6
+
+
+@pytest.mark.parametrize("kind", ["laplacian", "rbf", "relu"])
+@pytest.mark.parametrize("gamma", ["auto", 0.5])
+def test_equal_seeds_and_rows_give_equal_maps(rng, kind, gamma):
+    X = rng.normal(size=(80, 4))
+    one, other = (RandomFeatures(50, kind=kind, gamma=gamma).fit(X) for _ in range(2))
+    assert one.same_map(other)
+    different = RandomFeatures(50, kind=kind, gamma=gamma, random_state=1).fit(X)
+    assert not one.same_map(different)
+
+
+def test_numbers_make_a_map_that_depends_on_the_seed_alone(rng):
+    one = RandomFeatures(50, kind="rbf", gamma=0.5).fit(rng.normal(size=(5, 4)))
+    other = RandomFeatures(50, kind="rbf", gamma=0.5).fit(rng.normal(size=(900, 4)) * 100.0)
+    assert one.same_map(other)
+
+
+@pytest.mark.parametrize("kind", ["laplacian", "rbf", "relu"])
+def test_sparse_rows_map_like_dense_ones(rng, kind):
+    X = sp.random_array((100, 8), density=0.4, rng=rng, format="csr")
+    features = RandomFeatures(30, kind=kind).fit(X.toarray())
+    np.testing.assert_allclose(features.transform(X), features.transform(X.toarray()), atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["laplacian", "rbf", "relu"])
+def test_saved_maps_are_the_same_maps(rng, kind):
+    X = rng.normal(size=(60, 3))
+    features = RandomFeatures(40, kind=kind).fit(X)
+    loaded = persistence.from_bytes(persistence.to_bytes(features))
+    np.testing.assert_array_equal(loaded.transform(X), features.transform(X))
+
+
+def test_degenerate_first_rows_make_a_map_all_the_same():
+    for X in (np.ones((1, 3)), np.ones((5, 3)), np.array([[0.0, 1.0, 2.0], [0.0, 1.0, 3.0]])):
+        Z = RandomFeatures(10).fit_transform(X)
+        assert np.isfinite(Z).all()
+
+
+def test_a_settled_map_stays_settled_when_cloned(rng):
+    """Learners in several places are given one map and must all keep it."""
+    features = RandomFeatures(30).fit(rng.normal(size=(50, 3)))
+    model = clone(ProximalSVC(feature_map=features))
+    assert model.feature_map.is_settled
+    X, y = imbalanced(rng, 200, 3)
+    here, there = clone(model).fit(X[:90], y[:90]), clone(model).fit(X[90:], y[90:])
+    assert_same_planes(here.merge(there), *_planes(clone(model).fit(X, y)), 1e-6)
+
+
+def _planes(model):
+    return model.coef_, model.intercept_
+
+
+@pytest.mark.parametrize("C", [1.0, "auto"])
+def test_nonlinear_learners_forget_and_merge_exactly(rng, C):
+    X, y = imbalanced(rng, 500, 3)
+    features = RandomFeatures(60).fit(X)
+    fresh = ProximalSVC(C=C, feature_map=features, objective="auc").fit(X[150:], y[150:])
+    lived = ProximalSVC(C=C, feature_map=features, objective="auc").fit(X[:300], y[:300])
+    lived.update(add=(X[300:], y[300:]), retire=(X[:150], y[:150]))
+    np.testing.assert_allclose(lived.decision_function(X), fresh.decision_function(X), rtol=1e-6, atol=1e-9)
+
+
+def test_learners_with_different_maps_do_not_merge(rng):
+    X, y = imbalanced(rng, 200, 3)
+    one = ProximalSVC(feature_map=RandomFeatures(20)).fit(X[:100], y[:100])
+    other = ProximalSVC(feature_map=RandomFeatures(20)).fit(X[100:], y[100:])
+    with pytest.raises(DataError, match=r"different feature maps.*\n?.*settle one map first"):
+        one.merge(other)
+
+
+def test_a_circle_inside_a_ring_is_no_matter(rng):
+    X = rng.normal(size=(600, 2))
+    y = (np.square(X).sum(axis=1) > 2.5).astype(int)
+    linear = ProximalSVC().fit(X[:400], y[:400]).score(X[400:], y[400:])
+    nonlinear = ProximalSVC(C="auto", feature_map=RandomFeatures(100)).fit(X[:400], y[:400])
+    assert nonlinear.score(X[400:], y[400:]) > 0.93 > linear
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"n_components": 0}, {"kind": "poly"}, {"gamma": -1.0}, {"gamma": []}]
+)
+def test_bad_parameters_get_a_sentence(parameters):
+    with pytest.raises(ParameterError, match=r"RandomFeatures: .* must be"):
+        RandomFeatures(**parameters).fit(np.ones((3, 2)))
+
+
+def test_unsettled_and_misfitting_maps_say_so(rng):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        RandomFeatures().transform(np.ones((2, 2)))
+    features = RandomFeatures(10).fit(rng.normal(size=(20, 3)))
+    with pytest.raises(DataError, match="settled for 3 features; got 2"):
+        ProximalSVC(feature_map=features).fit(np.ones((4, 2)), [0, 0, 1, 1])
