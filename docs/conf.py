@@ -1,0 +1,98 @@
+"""How the documentation is built: offline, and from what the package says of itself."""
+
+import re
+import sys
+from importlib.metadata import version as installed_version
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_ext"))
+
+import api_reference  # noqa: E402 - found only now
+
+project = "steelyard"
+author = "the steelyard developers"
+copyright = author
+version = release = installed_version("steelyard")
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "myst_parser",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+    "api_reference",
+    "mathml",
+]
+templates_path = ["_templates"]
+exclude_patterns = ["_build"]
+
+# One line for each module that has a page; one that is not there yet is left out.
+api_modules = [
+    "steelyard",
+    "steelyard.proximal",
+    "steelyard.exact",
+    "steelyard.online",
+    "steelyard.alignment",
+    "steelyard.enclosing",
+    "steelyard.streams",
+    "steelyard.distributed",
+    "steelyard.kernels",
+    "steelyard.metrics",
+    "steelyard.persistence",
+    "steelyard.base",
+    "steelyard.checks",
+    "steelyard.exceptions",
+]
+api_reference.write_pages(HERE / "generated" / "api", api_modules)
+
+autosummary_generate = True
+autodoc_typehints = "none"  # the docstrings say it in words
+numpydoc_show_class_members = False  # the template of a class lists them
+
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "gallery",
+    "ignore_pattern": r"(^|/)(?!plot_)[^/]*\.py$",
+    "backreferences_dir": "generated/backreferences",
+    "doc_module": ("steelyard",),
+    "download_all_examples": False,
+    "show_memory": False,
+    "show_signature": False,
+    "write_computation_times": False,  # its page asks for scripts from elsewhere
+    "image_scrapers": ("matplotlib",),
+    "plot_gallery": "True",
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "steelyard"
+html_static_path = ["_static"]
+html_css_files = ["steelyard.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "show_prev_next": False,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "navigation_with_keys": False,
+    "header_links_before_dropdown": 7,
+}
+html_sidebars = {"index": [], "quickstart": [], "dependencies": [], "contributing": [], "changelog": []}
+
+
+def keep_pages_that_exist(app, _docname, source):
+    """In a table of contents a line ``page?`` stands for a page that may come later."""
+    source[0] = re.sub(
+        r"^(\w+)\?\n",
+        lambda line: f"{line[1]}\n" if (Path(app.srcdir) / f"{line[1]}.md").exists() else "",
+        source[0],
+        flags=re.MULTILINE,
+    )
+
+
+def setup(app):
+    app.connect("source-read", keep_pages_that_exist)
