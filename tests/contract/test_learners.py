@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from steelyard import ProximalSVC
+from steelyard import EnclosingClassifier, ProximalSVC
 from steelyard.checks import NotApplicable, learner_checks
 
 LEARNERS = [
@@ -13,6 +13,10 @@ LEARNERS = [
     ProximalSVC(class_weight=None, standardize=False),
     ProximalSVC(objective="auc", threshold="gmean"),
     ProximalSVC(C="auto"),
+    EnclosingClassifier(),
+    EnclosingClassifier(shape="sphere", outliers=0.05),
+    EnclosingClassifier(shape="sphere", kernel="rbf"),
+    EnclosingClassifier(ridge="auto"),
 ]
 
 
