@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Integral
+from numbers import Real as RealNumber
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,6 +27,7 @@ __all__ = [
     "OneOf",
     "Positive",
     "RandomSeed",
+    "Real",
     "Switch",
     "check_params",
 ]
@@ -43,7 +45,7 @@ class Constraint(Protocol):
 
 
 def _is_real(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+    return isinstance(value, RealNumber) and not isinstance(value, bool | np.bool_)
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,16 @@ class Positive:
 
     def accepts(self, value: object) -> bool:
         return _is_real(value) and 0.0 < float(value) < np.inf  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Real:
+    """A finite number."""
+
+    description: str = "a finite number"
+
+    def accepts(self, value: object) -> bool:
+        return _is_real(value) and bool(np.isfinite(float(value)))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -55,11 +55,16 @@ struct Sigmoid : Products<T> {
 };
 
 template <class T>
-struct Rbf {
+struct SquaredDistance {
     [[gnu::always_inline]] static Vec<T> add(Vec<T> sum, Vec<T> x, Vec<T> z) {
         const Vec<T> difference = x - z;
         return sum + difference * difference;
     }
+    [[gnu::always_inline]] static Vec<T> finish(Vec<T> squared_distance, KernelNumbers<T>) { return squared_distance; }
+};
+
+template <class T>
+struct Rbf : SquaredDistance<T> {
     [[gnu::always_inline]] static Vec<T> finish(Vec<T> squared_distance, KernelNumbers<T> p) {
         return exp_nonpositive<T>(squared_distance * -p.gamma);
     }
@@ -134,6 +139,7 @@ static void kernel_block(const KernelSpec& spec, const T* X, size_t n_x, size_t 
         case KernelKind::rbf: return block_of<Rbf<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
         case KernelKind::laplacian: return block_of<Laplacian<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
         case KernelKind::sigmoid: return block_of<Sigmoid<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
+        case KernelKind::squared_distance: return block_of<SquaredDistance<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
     }
 }
 

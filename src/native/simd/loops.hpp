@@ -1,6 +1,7 @@
 // Compiled once a level; the including file sets the level's name and vector width.
 #pragma once
 
+#include "ball.hpp"
 #include "gram.hpp"
 #include "kernel.hpp"
 #include "steelyard/simd.hpp"
@@ -8,6 +9,6 @@
 namespace steelyard::STEELYARD_LEVEL {
 
 extern const Loops loops;
-const Loops loops{STEELYARD_LEVEL_NAME, gram_loops, kernel_loops};
+const Loops loops{STEELYARD_LEVEL_NAME, gram_loops, kernel_loops, ball_loops};
 
 }  // namespace steelyard::STEELYARD_LEVEL

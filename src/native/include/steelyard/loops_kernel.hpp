@@ -5,11 +5,11 @@
 
 namespace steelyard {
 
-enum class KernelKind { linear, polynomial, rbf, laplacian, sigmoid };
+enum class KernelKind { linear, polynomial, rbf, laplacian, sigmoid, squared_distance };
 
 //   linear      x'z                             rbf        exp(-gamma |x - z|^2)
 //   polynomial  (gamma x'z + coef0)^degree      laplacian  exp(-gamma |x - z|_1)
-//   sigmoid     tanh(gamma x'z + coef0)
+//   sigmoid     tanh(gamma x'z + coef0)         squared_distance  |x - z|^2, no kernel but the same loops
 //
 // All numbers are finite; gamma >= 0 for rbf and laplacian; degree >= 0. What a kind does not name it ignores.
 struct KernelSpec {

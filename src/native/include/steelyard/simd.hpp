@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "steelyard/loops_ball.hpp"
 #include "steelyard/loops_gram.hpp"
 #include "steelyard/loops_kernel.hpp"
 
@@ -18,6 +19,7 @@ struct Loops {
     const char* name;  // "baseline", "avx2" or "avx512"
     GramLoops gram;
     KernelLoops kernel;
+    BallLoops ball;
 };
 
 // The loops in use.

@@ -1,0 +1,77 @@
+#include <utility>
+
+#include "arrays.hpp"
+#include "steelyard/body_distances.hpp"
+#include "steelyard/enclosing.hpp"
+
+namespace steelyard::bind {
+
+namespace {
+
+// A NumPy array that takes over the vector's memory.
+NumpyArray<double, 1> as_array(std::vector<double>&& values) {
+    auto* kept = new std::vector<double>(std::move(values));
+    nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<double>*>(p); });
+    return NumpyArray<double, 1>(kept->data(), {kept->size()}, owner);
+}
+
+nb::dict solve_ball(const KernelSpec& spec, Array<const double, 2> X, Array<const double, 1> bounds, double tolerance,
+                    std::size_t cache_bytes, std::size_t max_steps, unsigned n_threads) {
+    const std::size_t n = X.shape(0);
+    if (bounds.size() != n) throw nb::value_error("enclosing_ball: array shapes disagree");
+    if (n == 0 || n > INT32_MAX) throw nb::value_error("enclosing_ball: expected 1 to 2^31 - 1 rows");
+    Ball ball;
+    {
+        nb::gil_scoped_release unlocked;
+        ball = enclosing_ball({spec, {X.data(), n, X.shape(1)}, span(bounds)},
+                              {tolerance, cache_bytes, max_steps, n_threads});
+    }
+    nb::dict answer;
+    answer["alpha"] = as_array(std::move(ball.alpha));
+    answer["squared_distances"] = as_array(std::move(ball.squared_distances));
+    answer["squared_radius"] = ball.squared_radius;
+    answer["gap"] = ball.gap;
+    answer["steps"] = ball.steps;
+    return answer;
+}
+
+}  // namespace
+
+void bind_enclosing(nb::module_& m) {
+    m.def("enclosing_ball", &solve_ball, "spec"_a, "X"_a.noconvert(), "bounds"_a.noconvert(), "tolerance"_a,
+          "cache_bytes"_a, "max_steps"_a, "n_threads"_a = 1,
+          "The smallest ball around the rows in the kernel's space; weights lie between 0 and their bounds, which "
+          "must be positive and sum to at least 1.");
+    m.def(
+        "sphere_distances",
+        [](Array<const double, 2> X, Array<const double, 2> centers, unsigned n_threads) {
+            if (X.shape(1) != centers.shape(1)) throw nb::value_error("sphere_distances: array shapes disagree");
+            auto out = zeros<double, 2>({X.shape(0), centers.shape(0)});
+            nb::gil_scoped_release unlocked;
+            sphere_distances({X.data(), X.shape(0), X.shape(1)}, {centers.data(), centers.shape(0), centers.shape(1)},
+                             out.data(), n_threads);
+            return out;
+        },
+        "X"_a.noconvert(), "centers"_a.noconvert(), "n_threads"_a = 1, "Squared distances of all rows to all centres.");
+    m.def(
+        "ellipsoid_distances",
+        [](Array<const double, 2> X, Array<const double, 2> axes, Array<const double, 1> offsets,
+           Array<const std::size_t, 1> starts, unsigned n_threads) {
+            if (X.shape(1) != axes.shape(1) || offsets.size() != axes.shape(0) || starts.size() == 0)
+                throw nb::value_error("ellipsoid_distances: array shapes disagree");
+            for (std::size_t b = 0; b + 1 < starts.size(); ++b)
+                if (starts.data()[b] > starts.data()[b + 1])
+                    throw nb::value_error("ellipsoid_distances: starts must not fall");
+            if (starts.data()[starts.size() - 1] > axes.shape(0))
+                throw nb::value_error("ellipsoid_distances: starts reach beyond the axes");
+            auto out = zeros<double, 2>({X.shape(0), starts.size() - 1});
+            nb::gil_scoped_release unlocked;
+            ellipsoid_distances({X.data(), X.shape(0), X.shape(1)}, {axes.data(), axes.shape(0), axes.shape(1)},
+                                span(offsets), span(starts), out.data(), n_threads);
+            return out;
+        },
+        "X"_a.noconvert(), "axes"_a.noconvert(), "offsets"_a.noconvert(), "starts"_a.noconvert(), "n_threads"_a = 1,
+        "Squared distances of all rows to bodies given by axes: sums of (axis'x - offset)^2 over the axes of each.");
+}
+
+}  // namespace steelyard::bind

@@ -1,0 +1,19 @@
+// Squared distances of many rows to many enclosing bodies at once.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "steelyard/rows.hpp"
+
+namespace steelyard {
+
+// out[i * centers.n_rows + b] = |x_i - center_b|^2, from differences.
+void sphere_distances(Rows<double> X, Rows<double> centers, double* out, unsigned n_threads);
+
+// Body b has the axes starts[b] .. starts[b + 1]: out[i * n_bodies + b] is the sum over them of
+// (axis'x_i - offset)^2. A body's distances do not depend on which other bodies there are, to the last bit.
+void ellipsoid_distances(Rows<double> X, Rows<double> axes, std::span<const double> offsets,
+                         std::span<const std::size_t> starts, double* out, unsigned n_threads);
+
+}  // namespace steelyard

@@ -1,0 +1,15 @@
+// The hot loop of the enclosing-ball solver: one step over all heights.
+#pragma once
+
+#include <cstddef>
+
+namespace steelyard {
+
+struct BallLoops {
+    // heights[k] -= factor * (row_i[k] - row_j[k]) for k < n. Returns the first position of the largest
+    // heights[k] - closed[k], closed being 0 or infinity. n is at least 1.
+    std::size_t (*move)(double* heights, const double* row_i, const double* row_j, double factor, const double* closed,
+                        std::size_t n);
+};
+
+}  // namespace steelyard

@@ -1,0 +1,44 @@
+// One step of the enclosing-ball solver: move the heights, and find the highest that may still rise in weight.
+#pragma once
+
+#include "steelyard/loops_ball.hpp"
+#include "vectors.hpp"
+
+namespace steelyard::STEELYARD_LEVEL {
+
+// Heights are searched again for the position of the maximum; within one block they are still in the cache.
+constexpr size_t kBallBlock = 64 * kDoubles;
+
+static size_t move_heights(double* heights, const double* row_i, const double* row_j, double factor,
+                           const double* closed, size_t n) {
+    const VecD factors = broadcast(factor), lowest = broadcast(-__builtin_inf());
+    double best = -__builtin_inf();
+    size_t best_at = 0;
+    for (size_t begin = 0; begin < n; begin += kBallBlock) {
+        const size_t end = n - begin < kBallBlock ? n : begin + kBallBlock;
+        VecD highest = lowest;
+        size_t k = begin;
+        for (; k + kDoubles <= end; k += kDoubles) {
+            const VecD moved = load(heights + k) - factors * (load(row_i + k) - load(row_j + k));
+            store(heights + k, moved);
+            const VecD open = moved - load(closed + k);
+            highest = open > highest ? open : highest;
+        }
+        double block_best = highest[0];
+        for (size_t lane = 1; lane < kDoubles; ++lane)
+            if (highest[lane] > block_best) block_best = highest[lane];
+        for (; k < end; ++k) {
+            heights[k] -= factor * (row_i[k] - row_j[k]);
+            if (heights[k] - closed[k] > block_best) block_best = heights[k] - closed[k];
+        }
+        if (block_best > best) {
+            best = block_best;
+            for (best_at = begin; heights[best_at] - closed[best_at] != best;) ++best_at;
+        }
+    }
+    return best_at;
+}
+
+constexpr BallLoops ball_loops{move_heights};
+
+}  // namespace steelyard::STEELYARD_LEVEL

@@ -1,0 +1,440 @@
+"""EnclosingClassifier: the smallest body around each class, classes added and dropped at will."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from steelyard.base import Batch, Label, Learner, MergingMixin, Traits, all_or_nothing, sorted_classes
+from steelyard.enclosing.bodies import Body, BodySettings
+from steelyard.enclosing.ratios import distance_ratios
+from steelyard.enclosing.state import ClassState
+from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError
+from steelyard.params import AnyOf, Constraint, Fraction, Integer, OneOf, Positive, Real
+from steelyard.persistence import storable
+
+__all__ = ["EnclosingClassifier"]
+
+FloatArray = NDArray[np.float64]
+
+_LARGEST = 1e100  # far from overflow also when squared and summed
+_SURFACE = 1e-6  # of the radius: how far outside still counts as on the surface
+
+
+@storable("EnclosingClassifier")
+class EnclosingClassifier(MergingMixin, Learner):
+    r"""The smallest sphere or ellipsoid around each class; what lies in none of them is unknown.
+
+    Each class is learned from its own rows alone. A class that comes later never changes the bodies of
+    the others, a class can be dropped as if it had never been, and a row far from every body can be
+    answered with "unknown" instead of a guess.
+
+    Parameters
+    ----------
+    shape : {"ellipsoid", "sphere"}, default="ellipsoid"
+        A sphere knows a centre and a radius. An ellipsoid follows the covariance of the class: it is
+        the smallest ball in coordinates in which the class is as wide in every direction.
+    kernel : {"linear", "polynomial", "rbf", "laplacian"}, default="linear"
+        The space in which bodies are sought; "poly" is short for "polynomial".
+    gamma : float or {"scale", "auto"}, default="scale"
+        Of the polynomial, rbf and laplacian kernels. "scale" is 1 / (n_features * variance), taken over
+        the rows of each class by itself; "auto" is 1 / n_features.
+    degree : int, default=3
+        Of the polynomial kernel.
+    coef0 : float, default=0.0
+        Of the polynomial kernel.
+    C : float, optional
+        Price of leaving a row outside. Below 1 a row can be left outside, so that about 1 / C rows lie
+        on or beyond the surface; from 1 on every row stays inside. A class of fewer than 1 / C rows is
+        treated as if it had that many.
+    outliers : float, default=0.0
+        Share of each class that may stay outside, 0 to 1: C = 1 / (outliers * rows of the class). Give
+        this or C, not both.
+    ridge : float or "auto", default=0.01
+        Added to every eigenvalue of an ellipsoid's covariance, in squared units of the features: bodies
+        around few rows, or rows without extent in some direction, need it. "auto" estimates from the
+        rows of each class how much of the covariance is noise (Ledoit and Wolf) and draws it towards a
+        sphere by so much.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels of the classes.
+    radius_ : ndarray of shape (n_classes,)
+        Radius of each body; for ellipsoids in units of standard deviations.
+    support_vectors_ : dict of label to ndarray
+        The rows on or beyond the surface of each body, which decide where it lies.
+    center_ : dict of label to ndarray of shape (n_features,)
+        Centres of the bodies; with the linear kernel only.
+    class_count_ : ndarray of shape (n_classes,)
+        Rows of each class (sums of weights).
+    n_features_in_ : int
+        Number of features seen.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, when all names are strings.
+
+    See Also
+    --------
+    sklearn.svm.OneClassSVM : With the rbf kernel, its solution is the sphere around all rows.
+
+    Notes
+    -----
+    For a class with rows :math:`x_1 \dots x_l`, its covariance :math:`S` and the map :math:`\phi` of the
+    kernel, the body has the centre :math:`a = \sum_i \alpha_i \phi(x_i)`, where :math:`\alpha` solves
+
+    .. math::
+
+        \max_\alpha\; \sum_i \alpha_i G_{ii} - \alpha^\top G \alpha, \qquad
+        \sum_i \alpha_i = 1, \quad 0 \le \alpha_i \le C, \qquad
+        G_{ij} = \phi(x_i)^\top (S + \mathrm{ridge} \cdot I)^{-1} \phi(x_j)
+
+    (:math:`G_{ij} = \phi(x_i)^\top \phi(x_j)` for spheres). The radius is the root of the mean squared
+    distance of the rows with :math:`0 < \alpha_i < C`. A row belongs to the class with the smallest
+    ratio :math:`d_m(x) / R_m` of distance and radius; a ratio above 1 is outside.
+
+    Rows are kept, since a body cannot be mended without them, so memory grows with the number of
+    distinct rows. The order in which rows come, and how they are cut into batches, change nothing.
+    Bodies are computed when they are first asked for; parameters may be changed at any time with
+    :meth:`set_params`. A weight of k counts as k repetitions of a row; repetitions matter to the
+    covariance and to ``C`` and ``outliers``, not to a sphere that holds every row.
+
+    A class whose rows are all equal has radius 0: it is recognised at that very point, and elsewhere
+    only if every other class is such a point too and farther away. A feature without variance counts
+    as if it had variance ``ridge``. With fewer rows than features directions in which the class has
+    no extent count likewise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard import EnclosingClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> cats, dogs, owls = (rng.normal(size=(100, 2)) + shift for shift in ([0, 0], [6, 0], [0, 9]))
+    >>> model = EnclosingClassifier().partial_fit(cats, ["cat"] * 100).partial_fit(dogs, ["dog"] * 100)
+    >>> model.predict([[0, 1], [6, 1], [0, 9]], unknown="?")
+    array(['cat', 'dog', '?'], dtype='<U3')
+    >>> model.partial_fit(owls, ["owl"] * 100).predict([[0, 9]], unknown="?")
+    array(['owl'], dtype='<U3')
+    >>> model.forget_class("dog").classes_
+    array(['cat', 'owl'], dtype='<U3')
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "shape": OneOf("ellipsoid", "sphere"),
+        "kernel": OneOf("linear", "polynomial", "poly", "rbf", "laplacian"),
+        "gamma": AnyOf(Positive(), OneOf("scale", "auto")),
+        "degree": Integer(1),
+        "coef0": Real(),
+        "C": AnyOf(OneOf(None), Positive()),
+        "outliers": Fraction(0.0, 1.0),
+        "ridge": AnyOf(Positive(), OneOf("auto")),
+    }
+    # Bodies are made of the rows themselves, so distinct rows are kept and memory grows with them.
+    _traits = Traits(exact=True, bounded_memory=False)
+
+    def __init__(
+        self,
+        *,
+        shape: str = "ellipsoid",
+        kernel: str = "linear",
+        gamma: float | str = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        C: float | None = None,
+        outliers: float = 0.0,
+        ridge: float | str = 0.01,
+    ) -> None:
+        self.shape = shape
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.C = C
+        self.outliers = outliers
+        self.ridge = ridge
+
+    # -- learning and forgetting --------------------------------------------------------------------
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        if self.C is not None and self.outliers > 0.0:
+            raise ParameterError(
+                f"EnclosingClassifier: C and outliers both say how many rows may stay outside; got C={self.C!r} "
+                f"and outliers={self.outliers!r}.",
+                hint="leave one of them at its default",
+            )
+
+    def _start(self, batch: Batch) -> None:
+        self._classes: dict[Label, ClassState] = {}
+
+    def _learn(self, batch: Batch) -> None:
+        self._check_range(batch.X)
+        X = batch.X.astype(np.float64, copy=False)
+        weights = np.ones(len(X)) if batch.weights is None else batch.weights
+        # Nothing below can fail.
+        for code, label in enumerate(batch.labels):
+            mine = (batch.codes == code) & (weights > 0.0)
+            if mine.any():
+                self._classes.setdefault(label, ClassState.empty(X.shape[1])).add(X[mine], weights[mine])
+
+    def _check_range(self, X: FloatArray) -> None:
+        largest = float(np.abs(X).max(initial=0.0))
+        if largest > _LARGEST:
+            raise DataError(
+                f"EnclosingClassifier: X has values beyond {_LARGEST:g}, whose squares overflow; nothing was "
+                "changed.",
+                hint="bring the features to a common scale first",
+            )
+
+    @all_or_nothing
+    def forget_class(self, label: Label) -> Self:
+        """Drop a class as if it had never come; the others stay as they are, bit for bit.
+
+        Parameters
+        ----------
+        label : label
+            One of ``classes_``.
+
+        Returns
+        -------
+        self
+        """
+        self._check_started("forget_class")
+        if label not in self._classes:
+            raise DataError(
+                f"EnclosingClassifier.forget_class: there is no class {label!r}; nothing was changed.",
+                hint=f"the classes are {self.classes_.tolist()!r}",
+            )
+        self._classes = {known: state for known, state in self._classes.items() if known != label}
+        return self
+
+    @all_or_nothing
+    def merge(self, other: Self) -> Self:
+        """Take over the classes of another learner, which stays as it is.
+
+        Parameters
+        ----------
+        other : EnclosingClassifier
+            A learner of the same features and of other classes. Bodies are taken over as they are where
+            its parameters are those of this one, and trained anew with the parameters of this one
+            otherwise.
+
+        Returns
+        -------
+        self
+        """
+        self._check_params()
+        if not isinstance(other, EnclosingClassifier):
+            raise DataTypeError(
+                f"EnclosingClassifier.merge: expected another EnclosingClassifier; got {type(other).__name__}."
+            )
+        if not other._is_started():
+            return self
+        if not self._is_started():
+            self.n_features_in_ = other.n_features_in_
+            if "feature_names_in_" in other.__dict__:
+                self.feature_names_in_ = other.feature_names_in_
+            self._classes = {}
+        self._check_mergeable(other)
+        self._classes = self._classes | {label: state.copy() for label, state in other._classes.items()}
+        return self
+
+    def _check_mergeable(self, other: EnclosingClassifier) -> None:
+        if other.n_features_in_ != self.n_features_in_:
+            raise DataError(
+                f"EnclosingClassifier.merge: both learners must have the same features; this one has "
+                f"{self.n_features_in_}, the other {other.n_features_in_}."
+            )
+        names, others = (learner.__dict__.get("feature_names_in_") for learner in (self, other))
+        if names is not None and others is not None and list(names) != list(others):
+            raise DataError("EnclosingClassifier.merge: the two learners name their features differently.")
+        shared = [label for label in other._classes if label in self._classes]
+        if shared:
+            raise DataError(
+                f"EnclosingClassifier.merge: only learners of different classes can be merged; both know "
+                f"{sorted(shared)[:5]!r}.",
+                hint="forget the class in one of them, or teach one the rows of the other with partial_fit()",
+            )
+        try:
+            sorted([*self._classes, *other._classes])
+        except TypeError as error:
+            raise DataTypeError(
+                f"EnclosingClassifier.merge: the labels of the two learners cannot be compared ({error})."
+            ) from error
+
+    # -- answers ------------------------------------------------------------------------------------
+
+    def distance_ratio(self, X: ArrayLike) -> FloatArray:
+        """Distance to the centre of each class in units of its radius.
+
+        Parameters
+        ----------
+        X : {array-like, table} of shape (n_samples, n_features)
+            Rows to score.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Below 1 inside the body, above 1 outside; columns in the order of ``classes_``.
+        """
+        return self._ratios(X, "distance_ratio")
+
+    def novelty_score(self, X: ArrayLike) -> FloatArray:
+        """How far outside of all classes a row lies: the smallest ratio of distance and radius, less 1.
+
+        Parameters
+        ----------
+        X : {array-like, table} of shape (n_samples, n_features)
+            Rows to score.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Positive outside of every body.
+        """
+        return np.asarray(self._ratios(X, "novelty_score").min(axis=1) - 1.0)
+
+    def decision_function(self, X: ArrayLike) -> FloatArray:
+        """Minus the ratio of distance and radius: the larger, the nearer.
+
+        Parameters
+        ----------
+        X : {array-like, table} of shape (n_samples, n_features)
+            Rows to score.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes) or (n_samples,)
+            One column for each class. For two classes, as scikit-learn has it, the second column less the
+            first; for a single class its column.
+        """
+        ratios = self._ratios(X, "decision_function")
+        if ratios.shape[1] == 2:
+            return np.asarray(ratios[:, 0] - ratios[:, 1])
+        return -ratios[:, 0] if ratios.shape[1] == 1 else -ratios
+
+    def predict(self, X: ArrayLike, unknown: Label | None = None) -> NDArray[Any]:
+        """Label of the class with the smallest ratio of distance and radius.
+
+        Parameters
+        ----------
+        X : {array-like, table} of shape (n_samples, n_features)
+            Rows to classify.
+        unknown : label, optional
+            Answer for rows outside of every body; without it they get the class that is nearest.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        ratios = self._ratios(X, "predict")
+        labels = self.classes_[ratios.argmin(axis=1)]
+        if unknown is None:
+            return np.asarray(labels)
+        outside = ratios.min(axis=1) > 1.0 + _SURFACE
+        return _replaced(labels, outside, unknown)
+
+    def _ratios(self, X: ArrayLike, method: str) -> FloatArray:
+        X = self._check_rows(X, method)
+        bodies = self._bodies(method)
+        self._check_range(X)
+        return distance_ratios(bodies, np.ascontiguousarray(X, dtype=np.float64))
+
+    def _bodies(self, what: str) -> list[Body]:
+        """Return the bodies in the order of ``classes_``, trained if they are not yet."""
+        self._check_started(what)
+        if not self._classes:
+            raise NotFittedError(
+                f"EnclosingClassifier.{what}: no class is left, all have been forgotten.",
+                hint="teach a class with partial_fit() first",
+            )
+        self._check_params()
+        settings = self._settings()
+        return [self._classes[label].body(settings) for label in sorted(self._classes)]
+
+    def _settings(self) -> BodySettings:
+        kernel = "polynomial" if self.kernel == "poly" else self.kernel
+        return BodySettings(
+            self.shape, kernel, self.gamma, self.degree, self.coef0, self.C, self.outliers, self.ridge
+        )
+
+    # -- what was learned ---------------------------------------------------------------------------
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """Labels of the classes, sorted."""
+        self._check_started("classes_")
+        return sorted_classes(list(self._classes))
+
+    @property
+    def class_count_(self) -> FloatArray:
+        """Rows of each class."""
+        self._check_started("class_count_")
+        return np.array([self._classes[label].rows.total for label in sorted(self._classes)])
+
+    @property
+    def radius_(self) -> FloatArray:
+        """Radius of each body."""
+        return np.array([body.ball.radius for body in self._bodies("radius_")])
+
+    @property
+    def support_vectors_(self) -> dict[Label, FloatArray]:
+        """Rows on or beyond the surface of each body."""
+        bodies = self._bodies("support_vectors_")
+        labels = sorted(self._classes)
+        return {
+            label: self._classes[label].rows.X[body.ball.alpha > 0.0]
+            for label, body in zip(labels, bodies, strict=True)
+        }
+
+    @property
+    def center_(self) -> dict[Label, FloatArray]:
+        """Centres of the bodies."""
+        bodies = self._bodies("center_")
+        if self.kernel != "linear":
+            raise AttributeError(
+                f"EnclosingClassifier.center_: with kernel={self.kernel!r} the centres lie in the space of the "
+                "kernel and have no coordinates."
+            )
+        labels = sorted(self._classes)
+        return {
+            label: body.ball.alpha @ self._classes[label].rows.X
+            for label, body in zip(labels, bodies, strict=True)
+        }
+
+    # -- saving -------------------------------------------------------------------------------------
+
+    def _get_state(self) -> dict[str, Any]:
+        if not self._is_started():
+            return {}
+        settings, labels = self._settings(), sorted(self._classes)
+        return {
+            "n_features": int(self.n_features_in_),
+            "feature_names": self.__dict__.get("feature_names_in_"),
+            "labels": labels,
+            "classes": [self._classes[label].describe(settings) for label in labels],
+        }
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        self.n_features_in_ = int(state["n_features"])
+        if state["feature_names"] is not None:
+            self.feature_names_in_ = state["feature_names"]
+        labels, settings = list(state["labels"]), self._settings()
+        if sorted(set(labels)) != labels or len(labels) != len(state["classes"]):
+            raise ValueError("the labels do not fit the classes")
+        self._classes = {
+            label: ClassState.restore(described, settings, self.n_features_in_)
+            for label, described in zip(labels, state["classes"], strict=True)
+        }
+
+
+def _replaced(labels: NDArray[Any], places: NDArray[np.bool_], label: Label) -> NDArray[Any]:
+    """Return labels with some replaced by one that may be of another type."""
+    given = np.asarray(label)
+    common = np.result_type(labels, given) if labels.dtype.kind == given.dtype.kind else np.dtype(object)
+    if labels.dtype.kind in "iuf" and given.dtype.kind in "iuf":
+        common = np.promote_types(labels.dtype, given.dtype)
+    answers = labels.astype(common)
+    answers[places] = label
+    return answers

@@ -1,0 +1,40 @@
+"""Rule: from bodies to the one number that decides, the distance to the centre in units of the radius."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.enclosing.bodies import Body, Ellipsoid, Sphere, ellipsoid_distances, sphere_distances
+
+__all__ = ["distance_ratios"]
+
+FloatArray = NDArray[np.float64]
+
+# Explicit bodies share one pass over the rows; a body's numbers do not depend on its company.
+_TOGETHER: dict[type, Callable[[list[Any], FloatArray], FloatArray]] = {
+    Sphere: sphere_distances,
+    Ellipsoid: ellipsoid_distances,
+}
+_POINT_RADIUS = 1e-100
+
+
+def distance_ratios(bodies: list[Body], X: FloatArray) -> FloatArray:
+    """Return d / R of each row for each body.
+
+    A body around a single point has radius 0. It counts as 1e-100, so that the ratio is 0 at the point
+    itself and huge but finite elsewhere: any proper body goes before, and among points the nearest.
+    """
+    squared = np.empty((len(X), len(bodies)))
+    for kind in {type(body) for body in bodies}:
+        places = [place for place, body in enumerate(bodies) if type(body) is kind]
+        mine = [bodies[place] for place in places]
+        if kind in _TOGETHER:
+            squared[:, places] = _TOGETHER[kind](mine, X)
+        else:
+            for place, body in zip(places, mine, strict=True):
+                squared[:, place] = body.squared_distances(X)
+    return np.asarray(np.sqrt(squared) / np.array([max(body.ball.radius, _POINT_RADIUS) for body in bodies]))

@@ -1,0 +1,70 @@
+"""State: the rows of one class, in an order that does not tell how they came."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard import _native
+
+__all__ = ["ClassRows"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRows:
+    """Distinct rows, each with the number of times it came.
+
+    Rows stand in the order of a hash of their values, so the same rows give the same arrays in
+    whatever order and portions they came, and every fourth row is as good as a random quarter.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n_distinct, n_features)
+        The rows.
+    weights : ndarray of shape (n_distinct,)
+        How often each came; positive.
+    """
+
+    X: FloatArray
+    weights: FloatArray
+
+    @classmethod
+    def gather(cls, X: FloatArray, weights: FloatArray) -> ClassRows:
+        """Sort rows and add up the weights of equal ones; rows of weight 0 are left out."""
+        X = X + 0.0  # -0.0 becomes 0.0: equal rows are then equal in every bit
+        hashes = _native.row_hashes(X)
+        order = np.argsort(hashes, kind="stable")
+        order = order[weights[order] > 0.0]
+        X, hashes = X[order], hashes[order]
+        begins = np.ones(len(X), dtype=bool)
+        begins[1:] = (hashes[1:] != hashes[:-1]) | (X[1:] != X[:-1]).any(axis=1)
+        first = np.flatnonzero(begins)
+        summed = np.add.reduceat(weights[order], first) if len(first) else np.empty(0)
+        return cls(np.ascontiguousarray(X[first]), summed)
+
+    def with_more(self, parts: list[tuple[FloatArray, FloatArray]]) -> ClassRows:
+        """Return these rows and more of them."""
+        if not parts:
+            return self
+        rows, weights = zip((self.X, self.weights), *parts, strict=True)
+        return ClassRows.gather(np.concatenate(rows), np.concatenate(weights))
+
+    @property
+    def total(self) -> float:
+        """Number of rows, repetitions counted."""
+        return float(self.weights.sum())
+
+    @property
+    def mean(self) -> FloatArray:
+        """The centre of mass."""
+        return np.asarray(self.weights @ self.X / self.total)
+
+    def variance(self) -> float:
+        """Variance of all values together, as ``gamma="scale"`` asks for."""
+        shares = self.weights / (self.total * self.X.shape[1])
+        mean = shares @ self.X.sum(axis=1)
+        return float(shares @ ((self.X - mean) ** 2).sum(axis=1))
