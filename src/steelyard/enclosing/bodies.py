@@ -17,7 +17,7 @@ from steelyard import _native
 from steelyard._memory import check_fits_memory
 from steelyard._threads import num_threads
 from steelyard.enclosing.ball import Ball, smallest_ball, weight_bounds
-from steelyard.enclosing.covariance import Covariance
+from steelyard.enclosing.covariance import Covariance, Spread
 from steelyard.enclosing.rows import ClassRows
 from steelyard.kernels import Kernel
 
@@ -26,6 +26,7 @@ __all__ = ["Body", "BodySettings", "Ellipsoid", "KernelEllipsoid", "KernelSphere
 FloatArray = NDArray[np.float64]
 
 _EXPLICIT_FEATURES = 512  # up to here a whole set of axes is cheap, however few the rows
+_RANK_CUT = 1e-12  # of the largest eigenvalue: what lies below is rounding
 _LINEAR = Kernel("linear").spec()
 
 
@@ -114,8 +115,8 @@ class Ellipsoid:
         centred = rows.X - rows.mean
         spectrum, directions = np.linalg.eigh((centred * rows.weights[:, None]).T @ centred / rows.total)
         spectrum = np.maximum(spectrum, 0.0)
-        lengths = (centred**2).sum(axis=1)
-        covariance = Covariance.settle(settings.ridge, spectrum, lengths, rows.weights, len(spectrum))
+        squares = (centred @ directions) ** 2
+        covariance = Covariance.settle(settings.ridge, Spread(spectrum, squares, rows.weights, len(spectrum)))
         axes = np.ascontiguousarray((directions / covariance.stretch(spectrum)).T)
         ball = ball or settings.ball(_LINEAR, centred @ axes.T, rows)
         # By the loops that distances come from, so that a class of one row is at distance 0 of itself.
@@ -209,17 +210,21 @@ class KernelEllipsoid:
         mean_length = float(shares @ means)
         centred = K - means[:, None] - means[None, :] + mean_length
         omega, U = np.linalg.eigh(centred * roots[:, None] * roots[None, :])
-        real = omega > max(omega[-1], 0.0) * len(omega) * np.finfo(float).eps
+        real = omega > max(omega[-1], 0.0) * _RANK_CUT
         omega, U = omega[real], U[:, real]
         spectrum = omega / rows.total
         # The space of most kernels has no end; the rows are then compared within what they span.
         dimension = rows.X.shape[1] if kernel.kernel == "linear" else max(1, len(spectrum))
-        lengths = np.maximum(centred.diagonal(), 0.0)
-        covariance = Covariance.settle(settings.ridge, spectrum, lengths, rows.weights, dimension)
+        coordinates = U * np.sqrt(omega) / roots[:, None]
+        covariance = Covariance.settle(
+            settings.ridge, Spread(spectrum, coordinates**2, rows.weights, dimension)
+        )
         stretch = covariance.stretch(spectrum)
-        Z = U * (np.sqrt(omega) / stretch) / roots[:, None]
+        Z = coordinates / stretch
         ball = ball or settings.ball(_LINEAR, Z, rows)
         projection = roots[:, None] * U / (np.sqrt(omega) * stretch)
+        # The columns sum to 0 but for rounding, which small eigenvalues blow up.
+        projection -= shares[:, None] * projection.sum(axis=0)
         return cls(
             ball=ball,
             kernel=kernel,
