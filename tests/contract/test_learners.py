@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from steelyard import ProximalSVC, RandomFeatures
+from steelyard import EnclosingClassifier, ProximalSVC, RandomFeatures
 from steelyard.checks import NotApplicable, learner_checks
 
 LEARNERS = [
@@ -14,6 +14,10 @@ LEARNERS = [
     ProximalSVC(objective="auc", threshold="gmean"),
     ProximalSVC(C="auto"),
     ProximalSVC(feature_map=RandomFeatures(30, kind="rbf", gamma=0.2)),
+    EnclosingClassifier(),
+    EnclosingClassifier(shape="sphere", outliers=0.05),
+    EnclosingClassifier(shape="sphere", kernel="rbf"),
+    EnclosingClassifier(ridge="auto"),
 ]
 
 

@@ -15,8 +15,9 @@ NumpyArray<double, 1> as_array(std::vector<double>&& values) {
     return NumpyArray<double, 1>(kept->data(), {kept->size()}, owner);
 }
 
-nb::dict solve_ball(const KernelSpec& spec, Array<const double, 2> X, Array<const double, 1> bounds, double tolerance,
-                    std::size_t cache_bytes, std::size_t max_steps, unsigned n_threads) {
+nb::typed<nb::dict, nb::str, nb::any> solve_ball(const KernelSpec& spec, Array<const double, 2> X,
+                                                 Array<const double, 1> bounds, double tolerance,
+                                                 std::size_t cache_bytes, std::size_t max_steps, unsigned n_threads) {
     const std::size_t n = X.shape(0);
     if (bounds.size() != n) throw nb::value_error("enclosing_ball: array shapes disagree");
     if (n == 0 || n > INT32_MAX) throw nb::value_error("enclosing_ball: expected 1 to 2^31 - 1 rows");

@@ -1,4 +1,4 @@
-"""Enclosing bodies: one sphere or ellipsoid a class, so that classes come and go and strangers are told apart."""
+"""Enclosing bodies: one sphere or ellipsoid a class. Classes come and go, and strangers are told apart."""
 
 from steelyard.enclosing.classifier import EnclosingClassifier
 

@@ -17,7 +17,7 @@ __all__ = ["Ball", "smallest_ball", "weight_bounds"]
 
 FloatArray = NDArray[np.float64]
 
-TOLERANCE = 1e-7  # of the optimality conditions, as a fraction of the squared radius
+TOLERANCE = 1e-6  # of the optimality conditions, as a fraction of the squared radius
 CACHE_BYTES = 256 << 20
 MAX_STEPS = 10_000_000
 
@@ -50,8 +50,8 @@ def smallest_ball(
     answer = _native.enclosing_ball(spec, X, bounds, tolerance, CACHE_BYTES, MAX_STEPS, num_threads())
     if answer["gap"] > 10 * tolerance:
         warnings.warn(
-            f"EnclosingClassifier: after {answer['steps']:,} steps the smallest body around {len(X):,} rows is "
-            f"known to {answer['gap']:.1e} of its squared radius only.",
+            f"EnclosingClassifier: after {answer['steps']:,} steps the smallest body around {len(X):,} rows "
+            f"is known to {answer['gap']:.1e} of its squared radius only.",
             ConvergenceWarning,
             stacklevel=2,
         )

@@ -184,9 +184,10 @@ class KernelEllipsoid:
     -----
     With :math:`D` the weights, :math:`K` the kernel matrix, :math:`H` the centring by the weighted mean and
     :math:`D^{1/2} H K H^\top D^{1/2} = U \Omega U^\top`, the covariance has the eigenvalues
-    :math:`\lambda = \omega / l` along :math:`v_k = \sum_i B_{ik} \phi(x_i)`, :math:`B = D^{1/2} U \Omega^{-1/2}`.
-    The coordinate of x along :math:`v_k` is divided by the standard deviation there; what of x lies outside
-    the span of the class is divided by the square root of the covariance's floor.
+    :math:`\lambda = \omega / l` along :math:`v_k = \sum_i B_{ik} \phi(x_i)` with
+    :math:`B = D^{1/2} U \Omega^{-1/2}`. The coordinate of x along :math:`v_k` is divided by the standard
+    deviation there; what of x lies outside the span of the class is divided by the square root of the
+    covariance's floor.
     """
 
     ball: Ball

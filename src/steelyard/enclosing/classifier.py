@@ -160,12 +160,12 @@ class EnclosingClassifier(MergingMixin, Learner):
         super()._check_params()
         if self.C is not None and self.outliers > 0.0:
             raise ParameterError(
-                f"EnclosingClassifier: C and outliers both say how many rows may stay outside; got C={self.C!r} "
-                f"and outliers={self.outliers!r}.",
+                "EnclosingClassifier: C and outliers both say how many rows may stay outside; got "
+                f"C={self.C!r} and outliers={self.outliers!r}.",
                 hint="leave one of them at its default",
             )
 
-    def _start(self, batch: Batch) -> None:
+    def _start(self, batch: Batch) -> None:  # noqa: ARG002 - there is nothing to settle on the first rows
         self._classes: dict[Label, ClassState] = {}
 
     def _learn(self, batch: Batch) -> None:
@@ -227,7 +227,8 @@ class EnclosingClassifier(MergingMixin, Learner):
         self._check_params()
         if not isinstance(other, EnclosingClassifier):
             raise DataTypeError(
-                f"EnclosingClassifier.merge: expected another EnclosingClassifier; got {type(other).__name__}."
+                "EnclosingClassifier.merge: expected another EnclosingClassifier; got "
+                f"{type(other).__name__}."
             )
         if not other._is_started():
             return self
@@ -336,10 +337,10 @@ class EnclosingClassifier(MergingMixin, Learner):
         return _replaced(labels, outside, unknown)
 
     def _ratios(self, X: ArrayLike, method: str) -> FloatArray:
-        X = self._check_rows(X, method)
+        rows = np.ascontiguousarray(self._check_rows(X, method), dtype=np.float64)
         bodies = self._bodies(method)
-        self._check_range(X)
-        return distance_ratios(bodies, np.ascontiguousarray(X, dtype=np.float64))
+        self._check_range(rows)
+        return distance_ratios(bodies, rows)
 
     def _bodies(self, what: str) -> list[Body]:
         """Return the bodies in the order of ``classes_``, trained if they are not yet."""
@@ -394,8 +395,8 @@ class EnclosingClassifier(MergingMixin, Learner):
         bodies = self._bodies("center_")
         if self.kernel != "linear":
             raise AttributeError(
-                f"EnclosingClassifier.center_: with kernel={self.kernel!r} the centres lie in the space of the "
-                "kernel and have no coordinates."
+                f"EnclosingClassifier.center_: with kernel={self.kernel!r} the centres lie in the space of "
+                "the kernel and have no coordinates."
             )
         labels = sorted(self._classes)
         return {

@@ -91,10 +91,10 @@ def estimate_shrinkage(spread: Spread) -> float:
 
         J = \frac{\sqrt{\mathrm{mean}_i\,(d^2_{-i} - \overline{d^2})^2}}{\sum_k 1 / \lambda_k}
 
-    where :math:`\lambda_k` are the eigenvalues of the metric's covariance along directions in which the class
-    varies. The odds of the shrinkage, s / (1 - s), are :math:`(J_{ellipsoid} / J_{sphere})^6`; the sixth power
-    decides for one end when the two differ clearly, and between them stays smooth, so that classes of one kind
-    get about the same metric and their distances remain comparable.
+    where :math:`\lambda_k` are the eigenvalues of the metric's covariance along directions in which the
+    class varies. The odds of the shrinkage, s / (1 - s), are :math:`(J_{ellipsoid} / J_{sphere})^6`. The
+    sixth power decides for one end when the two differ clearly, and stays smooth between them, so that
+    classes of one kind get about the same metric and their distances remain comparable.
 
     The ellipsoid's end is not the bare covariance but the one with one more row, of mean length, in a
     direction not seen yet: s = 1 / (l + 1) for l rows. Leaving out a row is closed form in its distance

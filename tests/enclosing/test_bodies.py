@@ -1,0 +1,158 @@
+"""Bodies: the ball of whitened coordinates, explicitly and through kernel values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from steelyard.enclosing import bodies
+from steelyard.enclosing.bodies import (
+    BodySettings,
+    Ellipsoid,
+    KernelEllipsoid,
+    KernelSphere,
+    Sphere,
+    build_body,
+)
+from steelyard.enclosing.rows import ClassRows
+from tests.enclosing.reference import (
+    dual_value,
+    kernel_matrix,
+    solve_dual,
+    squared_distances,
+    whitened_matrix,
+)
+
+KERNELS = {
+    "linear": {},
+    "rbf": {"gamma": 0.3},
+    "polynomial": {"gamma": 0.5, "degree": 2, "coef0": 1.0},
+}
+
+
+def settings_of(**parameters):
+    defaults = {
+        "shape": "ellipsoid",
+        "kernel": "linear",
+        "gamma": 1.0,
+        "degree": 3,
+        "coef0": 0.0,
+        "C": None,
+        "outliers": 0.0,
+        "ridge": 0.01,
+    }
+    return BodySettings(**(defaults | parameters))
+
+
+def rows_of(X):
+    return ClassRows.gather(X, np.ones(len(X)))
+
+
+@pytest.fixture(autouse=True)
+def tight_solver(monkeypatch):
+    monkeypatch.setattr(bodies, "smallest_ball", _tight(bodies.smallest_ball))
+
+
+def _tight(solve):
+    return lambda *args: solve(*args, tolerance=1e-10)
+
+
+@pytest.mark.parametrize("outliers", [0.0, 0.2])
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("shape", ["sphere", "ellipsoid"])
+def test_body_is_the_optimum_of_the_dual_written_in_full(shape, kernel, outliers):
+    rows = rows_of(np.random.default_rng(0).normal(size=(25, 3)))
+    body = build_body(rows, settings_of(shape=shape, kernel=kernel, outliers=outliers, **KERNELS[kernel]))
+    G = kernel_matrix(rows.X, rows.X, kernel, **KERNELS[kernel])
+    if shape == "ellipsoid":
+        G = whitened_matrix(G, 0.01)
+    bounds = np.full(25, 1.0 if outliers == 0.0 else 1.0 / (outliers * 25))
+    expected = solve_dual(G, bounds)
+    assert dual_value(G, body.ball.alpha) == pytest.approx(dual_value(G, expected), rel=1e-6)
+    np.testing.assert_allclose(
+        body.squared_distances(rows.X), squared_distances(G, body.ball.alpha), rtol=1e-8, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("ridge", [0.01, 1.0, "auto"])
+@pytest.mark.parametrize("shape", [(40, 6), (12, 30)], ids=["n > d", "n < d"])
+def test_kernel_form_and_explicit_form_of_the_linear_ellipsoid_agree(shape, ridge):
+    rng = np.random.default_rng(1)
+    rows = rows_of(rng.normal(size=shape) @ rng.normal(size=(shape[1], shape[1])) + 3.0)
+    fresh = rng.normal(size=(50, shape[1])) * 3
+    parameters = settings_of(ridge=ridge, outliers=0.1)
+    explicit, kernelised = (kind.build(rows, parameters) for kind in (Ellipsoid, KernelEllipsoid))
+    assert kernelised.ball.radius == pytest.approx(explicit.ball.radius, rel=1e-6)
+    np.testing.assert_allclose(
+        kernelised.squared_distances(fresh), explicit.squared_distances(fresh), rtol=1e-6, atol=1e-6
+    )
+
+
+def test_kernel_form_and_explicit_form_of_the_linear_sphere_agree():
+    rows = rows_of(np.random.default_rng(2).normal(size=(60, 3)))
+    fresh = np.random.default_rng(3).normal(size=(20, 3))
+    explicit, kernelised = (kind.build(rows, settings_of(shape="sphere")) for kind in (Sphere, KernelSphere))
+    assert kernelised.ball.radius == pytest.approx(explicit.ball.radius, rel=1e-8)
+    np.testing.assert_allclose(
+        kernelised.squared_distances(fresh), explicit.squared_distances(fresh), rtol=1e-7, atol=1e-9
+    )
+
+
+def test_wide_tables_of_few_rows_take_the_kernel_form():
+    rows = rows_of(np.random.default_rng(4).normal(size=(5, 600)))
+    assert isinstance(build_body(rows, settings_of()), KernelEllipsoid)
+    assert isinstance(build_body(rows_of(rows.X[:, :100]), settings_of()), Ellipsoid)
+
+
+def test_ellipsoid_does_not_mind_how_features_are_turned():
+    rng = np.random.default_rng(5)
+    X, fresh = rng.normal(size=(80, 4)), rng.normal(size=(10, 4))
+    turn = np.linalg.qr(rng.normal(size=(4, 4)))[0]
+    straight = build_body(rows_of(X), settings_of())
+    turned = build_body(rows_of(X @ turn), settings_of())
+    np.testing.assert_allclose(
+        turned.squared_distances(fresh @ turn), straight.squared_distances(fresh), rtol=1e-6
+    )
+
+
+def test_a_large_ridge_makes_a_sphere_and_a_small_one_the_bare_ellipsoid():
+    rng = np.random.default_rng(6)
+    rows, fresh = rows_of(rng.normal(size=(50, 3)) * [1, 5, 0.2]), rng.normal(size=(20, 3))
+    sphere = build_body(rows, settings_of(shape="sphere"))
+    round_one = build_body(rows, settings_of(ridge=1e9))
+    ratios = [np.sqrt(body.squared_distances(fresh)) / body.ball.radius for body in (sphere, round_one)]
+    np.testing.assert_allclose(ratios[1], ratios[0], rtol=1e-6)
+    bare = build_body(rows, settings_of(ridge=1e-12))
+    scaled = build_body(rows_of(rows.X * [7, 0.1, 30]), settings_of(ridge=1e-12))
+    np.testing.assert_allclose(
+        scaled.squared_distances(fresh * [7, 0.1, 30]), bare.squared_distances(fresh), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("shape", ["sphere", "ellipsoid"])
+@pytest.mark.parametrize("ridge", [0.01, "auto"])
+def test_one_row_is_a_point_of_radius_zero(shape, kernel, ridge):
+    row = np.random.default_rng(7).normal(size=(1, 3))
+    body = build_body(rows_of(row), settings_of(shape=shape, kernel=kernel, ridge=ridge, **KERNELS[kernel]))
+    assert body.ball.radius == 0.0
+    assert body.squared_distances(row)[0] == 0.0
+    assert body.squared_distances(row + 1.0)[0] > 0.0
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_training_rows_lie_inside_their_ellipsoid_also_when_it_is_flat(kernel):
+    X = np.random.default_rng(8).normal(size=(90, 4))
+    X[:, 2] = 1.5  # constant
+    X[:, 3] = X[:, 0]  # dependent
+    rows = rows_of(X)
+    body = build_body(rows, settings_of(kernel=kernel, ridge=1e-6, **KERNELS[kernel]))
+    assert np.sqrt(body.squared_distances(rows.X)).max() <= body.ball.radius * (1 + 1e-4)
+
+
+def test_a_constant_feature_counts_as_if_it_had_the_variance_of_the_ridge():
+    X = np.random.default_rng(9).normal(size=(50, 2))
+    body = build_body(rows_of(np.column_stack([X, np.full(50, 4.0)])), settings_of(ridge=0.25))
+    moved = body.ball.alpha @ rows_of(np.column_stack([X, np.full(50, 4.0)])).X
+    moved[2] += 3.0
+    assert body.squared_distances(moved[None, :])[0] == pytest.approx(3.0**2 / 0.25)

@@ -1,0 +1,386 @@
+"""EnclosingClassifier: the decision, classes that come and go, unknown rows."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import roc_auc_score
+
+from steelyard import EnclosingClassifier, persistence
+from steelyard.enclosing import ball
+from steelyard.exceptions import DataError, DataTypeError, MemoryLimitError, NotFittedError, ParameterError
+from tests.enclosing.reference import four_steps
+
+MODELS = [
+    EnclosingClassifier(),
+    EnclosingClassifier(shape="sphere", outliers=0.1),
+    EnclosingClassifier(ridge="auto"),
+    EnclosingClassifier(shape="sphere", kernel="rbf"),
+    EnclosingClassifier(kernel="polynomial", degree=2, coef0=1.0, outliers=0.05),
+]
+models = pytest.mark.parametrize("model", MODELS, ids=repr)
+
+
+@pytest.fixture
+def blobs(rng):
+    """Four overlapping classes of different size and shape."""
+    y = np.repeat([0, 1, 2, 3], [80, 40, 60, 15])
+    X = rng.normal(size=(len(y), 3)) * [1.0, 2.0, 0.5] + rng.normal(size=(4, 3))[y] * 3
+    return X, y
+
+
+# -- the decision -----------------------------------------------------------------------------------
+
+
+@models
+def test_one_line_decides_as_the_four_steps_of_the_paper(model, blobs, rng):
+    X, y = blobs
+    model = clone(model).fit(X, y)
+    fresh = rng.normal(size=(400, 3)) * 4
+    radii = model.radius_
+    distances = model.distance_ratio(fresh) * radii
+    expected = [model.classes_[four_steps(row, radii)] for row in distances]
+    np.testing.assert_array_equal(model.predict(fresh), expected)
+    inside = (distances <= radii).sum(axis=1)
+    assert {0, 1} <= set(inside.tolist())  # each step has been asked
+    assert inside.max() > 1
+
+
+def test_four_steps_and_one_line_agree_on_random_distances(rng):
+    for _ in range(500):
+        distances, radii = rng.gamma(2.0, size=(2, rng.integers(1, 6)))
+        assert four_steps(distances, radii) == np.argmin(distances / radii)
+
+
+@models
+def test_scores_are_different_faces_of_the_ratio(model, blobs):
+    X, y = blobs
+    model = clone(model).fit(X, y)
+    ratio = model.distance_ratio(X)
+    np.testing.assert_array_equal(model.decision_function(X), -ratio)
+    np.testing.assert_array_equal(model.novelty_score(X), ratio.min(axis=1) - 1.0)
+    two = clone(model).fit(X[y < 2], y[y < 2])
+    np.testing.assert_array_equal(two.decision_function(X), ratio[:, 0] - ratio[:, 1])
+    one = clone(model).fit(X[y == 0], y[y == 0])
+    np.testing.assert_array_equal(one.decision_function(X), -ratio[:, 0])
+
+
+@pytest.mark.parametrize("shape", ["sphere", "ellipsoid"])
+def test_without_outliers_every_row_is_inside_its_class(shape, blobs):
+    X, y = blobs
+    model = EnclosingClassifier(shape=shape).fit(X, y)
+    own = model.distance_ratio(X)[np.arange(len(y)), y]
+    assert own.max() <= 1 + 1e-6
+    assert "?" not in model.predict(X, unknown="?")
+
+
+@models
+def test_centre_radius_and_support_vectors_fit_together(model, blobs):
+    X, y = blobs
+    model = clone(model).fit(X, y)
+    assert model.radius_.shape == (4,)
+    assert (model.radius_ > 0).all()
+    for place, label in enumerate(model.classes_):
+        on_or_beyond = model.distance_ratio(model.support_vectors_[label])[:, place]
+        assert on_or_beyond.min() > 1 - 1e-4
+        if model.kernel == "linear":
+            assert model.distance_ratio(model.center_[label][None, :])[0, place] == pytest.approx(
+                0.0, abs=1e-6
+            )
+    if model.kernel != "linear":
+        with pytest.raises(AttributeError, match="space of the kernel"):
+            model.center_
+
+
+@pytest.mark.parametrize("shape", ["sphere", "ellipsoid"])
+def test_outliers_is_the_share_left_outside(shape):
+    shares = []
+    for seed in range(20):
+        X = np.random.default_rng(seed).normal(size=(400, 3))
+        model = EnclosingClassifier(shape=shape, outliers=0.05).fit(X, np.zeros(400))
+        shares.append((model.distance_ratio(X) > 1 + 1e-6).mean())
+    assert np.mean(shares) == pytest.approx(0.05, abs=0.01)
+
+
+def test_C_and_outliers_are_two_names_for_one_bound(blobs):
+    X, y = blobs
+    named = EnclosingClassifier(outliers=0.1).fit(X[y == 0], y[y == 0])
+    bounded = EnclosingClassifier(C=1 / (0.1 * 80)).fit(X[y == 0], y[y == 0])
+    np.testing.assert_allclose(bounded.distance_ratio(X), named.distance_ratio(X), rtol=1e-6)
+    huge = EnclosingClassifier(C=10).fit(X, y)  # the paper's C: the weights sum to 1, so it cannot bind
+    np.testing.assert_array_equal(huge.distance_ratio(X), EnclosingClassifier().fit(X, y).distance_ratio(X))
+
+
+# -- unknown rows -----------------------------------------------------------------------------------
+
+
+def test_rows_outside_of_all_bodies_are_unknown(blobs):
+    X, y = blobs
+    model = EnclosingClassifier().fit(X, y)
+    far = np.full((1, 3), 1e3)
+    assert model.predict(far, unknown=-1).tolist() == [-1]
+    assert model.predict(far)[0] in model.classes_
+    assert model.novelty_score(far)[0] > 1
+    answers = model.predict(X, unknown=-1)
+    np.testing.assert_array_equal(answers == -1, model.novelty_score(X) > 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("labels", "unknown", "dtype"),
+    [
+        (np.array([1, 2]), -1, np.dtype(np.int64)),
+        (np.array([1, 2]), 0.5, np.dtype(np.float64)),
+        (np.array(["a", "b"]), "unknown", np.dtype("<U7")),
+        (np.array([1, 2]), "unknown", np.dtype(object)),
+    ],
+)
+def test_unknown_may_be_of_any_type_and_stays_as_it_is(labels, unknown, dtype):
+    X = np.array([[0.0], [0.1], [5.0], [5.1]])
+    answers = EnclosingClassifier().fit(X, labels[[0, 0, 1, 1]]).predict([[0.05], [99.0]], unknown=unknown)
+    assert answers.dtype == dtype
+    assert answers.tolist() == [labels[0], unknown]
+
+
+def test_novelty_score_ranks_digits_never_seen_above_known_ones():
+    X, y = load_digits(return_X_y=True)
+    known, train = y < 7, np.arange(len(y)) % 2 == 0
+    model = EnclosingClassifier(ridge=1.0, outliers=0.05).fit(X[known & train], y[known & train])
+    assert roc_auc_score(~known[~train], model.novelty_score(X[~train])) > 0.93
+
+
+# -- classes come and go ----------------------------------------------------------------------------
+
+
+@models
+def test_a_new_class_leaves_the_others_bit_identical(model, blobs):
+    X, y = blobs
+    model = clone(model).partial_fit(X[y < 3], y[y < 3])
+    before = model.distance_ratio(X)
+    model.partial_fit(X[y == 3], y[y == 3])
+    np.testing.assert_array_equal(model.distance_ratio(X)[:, :3], before)
+
+
+@models
+def test_order_of_classes_and_rows_changes_no_bit(model, blobs, rng):
+    X, y = blobs
+    expected = clone(model).fit(X, y).distance_ratio(X)
+    by_class = clone(model)
+    for label in (2, 0, 3, 1):
+        by_class.partial_fit(X[y == label], y[y == label])
+    order = rng.permutation(len(y))
+    shuffled = clone(model).fit(X[order], y[order])
+    row_by_row = clone(model)
+    for i in order:
+        row_by_row.partial_fit(X[i : i + 1], y[i : i + 1])
+    for other in (by_class, shuffled, row_by_row):
+        np.testing.assert_array_equal(other.distance_ratio(X), expected)
+
+
+@models
+def test_more_rows_of_a_class_retrain_that_class_alone(model, blobs):
+    X, y = blobs
+    first = np.arange(len(y)) % 2 == 0
+    model = clone(model).fit(X[first | (y != 1)], y[first | (y != 1)])
+    before = model.distance_ratio(X)
+    model.partial_fit(X[~first & (y == 1)], y[~first & (y == 1)])
+    after = model.distance_ratio(X)
+    np.testing.assert_array_equal(after[:, [0, 2, 3]], before[:, [0, 2, 3]])
+    np.testing.assert_array_equal(after, clone(model).fit(X, y).distance_ratio(X))
+
+
+@models
+def test_a_forgotten_class_leaves_nothing_behind(model, blobs):
+    X, y = blobs
+    forgot = clone(model).fit(X, y).forget_class(1)
+    never = clone(model).fit(X[y != 1], y[y != 1])
+    assert forgot.classes_.tolist() == [0, 2, 3]
+    np.testing.assert_array_equal(forgot.distance_ratio(X), never.distance_ratio(X))
+    assert persistence.to_bytes(forgot) == persistence.to_bytes(never)
+
+
+def test_forgetting_all_classes_and_going_on(blobs):
+    X, y = blobs
+    model = EnclosingClassifier().fit(X[y == 0], y[y == 0]).forget_class(0)
+    with pytest.raises(NotFittedError, match="no class is left"):
+        model.predict(X)
+    again = persistence.from_bytes(persistence.to_bytes(model))
+    for learner in (model, again):
+        learner.partial_fit(X[y == 2], y[y == 2])
+        assert (learner.predict(X) == 2).all()
+
+
+def test_forgetting_a_class_that_is_not_there_changes_nothing(blobs):
+    model = EnclosingClassifier().fit(*blobs)
+    before = persistence.to_bytes(model)
+    with pytest.raises(DataError, match="there is no class 9"):
+        model.forget_class(9)
+    assert persistence.to_bytes(model) == before
+
+
+@models
+def test_merging_learners_of_different_classes_equals_learning_them_together(model, blobs):
+    X, y = blobs
+    low = clone(model).fit(X[y < 2], y[y < 2])
+    high = clone(model).fit(X[y >= 2], y[y >= 2])
+    low.merge(high)
+    np.testing.assert_array_equal(low.distance_ratio(X), clone(model).fit(X, y).distance_ratio(X))
+    low.partial_fit(X[y == 3] + 1.0, y[y == 3])  # the two go their own ways from here on
+    np.testing.assert_array_equal(
+        high.distance_ratio(X), clone(model).fit(X[y >= 2], y[y >= 2]).distance_ratio(X)
+    )
+
+
+def test_merging_into_and_from_an_empty_learner(blobs):
+    X, y = blobs
+    full = EnclosingClassifier().fit(X, y)
+    empty = EnclosingClassifier().merge(full)
+    np.testing.assert_array_equal(empty.distance_ratio(X), full.distance_ratio(X))
+    full.merge(EnclosingClassifier())
+    assert full.classes_.tolist() == [0, 1, 2, 3]
+
+
+def test_merges_that_make_no_sense_are_refused_and_change_nothing(blobs):
+    X, y = blobs
+    model = EnclosingClassifier().fit(X, y)
+    before = persistence.to_bytes(model)
+    refusals = [
+        (EnclosingClassifier().fit(X, y), DataError, "different classes"),
+        (EnclosingClassifier().fit(X[:, :2], y + 10), DataError, "same features"),
+        (EnclosingClassifier().fit(X, y.astype(str)), DataTypeError, "cannot be compared"),
+        ("something else", DataTypeError, "another EnclosingClassifier"),
+    ]
+    for other, error, words in refusals:
+        with pytest.raises(error, match=words):
+            model.merge(other)
+        assert persistence.to_bytes(model) == before
+
+
+# -- weights, parameters, corners -------------------------------------------------------------------
+
+
+@models
+def test_a_weight_of_k_equals_k_repetitions_bit_for_bit(model, blobs, rng):
+    X, y = blobs
+    weights = rng.integers(0, 4, size=len(y))
+    weighted = clone(model).fit(X, y, sample_weight=weights)
+    repeated = clone(model).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
+    np.testing.assert_array_equal(weighted.distance_ratio(X), repeated.distance_ratio(X))
+    np.testing.assert_array_equal(weighted.class_count_, repeated.class_count_)
+
+
+def test_parameters_may_change_without_a_second_fit(blobs):
+    X, y = blobs
+    model = EnclosingClassifier().fit(X, y)
+    model.predict(X)
+    model.set_params(shape="sphere", kernel="rbf", gamma=0.5)
+    expected = EnclosingClassifier(shape="sphere", kernel="rbf", gamma=0.5).fit(X, y)
+    np.testing.assert_array_equal(model.distance_ratio(X), expected.distance_ratio(X))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"shape": "cube"}, "shape must be 'ellipsoid' or 'sphere'"),
+        ({"kernel": "sigmoid"}, "kernel must be"),
+        ({"gamma": -1.0}, "gamma must be"),
+        ({"C": 0.0}, "C must be"),
+        ({"outliers": 1.5}, "outliers must be"),
+        ({"ridge": 0.0}, "ridge must be a positive, finite number or 'auto'"),
+        ({"coef0": np.nan}, "coef0 must be a finite number"),
+        ({"C": 0.5, "outliers": 0.1}, "both say how many rows may stay outside"),
+    ],
+)
+def test_parameters_that_cannot_be_are_refused(parameters, words, blobs):
+    with pytest.raises(ParameterError, match=words):
+        EnclosingClassifier(**parameters).fit(*blobs)
+
+
+def test_points_are_recognised_where_they_are_and_the_nearest_wins_among_them():
+    points = EnclosingClassifier().fit([[0.0, 0.0], [4.0, 0.0]], ["a", "b"])
+    assert points.predict([[1.0, 0.0], [3.0, 0.0]]).tolist() == ["a", "b"]
+    assert points.predict([[0.0, 0.0], [3.9, 0.0]], unknown="?").tolist() == ["a", "?"]
+    assert np.isfinite(points.decision_function([[1e50, 0.0]])).all()
+    points.partial_fit([[0.0, 9.0], [0.0, 10.0], [1.0, 9.0]], ["c", "c", "c"])
+    assert points.predict([[0.5, 0.5], [4.0, 0.0]]).tolist() == ["c", "b"]  # a body goes before a point
+
+
+def test_repeated_rows_are_one_point():
+    model = EnclosingClassifier().fit(np.full((7, 3), 0.1), np.zeros(7))
+    assert model.radius_.tolist() == [0.0]
+    assert model.distance_ratio(np.full((1, 3), 0.1)).tolist() == [[0.0]]
+
+
+def test_fewer_rows_than_features_give_a_body_that_holds_them(rng):
+    X = rng.normal(size=(8, 50))
+    for ridge in (0.01, "auto"):
+        model = EnclosingClassifier(ridge=ridge).fit(X, np.zeros(8))
+        assert model.novelty_score(X).max() < 1e-6
+        assert model.novelty_score(rng.normal(size=(20, 50)) + 3.0).min() > 0.0
+
+
+def test_values_that_would_overflow_are_refused(blobs):
+    X, y = blobs
+    model = EnclosingClassifier().fit(X, y)
+    with pytest.raises(DataError, match="squares overflow"):
+        model.partial_fit(np.full((1, 3), 1e200), [0])
+    with pytest.raises(DataError, match="squares overflow"):
+        model.predict(np.full((1, 3), 1e200))
+
+
+def test_a_kernel_ellipsoid_beyond_memory_is_refused_before_it_is_built(monkeypatch, blobs):
+    monkeypatch.setattr("steelyard._memory.available_bytes", lambda: 1000)
+    monkeypatch.setattr("steelyard._memory._SMALL", 0)
+    model = EnclosingClassifier(kernel="rbf").fit(*blobs)
+    with pytest.raises(MemoryLimitError, match="kernel ellipsoid around a class of 80 distinct rows"):
+        model.predict(blobs[0])
+
+
+def test_a_search_cut_short_says_so(monkeypatch, rng):
+    monkeypatch.setattr(ball, "MAX_STEPS", 2)
+    model = EnclosingClassifier(shape="sphere").fit(rng.normal(size=(300, 5)), np.zeros(300))
+    with pytest.warns(ConvergenceWarning, match="known to"):
+        model.radius_
+
+
+def test_float32_rows_are_the_rows_they_stand_for(blobs):
+    X, y = blobs
+    single = X.astype(np.float32)
+    left = EnclosingClassifier().fit(single, y).distance_ratio(single)
+    right = EnclosingClassifier().fit(single.astype(np.float64), y).distance_ratio(single.astype(np.float64))
+    np.testing.assert_array_equal(left, right)
+
+
+@models
+def test_damaged_states_are_refused(model, blobs):
+    model = clone(model).fit(*blobs)
+    damages = [
+        lambda s: s["classes"].pop(),
+        lambda s: s["labels"].reverse(),
+        lambda s: s["classes"][0].update(alpha=s["classes"][0]["alpha"][:-1]),
+        lambda s: s["classes"][0].update(alpha=-s["classes"][0]["alpha"]),
+        lambda s: s["classes"][0].update(weights=s["classes"][0]["weights"] * np.nan),
+        lambda s: s["classes"][0].update(radius=-1.0),
+        lambda s: s["classes"][0].update(X=s["classes"][0]["X"][::-1]),
+        lambda s: s["classes"][0].update(X=s["classes"][0]["X"][:, :2]),
+        lambda s: s["classes"][0].update(X=s["classes"][0]["X"].astype(np.float32)),
+    ]
+    for damage in damages:
+        state = model._get_state()
+        damage(state)
+        with pytest.raises((ValueError, KeyError, TypeError)):
+            clone(model)._set_state(state)
+
+
+def test_loading_does_not_search_again(monkeypatch, blobs):
+    X, y = blobs
+    model = EnclosingClassifier(kernel="rbf").fit(X, y)
+    expected, stored = model.distance_ratio(X), persistence.to_bytes(model)
+    monkeypatch.setattr("steelyard.enclosing.bodies.smallest_ball", None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(persistence.from_bytes(stored).distance_ratio(X), expected)
