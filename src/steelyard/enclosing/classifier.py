@@ -179,8 +179,7 @@ class EnclosingClassifier(MergingMixin, Learner):
                 self._classes.setdefault(label, ClassState.empty(X.shape[1])).add(X[mine], weights[mine])
 
     def _check_range(self, X: FloatArray) -> None:
-        largest = float(np.abs(X).max(initial=0.0))
-        if largest > _LARGEST:
+        if max(X.max(initial=0.0), -X.min(initial=0.0)) > _LARGEST:
             raise DataError(
                 f"EnclosingClassifier: X has values beyond {_LARGEST:g}, whose squares overflow; nothing was "
                 "changed.",

@@ -28,13 +28,22 @@ def distance_ratios(bodies: list[Body], X: FloatArray) -> FloatArray:
     A body around a single point has radius 0. It counts as 1e-100, so that the ratio is 0 at the point
     itself and huge but finite elsewhere: any proper body goes before, and among points the nearest.
     """
+    ratios = _squared_distances(bodies, X)
+    np.sqrt(ratios, out=ratios)
+    ratios /= [max(body.ball.radius, _POINT_RADIUS) for body in bodies]
+    return ratios
+
+
+def _squared_distances(bodies: list[Body], X: FloatArray) -> FloatArray:
+    kinds = {type(body) for body in bodies}
+    if len(kinds) == 1 and kinds <= _TOGETHER.keys():
+        return _TOGETHER[kinds.pop()](bodies, X)
     squared = np.empty((len(X), len(bodies)))
-    for kind in {type(body) for body in bodies}:
+    for kind in kinds:
         places = [place for place, body in enumerate(bodies) if type(body) is kind]
-        mine = [bodies[place] for place in places]
         if kind in _TOGETHER:
-            squared[:, places] = _TOGETHER[kind](mine, X)
+            squared[:, places] = _TOGETHER[kind]([bodies[place] for place in places], X)
         else:
-            for place, body in zip(places, mine, strict=True):
-                squared[:, place] = body.squared_distances(X)
-    return np.asarray(np.sqrt(squared) / np.array([max(body.ball.radius, _POINT_RADIUS) for body in bodies]))
+            for place in places:
+                squared[:, place] = bodies[place].squared_distances(X)
+    return squared
