@@ -47,6 +47,7 @@ SYSTEMS = {
     "HE": {"shape": "ellipsoid"},
     "MHE": {"shape": "ellipsoid", "outliers": 0.3},
     "HS, outliers 0.3": {"shape": "sphere", "outliers": 0.3},
+    "HE, ridge 1e-9": {"ridge": 1e-9},
     "HE, auto": {"ridge": "auto"},
     "MHE, auto": {"ridge": "auto", "outliers": 0.3},
     "HS, quadratic, outliers 0.3": {
@@ -145,9 +146,13 @@ def main():
     options = parser.parse_args()
     n_instances, results, plane = run(options)
     print(f"{n_instances} instances, {options.terms} terms, means over {options.repeats} splits 2:1\n")
-    print("| increment | system | precision | recall | F1 | spread | train ms | test ms | paper F1 | paper ms |")
+    print(
+        "| increment | system | precision | recall | F1 | spread | train ms | test ms | paper F1 | paper ms |"
+    )
     print("|---|---|---|---|---|---|---|---|---|---|")
-    for (increment, system), runs in sorted(results.items(), key=lambda item: list(INCREMENTS).index(item[0][0])):
+    for (increment, system), runs in sorted(
+        results.items(), key=lambda item: list(INCREMENTS).index(item[0][0])
+    ):
         precision, recall, f1, train_ms, test_ms = np.mean(runs, axis=0)
         spread = np.std(runs, axis=0)[2]
         paper = PAPER.get((increment, system))

@@ -56,7 +56,10 @@ def against_one_class_svm(n_rows, repeats):
     alpha = fitted["ours"]._classes[0].body(fitted["ours"]._settings()).ball.alpha
     theirs_alpha = np.sort(fitted["theirs"].dual_coef_[0] / (nu * n_rows))
     ours_alpha = np.sort(alpha[alpha > 0])[-len(theirs_alpha) :]
-    print(f"  same verdict on {np.mean(outside == flagged):.4%} of {clear.sum():,} rows off the surface;", end=" ")
+    print(
+        f"  same verdict on {np.mean(outside == flagged):.4%} of {clear.sum():,} rows off the surface;",
+        end=" ",
+    )
     gap = np.abs(ours_alpha - theirs_alpha[-len(ours_alpha) :]).max() * nu * n_rows
     print(f"sorted weights differ by at most {gap:.1e} of their bound\n")
 
@@ -87,12 +90,14 @@ def prediction(n_classes, n_rows, repeats):
         model.predict(fresh[:1])
         width = 30 * n_classes if shape == "ellipsoid" else n_classes
         matrix = rng.normal(size=(30, width))
-        times = best_times({"predict": lambda m=model: m.predict(fresh), "products": lambda a=matrix: fresh @ a}, repeats)
-        ratio = times["predict"] / times["products"]
-        print(
-            f"  {shape:10s} predict {times['predict']:.4f} s   the products alone {times['products']:.4f} s   "
-            f"ratio {ratio:.2f}"
+        times = best_times(
+            {"predict": lambda m=model: m.predict(fresh), "products": lambda a=matrix: fresh @ a}, repeats
         )
+        print(
+            f"  {shape:10s} predict {times['predict']:.4f} s   products alone {times['products']:.4f} s",
+            end="",
+        )
+        print(f"   ratio {times['predict'] / times['products']:.2f}")
 
 
 def main():

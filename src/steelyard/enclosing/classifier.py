@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from steelyard.base import Batch, Label, Learner, MergingMixin, Traits, all_or_nothing, sorted_classes
 from steelyard.enclosing.bodies import Body, BodySettings
-from steelyard.enclosing.ratios import distance_ratios
+from steelyard.enclosing.ratios import distance_ratios, nearest_bodies
 from steelyard.enclosing.state import ClassState
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError
 from steelyard.params import AnyOf, Constraint, Fraction, Integer, OneOf, Positive, Real
@@ -179,7 +179,7 @@ class EnclosingClassifier(MergingMixin, Learner):
                 self._classes.setdefault(label, ClassState.empty(X.shape[1])).add(X[mine], weights[mine])
 
     def _check_range(self, X: FloatArray) -> None:
-        if max(X.max(initial=0.0), -X.min(initial=0.0)) > _LARGEST:
+        if max(float(X.max(initial=0.0)), -float(X.min(initial=0.0))) > _LARGEST:
             raise DataError(
                 f"EnclosingClassifier: X has values beyond {_LARGEST:g}, whose squares overflow; nothing was "
                 "changed.",
@@ -278,7 +278,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         ndarray of shape (n_samples, n_classes)
             Below 1 inside the body, above 1 outside; columns in the order of ``classes_``.
         """
-        return self._ratios(X, "distance_ratio")
+        return distance_ratios(*self._asked(X, "distance_ratio"))
 
     def novelty_score(self, X: ArrayLike) -> FloatArray:
         """How far outside of all classes a row lies: the smallest ratio of distance and radius, less 1.
@@ -293,7 +293,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         ndarray of shape (n_samples,)
             Positive outside of every body.
         """
-        return np.asarray(self._ratios(X, "novelty_score").min(axis=1) - 1.0)
+        return nearest_bodies(*self._asked(X, "novelty_score"))[1] - 1.0
 
     def decision_function(self, X: ArrayLike) -> FloatArray:
         """Minus the ratio of distance and radius: the larger, the nearer.
@@ -309,7 +309,7 @@ class EnclosingClassifier(MergingMixin, Learner):
             One column for each class. For two classes, as scikit-learn has it, the second column less the
             first; for a single class its column.
         """
-        ratios = self._ratios(X, "decision_function")
+        ratios = distance_ratios(*self._asked(X, "decision_function"))
         if ratios.shape[1] == 2:
             return np.asarray(ratios[:, 0] - ratios[:, 1])
         return -ratios[:, 0] if ratios.shape[1] == 1 else -ratios
@@ -328,18 +328,15 @@ class EnclosingClassifier(MergingMixin, Learner):
         -------
         ndarray of shape (n_samples,)
         """
-        ratios = self._ratios(X, "predict")
-        labels = self.classes_[ratios.argmin(axis=1)]
-        if unknown is None:
-            return np.asarray(labels)
-        outside = ratios.min(axis=1) > 1.0 + _SURFACE
-        return _replaced(labels, outside, unknown)
+        nearest, ratio = nearest_bodies(*self._asked(X, "predict"))
+        labels = np.asarray(self.classes_[nearest])
+        return labels if unknown is None else _replaced(labels, ratio > 1.0 + _SURFACE, unknown)
 
-    def _ratios(self, X: ArrayLike, method: str) -> FloatArray:
+    def _asked(self, X: ArrayLike, method: str) -> tuple[list[Body], FloatArray]:
+        """Return the bodies, and the rows that they are asked about once these have been checked."""
         rows = np.ascontiguousarray(self._check_rows(X, method), dtype=np.float64)
-        bodies = self._bodies(method)
         self._check_range(rows)
-        return distance_ratios(bodies, rows)
+        return self._bodies(method), rows
 
     def _bodies(self, what: str) -> list[Body]:
         """Return the bodies in the order of ``classes_``, trained if they are not yet."""

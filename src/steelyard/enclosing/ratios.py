@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from steelyard.enclosing.bodies import Body, Ellipsoid, Sphere, ellipsoid_distances, sphere_distances
 
-__all__ = ["distance_ratios"]
+__all__ = ["distance_ratios", "nearest_bodies"]
 
 FloatArray = NDArray[np.float64]
 
@@ -20,6 +20,7 @@ _TOGETHER: dict[type, Callable[[list[Any], FloatArray], FloatArray]] = {
     Ellipsoid: ellipsoid_distances,
 }
 _POINT_RADIUS = 1e-100
+_BLOCK_ROWS = 4096
 
 
 def distance_ratios(bodies: list[Body], X: FloatArray) -> FloatArray:
@@ -28,10 +29,30 @@ def distance_ratios(bodies: list[Body], X: FloatArray) -> FloatArray:
     A body around a single point has radius 0. It counts as 1e-100, so that the ratio is 0 at the point
     itself and huge but finite elsewhere: any proper body goes before, and among points the nearest.
     """
-    ratios = _squared_distances(bodies, X)
-    np.sqrt(ratios, out=ratios)
-    ratios /= [max(body.ball.radius, _POINT_RADIUS) for body in bodies]
+    ratios = np.empty((len(X), len(bodies)))
+    for block, part in _in_blocks(bodies, X):
+        ratios[block] = part
     return ratios
+
+
+def nearest_bodies(bodies: list[Body], X: FloatArray) -> tuple[NDArray[np.intp], FloatArray]:
+    """Return the body with the smallest d / R for each row, and that ratio."""
+    nearest, smallest = np.empty(len(X), dtype=np.intp), np.empty(len(X))
+    for block, part in _in_blocks(bodies, X):
+        nearest[block] = part.argmin(axis=1)
+        smallest[block] = part[np.arange(len(part)), nearest[block]]
+    return nearest, smallest
+
+
+def _in_blocks(bodies: list[Body], X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
+    """Ratios of a few thousand rows at a time, which stay in the cache until they have been used."""
+    radii = np.array([max(body.ball.radius, _POINT_RADIUS) for body in bodies])
+    for begin in range(0, len(X), _BLOCK_ROWS):
+        block = slice(begin, begin + _BLOCK_ROWS)
+        ratios = _squared_distances(bodies, X[block])
+        np.sqrt(ratios, out=ratios)
+        ratios /= radii
+        yield block, ratios
 
 
 def _squared_distances(bodies: list[Body], X: FloatArray) -> FloatArray:
