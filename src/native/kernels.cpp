@@ -159,6 +159,10 @@ void kernel_diagonal(const KernelSpec& spec, Rows<T> X, T* out) {
         std::fill_n(out, X.n_rows, T(1));
         return;
     }
+    if (spec.kind == KernelKind::squared_distance) {
+        std::fill_n(out, X.n_rows, T(0));
+        return;
+    }
     const KernelFinishLoops<T>& loops = finish_loops(out);
     loops.norms(X.data, X.n_rows, X.n_features, out);
     loops.finish(spec, T(0), nullptr, out, X.n_rows);

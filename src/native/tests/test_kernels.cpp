@@ -28,6 +28,7 @@ double scalar_kernel(const KernelSpec& spec, const T* x, const T* z, std::size_t
         case KernelKind::rbf: return std::exp(-spec.gamma * squared);
         case KernelKind::laplacian: return std::exp(-spec.gamma * absolute);
         case KernelKind::sigmoid: return std::tanh(spec.gamma * product + spec.coef0);
+        case KernelKind::squared_distance: return squared;
     }
     return 0.0;
 }

@@ -172,10 +172,13 @@ class EnclosingClassifier(MergingMixin, Learner):
         self._check_range(batch.X)
         X = batch.X.astype(np.float64, copy=False)
         weights = np.ones(len(X)) if batch.weights is None else batch.weights
+        order = np.argsort(batch.codes, kind="stable")
+        order = order[weights[order] > 0.0]
+        borders = np.searchsorted(batch.codes[order], np.arange(len(batch.labels) + 1))
         # Nothing below can fail.
         for code, label in enumerate(batch.labels):
-            mine = (batch.codes == code) & (weights > 0.0)
-            if mine.any():
+            mine = order[borders[code] : borders[code + 1]]
+            if len(mine):
                 self._classes.setdefault(label, ClassState.empty(X.shape[1])).add(X[mine], weights[mine])
 
     def _check_range(self, X: FloatArray) -> None:

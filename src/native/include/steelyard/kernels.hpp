@@ -85,7 +85,7 @@ template <class T>
 void kernel_diagonal(const KernelSpec& spec, Rows<T> X, T* out);
 
 // products[i * ld + j] = x_i'z_j, from a sparse product say, becomes k(x_i, z_j) in place. rbf needs the squared
-// norms of both sides, the others take null; laplacian cannot be had from products and leaves them as they are.
+// norms of both sides, the others take null; laplacian and squared_distance leave them as they are.
 template <class T>
 void kernel_from_products(const KernelSpec& spec, T* products, std::size_t n_x, std::size_t n_z, std::size_t ld,
                           const T* x_norms, const T* z_norms, unsigned n_threads);

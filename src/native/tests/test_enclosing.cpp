@@ -1,0 +1,109 @@
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "check.hpp"
+#include "steelyard/body_distances.hpp"
+#include "steelyard/enclosing.hpp"
+#include "steelyard/kernels.hpp"
+
+using namespace steelyard;
+using namespace steelyard::tests;
+
+namespace {
+
+constexpr std::size_t kNoCache = 0, kRoomyCache = 1 << 26;
+
+struct Cloud {
+    std::size_t n, d;
+    std::vector<double> values, bounds;
+
+    Cloud(std::size_t n, std::size_t d, double bound, unsigned seed)
+        : n(n), d(d), values(random_values<double>(n * d, seed)), bounds(n, bound) {}
+    Rows<double> rows() const { return {values.data(), n, d}; }
+    Ball solve(const KernelSpec& spec, std::size_t cache_bytes, unsigned n_threads = 1) const {
+        return enclosing_ball({spec, rows(), bounds}, {1e-8, cache_bytes, 10'000'000, n_threads});
+    }
+};
+
+void check_optimal(const Cloud& cloud, const KernelSpec& spec, const Ball& ball, const std::string& where) {
+    const std::size_t n = cloud.n;
+    std::vector<double> K(n * n);
+    kernel_matrix(spec, cloud.rows(), K.data(), n, 1);
+    double centre = 0.0, sum = 0.0;
+    std::vector<double> products(n, 0.0);
+    for (std::size_t i = 0; i < n; ++i) {
+        for (std::size_t j = 0; j < n; ++j) products[i] += K[i * n + j] * ball.alpha[j];
+        centre += ball.alpha[i] * products[i];
+        sum += ball.alpha[i];
+    }
+    CHECK(std::fabs(sum - 1.0) < 1e-12, where, sum);
+    const double slack = 1e-7 * ball.squared_radius + 1e-12;
+    for (std::size_t i = 0; i < n; ++i) {
+        const double distance = K[i * n + i] - 2.0 * products[i] + centre, alpha = ball.alpha[i];
+        CHECK(alpha >= 0.0 && alpha <= cloud.bounds[i], where, i, alpha);
+        if (alpha < cloud.bounds[i]) CHECK(distance <= ball.squared_radius + slack, where, i, distance);
+        if (alpha > 0.0) CHECK(distance >= ball.squared_radius - slack, where, i, distance);
+    }
+}
+
+}  // namespace
+
+TEST(every_row_is_inside_on_or_outside_as_its_weight_says) {
+    const KernelSpec specs[] = {{KernelKind::linear}, {KernelKind::rbf, 0.3}, {KernelKind::polynomial, 0.5, 1.0, 2}};
+    on_every_level([&](const std::string& level) {
+        for (const KernelSpec& spec : specs)
+            for (const std::size_t n : {1, 2, 3, 17, 64, 433})
+                for (const double bound : {1.0, 1.2 / static_cast<double>(n), 10.0 / static_cast<double>(n)}) {
+                    const Cloud cloud(n, 3, bound, 7);
+                    check_optimal(cloud, spec, cloud.solve(spec, kRoomyCache), text(level, n, bound));
+                }
+    });
+}
+
+TEST(cache_and_threads_change_no_bit_of_a_ball) {
+    const Cloud cloud(2100, 5, 20.0 / 2100, 3);
+    const KernelSpec spec{KernelKind::rbf, 0.5};
+    const Ball roomy = cloud.solve(spec, kRoomyCache);
+    for (const Ball& other : {cloud.solve(spec, kNoCache), cloud.solve(spec, kRoomyCache, 3)}) {
+        CHECK(roomy.alpha == other.alpha, other.steps);
+        CHECK(roomy.squared_radius == other.squared_radius, other.squared_radius);
+    }
+}
+
+TEST(many_free_weights_are_found_through_shrinking) {
+    const Cloud cloud(1500, 2, 5.0 / 1500, 5);
+    const KernelSpec spec{KernelKind::rbf, 3.0};
+    const Ball ball = cloud.solve(spec, kRoomyCache);
+    CHECK(ball.steps > 2000, ball.steps);
+    check_optimal(cloud, spec, ball, "shrunk");
+}
+
+TEST(distances_to_bodies_equal_the_written_sums) {
+    on_every_level([](const std::string& level) {
+        for (const std::size_t n : {1, 9, 70, 300}) {
+            constexpr std::size_t d = 6;
+            const std::vector<double> X = random_values<double>(n * d, 1), axes = random_values<double>(11 * d, 2),
+                                      offsets = random_values<double>(11, 3);
+            const std::size_t starts[] = {0, 6, 6, 11};  // the second body has no axes: every distance is 0
+            std::vector<double> ellipsoids(n * 3), spheres(n * 11);
+            ellipsoid_distances({X.data(), n, d}, {axes.data(), 11, d}, offsets, starts, ellipsoids.data(), 2);
+            sphere_distances({X.data(), n, d}, {axes.data(), 11, d}, spheres.data(), 2);
+            for (std::size_t i = 0; i < n; ++i) {
+                double sums[3] = {};
+                for (std::size_t k = 0; k < 11; ++k) {
+                    double product = -offsets[k], squared = 0.0;
+                    for (std::size_t c = 0; c < d; ++c) {
+                        const double x = X[i * d + c], a = axes[k * d + c];
+                        product += x * a;
+                        squared += (x - a) * (x - a);
+                    }
+                    sums[k < 6 ? 0 : 2] += product * product;
+                    CHECK(std::fabs(spheres[i * 11 + k] - squared) < 1e-12 * (1.0 + squared), level, n, i, k);
+                }
+                for (std::size_t b = 0; b < 3; ++b)
+                    CHECK(std::fabs(ellipsoids[i * 3 + b] - sums[b]) < 1e-12 * (1.0 + sums[b]), level, n, i, b);
+            }
+        }
+    });
+}
