@@ -54,9 +54,8 @@ class EnclosingClassifier(MergingMixin, Learner):
         this or C, not both.
     ridge : float or "auto", default=0.01
         Added to every eigenvalue of an ellipsoid's covariance, in squared units of the features: bodies
-        around few rows, or rows without extent in some direction, need it. "auto" estimates from the
-        rows of each class how much of the covariance is noise (Ledoit and Wolf) and draws it towards a
-        sphere by so much.
+        around few rows, or rows without extent in some direction, need it. "auto" goes between ellipsoid
+        and sphere, for each class by how both treat rows of the class that they were not fitted to.
 
     Attributes
     ----------
