@@ -7,4 +7,5 @@ NB_MODULE(_native, m) {
     steelyard::bind::bind_row_hash(m);
     steelyard::bind::bind_kernels(m);
     steelyard::bind::bind_window_auc(m);
+    steelyard::bind::bind_incremental_svc(m);
 }
