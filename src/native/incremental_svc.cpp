@@ -151,15 +151,25 @@ void IncrementalSvc::remove_row(std::uint32_t i) {
     rows_.swap_remove(i);
 }
 
-// Kernel rows are kept for support vectors; what has no weight in any problem is evaluated when it gets some.
+// Kernel rows are kept for support vectors, and for a while for others: who has left the solution often comes back.
 void IncrementalSvc::release_rows() {
+    constexpr std::size_t spare = 64;
+    if (rows_.n_kept() <= n_wanted_ + n_wanted_ / 4 + spare) return;
     rows_.release_if([this](std::size_t i) {
         return std::all_of(problems_.begin(), problems_.end(),
                            [i](const auto& problem) { return problem->svm.state().z[i] == 0.0; });
     });
+    n_wanted_ = rows_.n_kept();
 }
 
 // -- loading ------------------------------------------------------------------------------------------------------
+
+void IncrementalSvc::restore_rows(LabelledRows rows, std::span<const std::uint32_t> kept,
+                                  std::size_t n_wanted) {
+    append(rows);
+    n_wanted_ = n_wanted;
+    for (const std::uint32_t i : kept) rows_.row(i);
+}
 
 void IncrementalSvc::restore_problem(ProblemSpec spec, SvmState state) {
     auto problem = std::make_shared<Problem>(Problem{std::move(spec), SvmProblem(rows_, 0.0)});

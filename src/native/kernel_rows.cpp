@@ -1,6 +1,7 @@
 #include "steelyard/kernel_rows.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "steelyard/simd.hpp"
 
@@ -11,11 +12,8 @@ KernelRows::KernelRows(std::size_t n_features, KernelSpec spec, KernelFunction f
       budget_(budget_bytes),
       spec_(spec),
       function_(std::move(function)),
-      packed_(n_features) {}
-
-double KernelRows::largest_diagonal() const {
-    return diagonal_.empty() ? 0.0 : *std::max_element(diagonal_.begin(), diagonal_.end());
-}
+      packed_(n_features),
+      packed_kept_(n_features) {}
 
 std::size_t KernelRows::max_kept() const {
     constexpr std::size_t least = 16;  // a few rows are always in use at the same time
@@ -44,18 +42,50 @@ void KernelRows::append(const double* x) {
         kernel_diagonal<double>(spec_, {x, 1, n_features_}, &diagonal);
     samples_.insert(samples_.end(), x, x + n_features_);
     diagonal_.push_back(diagonal);
+    norms_.push_back(std::sqrt(std::abs(diagonal)));
+    largest_norm_ = std::max(largest_norm_, norms_.back());  // an upper bound once samples have gone
     slot_of_.push_back(kNone);
     if (!function_) packed_.append(x);
     ++size_;
     if (kept_.empty()) return;
-    // The new row is likely to be wanted, and by symmetry holds the new entry of every other row.
     try {
-        const double* values = row(size_ - 1);
-        for (Kept& kept : kept_) kept.values[size_ - 1] = values[kept.sample];
+        extend_kept_rows();
     } catch (...) {
         pop();
         throw;
     }
+}
+
+// The last sample is new: every kept row gets its entry.
+void KernelRows::extend_kept_rows() {
+    const double* x = sample(size_ - 1);
+    new_column_.resize(kept_.size());
+    if (function_) {
+        std::vector<double> kept_samples;
+        for (const Kept& kept : kept_)
+            kept_samples.insert(kept_samples.end(), sample(kept.sample), sample(kept.sample) + n_features_);
+        function_(x, 1, kept_samples.data(), kept_.size(), new_column_.data());
+    } else {
+        kernel_row(spec_, x, packed_kept_, new_column_.data());
+    }
+    for (std::size_t slot = 0; slot < kept_.size(); ++slot) kept_[slot].values[size_ - 1] = new_column_[slot];
+}
+
+std::vector<std::uint32_t> KernelRows::kept_samples() const {
+    std::vector<std::uint32_t> samples;
+    for (const Kept& kept : kept_) samples.push_back(kept.sample);
+    return samples;
+}
+
+double KernelRows::kept_sum(std::size_t i, const double* z, std::size_t& n_weights) const {
+    double sum = 0.0;
+    n_weights = 0;
+    for (const Kept& kept : kept_) {
+        const double weight = z[kept.sample];
+        sum += weight * kept.values[i];
+        n_weights += weight != 0.0;
+    }
+    return sum;
 }
 
 void KernelRows::swap_remove(std::size_t i) {
@@ -65,12 +95,14 @@ void KernelRows::swap_remove(std::size_t i) {
         for (Kept& kept : kept_) kept.values[i] = kept.values[last];
         std::copy_n(samples_.data() + last * n_features_, n_features_, samples_.data() + i * n_features_);
         diagonal_[i] = diagonal_[last];
+        norms_[i] = norms_[last];
         slot_of_[i] = slot_of_[last];
         if (slot_of_[i] != kNone) kept_[slot_of_[i]].sample = static_cast<std::uint32_t>(i);
     }
     if (!function_) packed_.swap_remove(i);
     samples_.resize(last * n_features_);
     diagonal_.pop_back();
+    norms_.pop_back();
     slot_of_.pop_back();
     size_ = last;
 }
@@ -107,6 +139,7 @@ KernelRows::Kept& KernelRows::new_slot(std::size_t i) {
         spare_.pop_back();
     }
     evaluate(i, values.get());
+    if (!function_) packed_kept_.append(sample(i));
     slot_of_[i] = static_cast<std::uint32_t>(kept_.size());
     kept_.push_back({static_cast<std::uint32_t>(i), ++clock_, std::move(values)});
     return kept_.back();
@@ -121,6 +154,7 @@ void KernelRows::drop_slot(std::uint32_t slot) {
         slot_of_[kept_[slot].sample] = slot;
     }
     kept_.pop_back();
+    if (!function_) packed_kept_.swap_remove(slot);
 }
 
 void KernelRows::release(std::size_t i) {

@@ -19,13 +19,6 @@ constexpr std::uint64_t kSumsBeforeAnew = 512;
 
 }  // namespace
 
-void SvmState::copy_from(const SvmState& other) {
-    y = other.y, z = other.z, e = other.e, lower = other.lower, upper = other.upper;
-    margin = other.margin;
-    factor.copy_from(other.factor);
-    constant = other.constant, bias = other.bias, n_sums = other.n_sums;
-}
-
 // -- samples come and go ------------------------------------------------------------------------------------------
 
 void SvmProblem::restore(SvmState state) {
@@ -34,6 +27,7 @@ void SvmProblem::restore(SvmState state) {
     base_.assign(n, 0.0);
     is_touched_.assign(n, 0);
     touched_.clear();
+    n_checked_ = n;
     index_margin();
 }
 
@@ -44,13 +38,18 @@ void SvmProblem::index_margin() {
 
 void SvmProblem::extend(const std::vector<double>& y, const std::vector<double>& bounds) {
     const std::size_t old = s_.z.size(), n = old + y.size();
-    const bool has_weights = std::any_of(s_.z.begin(), s_.z.end(), [](double z) { return z != 0.0; });
-    std::vector<double> e(y.size());
-    for (std::size_t k = 0; k < y.size(); ++k)
-        e[k] = (has_weights ? loops().kernel.finish_f64.dot(s_.z.data(), rows_.row(old + k), old) : 0.0) - y[k];
-    s_.y.insert(s_.y.end(), y.begin(), y.end());
-    s_.e.insert(s_.e.end(), e.begin(), e.end());
+    const auto n_zeros = std::count(s_.z.begin(), s_.z.end(), 0.0);
+    const std::size_t n_weights = old - static_cast<std::size_t>(n_zeros);
     s_.z.resize(n);
+    std::vector<double> e(y.size());
+    for (std::size_t k = 0; k < y.size(); ++k) {
+        if (n_weights == 0) break;
+        std::size_t n_kept = 0;
+        e[k] = rows_.kept_sum(old + k, s_.z.data(), n_kept);
+        if (n_kept != n_weights) e[k] = loops().kernel.finish_f64.dot(s_.z.data(), rows_.row(old + k), old);
+    }
+    for (std::size_t k = 0; k < y.size(); ++k) s_.e.push_back(e[k] - y[k]);
+    s_.y.insert(s_.y.end(), y.begin(), y.end());
     for (std::size_t k = 0; k < y.size(); ++k) {
         s_.lower.push_back(y[k] > 0.0 ? 0.0 : -bounds[k]);
         s_.upper.push_back(y[k] > 0.0 ? bounds[k] : 0.0);
@@ -66,6 +65,7 @@ void SvmProblem::set_bound(std::size_t i, double bound) {
     old_bounds_.push_back({static_cast<std::uint32_t>(i), s_.lower[i], s_.upper[i]});
     const double z = s_.z[i];
     const bool was_bound = z != 0.0 && (z == s_.lower[i] || z == s_.upper[i]);
+    if (bound > 0.0) n_checked_ = 0;
     s_.lower[i] = lower;
     s_.upper[i] = upper;
     const bool is_outside = z < lower || z > upper;
@@ -86,11 +86,13 @@ void SvmProblem::swap_remove(std::size_t i) {
     place_.pop_back();
     base_.pop_back();
     is_touched_.pop_back();
+    n_checked_ = std::min(n_checked_, last);
 }
 
-void SvmProblem::take_snapshot() {
-    snapshot_.copy_from(s_);
-    has_snapshot_ = true;
+void SvmProblem::copy_solution(const SvmState& from, SvmState& to) {
+    to.z = from.z, to.e = from.e, to.margin = from.margin;
+    to.factor.copy_from(from.factor);
+    to.constant = from.constant, to.bias = from.bias, to.n_sums = from.n_sums;
 }
 
 void SvmProblem::commit() {
@@ -100,12 +102,13 @@ void SvmProblem::commit() {
 
 void SvmProblem::rollback() {
     if (has_snapshot_) {
-        s_.copy_from(snapshot_);
+        copy_solution(snapshot_, s_);
         index_margin();
         std::fill(is_touched_.begin(), is_touched_.end(), std::uint8_t{0});
         touched_.clear();
     }
     targets_.clear();
+    n_checked_ = 0;
     for (auto old = old_bounds_.rbegin(); old != old_bounds_.rend(); ++old) {
         s_.lower[old->sample] = old->lower;
         s_.upper[old->sample] = old->upper;
@@ -117,19 +120,23 @@ void SvmProblem::rollback() {
 
 void SvmProblem::solve() {
     report_ = {};
-    if (targets_.empty() && is_optimal()) {
+    const std::size_t n = s_.z.size();
+    const bool is_done = targets_.empty() && is_optimal();
+    const std::size_t first_new = n_checked_;
+    n_checked_ = n;
+    if (is_done) {
         if (s_.margin.empty()) settle_bias();
         return;
     }
-    take_snapshot();
+    copy_solution(s_, snapshot_);
+    has_snapshot_ = true;
     if (s_.n_sums > kSumsBeforeAnew) resum();
     std::vector<Target> targets;
     targets.swap(targets_);
     for (const Target& target : targets)
         if (place_[target.sample] >= 0) leave_margin(static_cast<std::size_t>(place_[target.sample]));
     if (!targets.empty()) drive(targets);
-
-    const std::size_t n = s_.z.size();
+    enter_new(first_new);
     if (optimise(1000 + 10 * n)) return;
     for (const std::size_t smo_steps : {20 * n + 10000, 200 * n + 1000000}) {  // the repair, then its last attempt
         smo(threshold(), smo_steps);
@@ -144,10 +151,8 @@ bool SvmProblem::optimise(std::size_t max_steps) {
     run_rounds(max_steps);
     sync();
     settle_bias();
-    return accepted();
+    return worst() <= std::max(tolerance_, 16.0 * rounding());
 }
-
-bool SvmProblem::accepted() { return worst() <= std::max(tolerance_, 16.0 * rounding()); }
 
 // -- sums ---------------------------------------------------------------------------------------------------------
 
@@ -210,6 +215,7 @@ double SvmProblem::violation_of(std::size_t i, double e) const {
 
 std::vector<std::uint32_t> SvmProblem::violators(double threshold) const {
     std::vector<std::uint32_t> found;
+    if (worst() <= threshold) return found;
     for (std::size_t i = 0; i < s_.z.size(); ++i)
         if (place_[i] < 0 && violation_of(i, s_.e[i]) > threshold) found.push_back(static_cast<std::uint32_t>(i));
     std::sort(found.begin(), found.end(), [&](std::uint32_t a, std::uint32_t b) {
@@ -229,9 +235,7 @@ SvmProblem::Interval SvmProblem::bias_interval() const {
 }
 
 double SvmProblem::worst() const {
-    double largest = 0.0;
-    for (std::size_t i = 0; i < s_.z.size(); ++i) largest = std::max(largest, violation_of(i, s_.e[i]));
-    return largest;
+    return loops().solver.worst(s_.e.data(), s_.bias, s_.z.data(), s_.lower.data(), s_.upper.data(), s_.z.size());
 }
 
 double SvmProblem::violation() {
@@ -245,13 +249,8 @@ double SvmProblem::violation() {
 
 // An upper bound of what one rounding in each term of (Kz)_i can amount to.
 double SvmProblem::rounding() const {
-    double sum = 0.0, largest = 0.0;
-    for (std::size_t i = 0; i < s_.z.size(); ++i) {
-        const double root = std::sqrt(std::abs(rows_.diagonal(i)));
-        sum += std::abs(s_.z[i]) * root;
-        largest = std::max(largest, root);
-    }
-    return std::numeric_limits<double>::epsilon() * sum * largest;
+    const double sum = loops().solver.absolute_dot(s_.z.data(), rows_.norms().data(), s_.z.size());
+    return std::numeric_limits<double>::epsilon() * sum * rows_.largest_norm();
 }
 
 // Steps go on below the tolerance as long as they see more than rounding.
@@ -268,7 +267,9 @@ bool SvmProblem::is_optimal() const {
         const Interval interval = bias_interval();
         return interval.low - interval.high <= 2.0 * limit;
     }
-    return worst() <= limit;
+    for (std::size_t i = n_checked_; i < s_.z.size(); ++i)
+        if (violation_of(i, s_.e[i]) > limit) return false;
+    return true;
 }
 
 void SvmProblem::settle_bias() {

@@ -174,6 +174,14 @@ void SvmProblem::open_pair(const Interval& interval) {
     start_margin(interval.high_sample);
 }
 
+// A few new samples are let in before the others are looked at: their own sums are all that has to be known.
+void SvmProblem::enter_new(std::size_t first) {
+    const double threshold = this->threshold();
+    if (s_.z.size() - first > kManyViolators) return;
+    for (std::size_t i = first; i < s_.z.size() && !s_.margin.empty(); ++i)
+        if (place_[i] == kOutside && violation_of(i, current_e(i)) > threshold) enter(i, threshold);
+}
+
 // True when nobody violates the conditions by more than threshold().
 bool SvmProblem::run_rounds(std::size_t max_steps) {
     const std::size_t limit = report_.steps + max_steps;

@@ -3,6 +3,8 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cfloat>
+#include <cmath>
 #include <optional>
 #include <string>
 
@@ -165,7 +167,10 @@ void bind_incremental_svc(nb::module_& m) {
              "Learn and forget rows and solve each problem, or change nothing. Returns the position of a row to "
              "forget that was never learned, or None.")
         .def("__len__", [](const IncrementalSvc& self) { return self.rows().size(); })
-        .def_prop_ro("n_kept_rows", [](const IncrementalSvc& self) { return self.rows().n_kept(); })
+        .def_prop_ro("n_wanted_rows", &IncrementalSvc::n_wanted)
+        .def(
+            "kept_rows", [](const IncrementalSvc& self) { return copy_of(self.rows().kept_samples()); },
+            "Rows whose kernel values are kept, in the order of sums over them.")
         .def_prop_ro("n_problems", &IncrementalSvc::n_problems)
         .def("codes", [](const IncrementalSvc& self) { return copy_of(self.codes()); })
         .def("weights", [](const IncrementalSvc& self) { return copy_of(self.weights()); })
@@ -202,11 +207,21 @@ void bind_incremental_svc(nb::module_& m) {
         .def(
             "load_rows",
             [](IncrementalSvc& self, Array<const double, 2> X, Array<const std::int32_t, 1> codes,
-               Array<const double, 1> weights) {
+               Array<const double, 1> weights, Array<const std::uint32_t, 1> kept, std::size_t n_wanted) {
                 require(self.rows().size() == 0, "IncrementalSvc: rows are loaded into an empty learner");
-                self.restore_rows(labelled(self, X, codes, weights));
+                for (std::size_t k = 0; k < kept.size(); ++k)
+                    require(kept.data()[k] < X.shape(0), "IncrementalSvc: a kept row is not there");
+                self.restore_rows(labelled(self, X, codes, weights), span(kept), n_wanted);
             },
-            "X"_a.noconvert(), "codes"_a.noconvert(), "weights"_a.noconvert());
+            "X"_a.noconvert(), "codes"_a.noconvert(), "weights"_a.noconvert(), "kept"_a.noconvert(), "n_wanted"_a);
+    m.def(
+        "all_finite",
+        [](Array<const double, 2> X) {
+            bool found = false;
+            for (std::size_t i = 0; i < X.size(); ++i) found |= !(std::abs(X.data()[i]) <= DBL_MAX);
+            return !found;
+        },
+        "X"_a.noconvert(), "Whether no value is infinite or not a number.");
 }
 
 }  // namespace steelyard::bind

@@ -37,6 +37,39 @@ static void rotate(double c, double s, const double* x, double* carry, double* o
     }
 }
 
-constexpr SolverLoops solver_loops{axpy, axpy4, rotate};
+static double worst(const double* e, double b, const double* z, const double* lower, const double* upper, size_t n) {
+    VecD largest = {};
+    size_t i = 0;
+    for (; i + kDoubles <= n; i += kDoubles) {
+        const VecD g = load(e + i) + b, zi = load(z + i);
+        const VecD up = zi < load(upper + i) ? -g : VecD{};
+        const VecD down = zi > load(lower + i) ? g : VecD{};
+        const VecD both = up > down ? up : down;
+        largest = both > largest ? both : largest;
+    }
+    double found = 0.0;
+    for (size_t lane = 0; lane < kDoubles; ++lane) found = largest[lane] > found ? largest[lane] : found;
+    for (; i < n; ++i) {
+        const double g = e[i] + b;
+        if (z[i] < upper[i] && -g > found) found = -g;
+        if (z[i] > lower[i] && g > found) found = g;
+    }
+    return found;
+}
+
+static double absolute_dot(const double* a, const double* b, size_t n) {
+    VecD sums = {};
+    size_t i = 0;
+    for (; i + kDoubles <= n; i += kDoubles) {
+        const VecD ai = load(a + i);
+        sums += (ai < 0.0 ? -ai : ai) * load(b + i);
+    }
+    double total = 0.0;
+    for (size_t lane = 0; lane < kDoubles; ++lane) total += sums[lane];
+    for (; i < n; ++i) total += (a[i] < 0.0 ? -a[i] : a[i]) * b[i];
+    return total;
+}
+
+constexpr SolverLoops solver_loops{axpy, axpy4, rotate, worst, absolute_dot};
 
 }  // namespace steelyard::STEELYARD_LEVEL

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from steelyard import _native
 from steelyard.base import Batch, ForgettingMixin, Label, Learner, Traits, all_or_nothing, sorted_classes
 from steelyard.exact.expansion import KernelExpansion
 from steelyard.exact.state import SupportState
@@ -134,6 +135,7 @@ class IncrementalSVC(ForgettingMixin, Learner):
         "cache_size": Positive(),
     }
     _accepts_sparse = True
+    _finds_nonfinite = True
 
     def __init__(
         self,
@@ -178,6 +180,9 @@ class IncrementalSVC(ForgettingMixin, Learner):
 
     def _solve(self, add: Batch | None, retire: Batch | None, method: str) -> None:
         _check_class_weight(self.class_weight)
+        for batch in (add, retire):
+            if batch is not None:
+                self._need_finite(batch.X, method)
         self._state.update(
             add,
             retire,
@@ -350,7 +355,13 @@ class IncrementalSVC(ForgettingMixin, Learner):
                 f"IncrementalSVC.{method}: all rows have been forgotten, so there is no class to predict.",
                 hint="learn rows with partial_fit() first",
             )
+        self._need_finite(X, method)
         return self._expansion(method).scores(X.toarray() if sp.issparse(X) else X)
+
+    def _need_finite(self, X: Any, method: str) -> None:
+        # A stream of single rows pays for every call: this one costs less than NumPy's sum.
+        if type(X) is not np.ndarray or X.dtype != np.float64 or not _native.all_finite(X):
+            self._check_finite(X, method)
 
     # -- files --------------------------------------------------------------------------------------
 

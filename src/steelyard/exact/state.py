@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from steelyard import _native
@@ -50,6 +49,7 @@ class SupportState:
         self.version = 0
         self._codes: dict[Label, int] = {}
         self._solver = self._new_solver()
+        self._some_ones = np.ones(16)
         self._none = np.empty((0, n_features)), np.empty(0, dtype=np.int32), np.empty(0)
 
     def _new_solver(self) -> _native.IncrementalSvc:
@@ -74,7 +74,7 @@ class SupportState:
         counts = self.counts + [0] * (len(labels) - len(self.counts))
         incoming = self._none if add is None else self._coded(add, codes, counts, 1, who)
         outgoing = self._none if retire is None else self._coded(retire, codes, counts, -1, who)
-        has_weights = self.has_weights or bool((incoming[2] != 1.0).any())
+        has_weights = self.has_weights or (add is not None and add.weights is not None)
         sizes = self._weight_sums(counts, incoming, outgoing) if has_weights else counts
         positives = _positive_codes(labels, counts)
         bounds = _class_bounds(labels, sizes, positives, C, class_weight)
@@ -105,19 +105,24 @@ class SupportState:
         """The batch as the solver takes it; rows of weight 0 are no rows. Counts follow."""
         X = _dense(batch.X)
         numbers = batch.codes
-        weights = np.ones(len(X)) if batch.weights is None else batch.weights
+        weights = self._ones(len(X)) if batch.weights is None else batch.weights
         if batch.weights is not None and not weights.all():
             heavy = weights != 0.0
             X, numbers, weights = X[heavy], numbers[heavy], weights[heavy]
         self._check_range(X, who)
-        changes = np.bincount(numbers, minlength=len(batch.labels))
-        for label, change in zip(batch.labels, changes.tolist(), strict=True):
+        changes = [len(X)] if len(batch.labels) == 1 else np.bincount(numbers, minlength=len(batch.labels)).tolist()
+        for label, change in zip(batch.labels, changes, strict=True):
             code = codes.get(label)
             if code is None or counts[code] + sign * change < 0:
                 raise _too_few_error(who, label, change, 0 if code is None else counts[code])
             counts[code] += sign * change
         lookup = np.array([codes[label] for label in batch.labels], dtype=np.int32)
-        return X, lookup[numbers], np.ascontiguousarray(weights, dtype=np.float64)
+        return X, lookup[numbers], weights
+
+    def _ones(self, n: int) -> FloatArray:
+        if n > len(self._some_ones):
+            self._some_ones = np.ones(2 * n)
+        return self._some_ones[:n]
 
     def _check_range(self, X: FloatArray, who: str) -> None:
         if not self.kernel.is_native or self.kernel.kernel in {"rbf", "laplacian"}:
@@ -189,6 +194,8 @@ class SupportState:
             "rows": self._solver.rows(np.arange(len(self._solver))),
             "codes": self._solver.codes(),
             "weights": self._solver.weights(),
+            "kept": self._solver.kept_rows(),
+            "n_wanted": self._solver.n_wanted_rows,
             "problems": [self._solver.dump_problem(k) for k in range(self._solver.n_problems)],
         }
 
@@ -204,7 +211,9 @@ class SupportState:
         if np.bincount(codes, minlength=len(state.labels)).tolist() != state.counts:
             raise ValueError("the counts are not those of the rows")
         weights = np.ascontiguousarray(tree["weights"], dtype=np.float64)
-        state._solver.load_rows(np.ascontiguousarray(tree["rows"], dtype=np.float64), codes, weights)
+        rows = np.ascontiguousarray(tree["rows"], dtype=np.float64)
+        kept = np.ascontiguousarray(tree["kept"], dtype=np.uint32)
+        state._solver.load_rows(rows, codes, weights, kept, int(tree["n_wanted"]))
         for problem in tree["problems"]:
             if len(problem["class_bounds"]) > len(state.labels):
                 raise ValueError("a problem has more bounds than there are labels")
@@ -229,14 +238,16 @@ class _CalledKernel:
 
 
 def _dense(X: Any) -> FloatArray:
-    return np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+    if type(X) is np.ndarray:
+        return X if X.dtype == np.float64 else X.astype(np.float64)
+    return np.ascontiguousarray(X.toarray(), dtype=np.float64)
 
 
 def _positive_codes(labels: list[Label], counts: list[int]) -> list[int]:
     present = [code for code, count in enumerate(counts) if count]
     if len(present) < 2:
         return []
-    present.sort(key=labels.__getitem__)
+    present.sort(key=labels.__getitem__)  # labels of one learner sort, or the batch was refused
     return present[1:] if len(present) == 2 else present
 
 

@@ -48,7 +48,8 @@ class IncrementalSvc {
     SvmProblem& problem(std::size_t k) { return problems_[k]->svm; }
 
     // For loading: rows without solving, then each problem with its state.
-    void restore_rows(LabelledRows rows) { append(rows); }
+    void restore_rows(LabelledRows rows, std::span<const std::uint32_t> kept, std::size_t n_wanted);
+    std::size_t n_wanted() const { return n_wanted_; }
     void restore_problem(ProblemSpec spec, SvmState state);
 
   private:
@@ -73,6 +74,7 @@ class IncrementalSvc {
     std::vector<std::uint64_t> hashes_;
     std::set<std::pair<std::uint64_t, std::uint32_t>> index_;  // hash, then number of the row
     Problems problems_;
+    std::size_t n_wanted_ = 0;  // kernel rows that were in use when the others were last released
 };
 
 }  // namespace steelyard

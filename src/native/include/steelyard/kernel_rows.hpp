@@ -27,7 +27,9 @@ class KernelRows {
     std::size_t n_features() const { return n_features_; }
     const double* sample(std::size_t i) const { return samples_.data() + i * n_features_; }
     double diagonal(std::size_t i) const { return diagonal_[i]; }
-    double largest_diagonal() const;
+    // Square roots of the diagonal.
+    const std::vector<double>& norms() const { return norms_; }
+    double largest_norm() const { return largest_norm_; }
 
     void append(const double* x);
     // Takes sample i away; the last one takes its number.
@@ -46,6 +48,10 @@ class KernelRows {
             if (unwanted(kept_[slot].sample)) drop_slot(static_cast<std::uint32_t>(slot));
     }
     std::size_t n_kept() const { return kept_.size(); }
+    // Samples whose rows are kept, in the order in which sums over them are made.
+    std::vector<std::uint32_t> kept_samples() const;
+    // sum over kept rows j of z[j] * k(x_j, x_i); with the number of those that have a weight in `n_weights`.
+    double kept_sum(std::size_t i, const double* z, std::size_t& n_weights) const;
     std::size_t max_kept() const;
 
     // out += sum over k of weights[k] * row(samples[k])
@@ -62,14 +68,16 @@ class KernelRows {
 
     void evaluate(std::size_t i, double* out) const;
     void reserve(std::size_t capacity);
+    void extend_kept_rows();
     Kept& new_slot(std::size_t i);
     void drop_slot(std::uint32_t slot);
 
     std::size_t n_features_, size_ = 0, capacity_ = 0, budget_;
     KernelSpec spec_;
     KernelFunction function_;
-    PackedRows<double> packed_;  // empty when a function supplies the values
-    std::vector<double> samples_, diagonal_;
+    PackedRows<double> packed_, packed_kept_;  // empty when a function supplies the values
+    std::vector<double> samples_, diagonal_, norms_, new_column_;
+    double largest_norm_ = 0.0;
     std::vector<Kept> kept_;
     std::vector<AlignedBuffer<double>> spare_;
     std::vector<std::uint32_t> slot_of_;

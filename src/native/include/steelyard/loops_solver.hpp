@@ -12,6 +12,11 @@ struct SolverLoops {
     void (*axpy4)(const double* a, const double* const* x, double* y, std::size_t n);
     // (out[i], carry[i]) = (c x[i] + s carry[i], c carry[i] - s x[i]). out may begin before x in the same array.
     void (*rotate)(double c, double s, const double* x, double* carry, double* out, std::size_t n);
+    // The largest of -(e[i] + b) where z[i] < upper[i] and of e[i] + b where z[i] > lower[i]; 0 if none is positive.
+    double (*worst)(const double* e, double b, const double* z, const double* lower, const double* upper,
+                    std::size_t n);
+    // sum of |a[i]| * b[i]
+    double (*absolute_dot)(const double* a, const double* b, std::size_t n);
 };
 
 }  // namespace steelyard

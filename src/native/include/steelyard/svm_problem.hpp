@@ -37,8 +37,6 @@ struct SvmState {
     double constant = 1.0;  // what the factor adds to every kernel value
     double bias = 0.0;
     std::uint64_t n_sums = 0;  // additions to e since it was last summed anew
-
-    void copy_from(const SvmState& other);
 };
 
 // How the last solve went.
@@ -85,15 +83,15 @@ class SvmProblem {
         std::size_t low_sample, high_sample;  // who could grow, who could fall
     };
 
-    void take_snapshot();
+    void copy_solution(const SvmState& from, SvmState& to);
     void index_margin();
     bool optimise(std::size_t max_steps);
-    bool accepted();
 
     // Steps along which the margin set responds (svm_steps.cpp).
     void drive(const std::vector<Target>& targets);
     void find_partner(double total);
     void correct_margin(double threshold);
+    void enter_new(std::size_t first);
     bool run_rounds(std::size_t max_steps);
     void enter(std::size_t i, double threshold);
     void open_pair(const Interval& interval);
@@ -131,7 +129,8 @@ class SvmProblem {
 
     KernelRows& rows_;
     double tolerance_;
-    SvmState s_, snapshot_;
+    SvmState s_, snapshot_;  // the snapshot has no labels and no bounds
+    std::size_t n_checked_ = 0;    // samples that met their conditions when last looked at
     bool has_snapshot_ = false;
     std::vector<Target> targets_;       // where samples must go because their bounds moved
     std::vector<OldBound> old_bounds_;  // for rollback
