@@ -216,8 +216,12 @@ double SvmProblem::violation_of(std::size_t i, double e) const {
 std::vector<std::uint32_t> SvmProblem::violators(double threshold) const {
     std::vector<std::uint32_t> found;
     if (worst() <= threshold) return found;
-    for (std::size_t i = 0; i < s_.z.size(); ++i)
-        if (place_[i] < 0 && violation_of(i, s_.e[i]) > threshold) found.push_back(static_cast<std::uint32_t>(i));
+    for (std::size_t i = 0; i < s_.z.size(); ++i) {
+        const double g = s_.e[i] + s_.bias;
+        const double up = s_.z[i] < s_.upper[i] ? -g : 0.0, down = s_.z[i] > s_.lower[i] ? g : 0.0;
+        if (std::max(up, down) <= threshold) continue;  // the one branch, and nearly always taken
+        if (place_[i] < 0) found.push_back(static_cast<std::uint32_t>(i));
+    }
     std::sort(found.begin(), found.end(), [&](std::uint32_t a, std::uint32_t b) {
         const double va = violation_of(a, s_.e[a]), vb = violation_of(b, s_.e[b]);
         return va != vb ? va > vb : a < b;

@@ -1,5 +1,6 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <cmath>
 #include <optional>
 #include <string>
+#include <tuple>
 
 #include "arrays.hpp"
 #include "steelyard/incremental_svc.hpp"
@@ -26,11 +28,30 @@ void require(bool agrees, const char* message) {
     if (!agrees) throw nb::value_error(message);
 }
 
-LabelledRows labelled(const IncrementalSvc& self, const Array<const double, 2>& X,
-                      const Array<const std::int32_t, 1>& codes, const Array<const double, 1>& weights) {
-    require(X.shape(1) == self.rows().n_features() && codes.size() == X.shape(0) && weights.size() == X.shape(0),
+// Rows with their codes looked up and their weights spelled out.
+struct OwnedRows {
+    const double* X;
+    std::vector<std::int32_t> codes;
+    std::vector<double> weights;
+
+    LabelledRows view() const { return {X, codes, weights}; }
+};
+
+// Row i has the code label_codes[numbers[i]]; no weights mean 1.
+OwnedRows owned(const IncrementalSvc& self, const Array<const double, 2>& X,
+                const Array<const std::int32_t, 1>& numbers, const std::vector<std::int32_t>& label_codes,
+                const std::optional<Array<const double, 1>>& weights) {
+    const std::size_t n = X.shape(0);
+    require(X.shape(1) == self.rows().n_features() && numbers.size() == n && (!weights || weights->size() == n),
             "IncrementalSvc: array shapes disagree");
-    return {X.data(), span(codes), span(weights)};
+    OwnedRows rows{X.data(), std::vector<std::int32_t>(n), std::vector<double>(n, 1.0)};
+    for (std::size_t i = 0; i < n; ++i) {
+        const auto number = static_cast<std::size_t>(numbers.data()[i]);
+        require(number < label_codes.size() && label_codes[number] >= 0, "IncrementalSvc: a code is out of range");
+        rows.codes[i] = label_codes[number];
+    }
+    if (weights) std::copy_n(weights->data(), n, rows.weights.begin());
+    return rows;
 }
 
 // Hands blocks to a Python function (X, Z, out), with the lock of the interpreter.
@@ -123,23 +144,30 @@ NumpyArray<double, 2> rows_of(const IncrementalSvc& self, const Array<const std:
     return X;
 }
 
+// What comes in or goes out, as Python hands it over: X, numbers, label_codes, weights or None.
+using Batch = std::tuple<Array<const double, 2>, Array<const std::int32_t, 1>, std::vector<std::int32_t>,
+                         std::optional<Array<const double, 1>>>;
+
+OwnedRows owned(const IncrementalSvc& self, const std::optional<Batch>& batch) {
+    if (!batch) return {nullptr, {}, {}};
+    const auto& [X, numbers, label_codes, weights] = *batch;
+    return owned(self, X, numbers, label_codes, weights);
+}
+
 // The position of a row to forget that was never learned, or None: the sentence is written in Python.
-std::optional<std::size_t> update(IncrementalSvc& self, Array<const double, 2> X, Array<const std::int32_t, 1> codes,
-                                  Array<const double, 1> weights, Array<const double, 2> retired_X,
-                                  Array<const std::int32_t, 1> retired_codes, Array<const double, 1> retired_weights,
-                                  const std::vector<std::int32_t>& positives, Array<const double, 2> class_bounds,
-                                  double tolerance) {
-    const LabelledRows add = labelled(self, X, codes, weights);
-    const LabelledRows retire = labelled(self, retired_X, retired_codes, retired_weights);
+std::optional<std::size_t> update(IncrementalSvc& self, const std::optional<Batch>& add,
+                                  const std::optional<Batch>& retire, const std::vector<std::int32_t>& positives,
+                                  Array<const double, 2> class_bounds, double tolerance) {
+    const OwnedRows incoming = owned(self, add), outgoing = owned(self, retire);
     const std::vector<ProblemSpec> specs = problem_specs(positives, class_bounds);
-    for (const auto& some : {add.codes, retire.codes})
-        for (const std::int32_t code : some)
-            require(code >= 0 && (specs.empty() || static_cast<std::size_t>(code) < class_bounds.shape(1)),
+    for (const auto* rows : {&incoming, &outgoing})
+        for (const std::int32_t code : rows->codes)
+            require(specs.empty() || static_cast<std::size_t>(code) < class_bounds.shape(1),
                     "IncrementalSvc: a code is out of range");
-    require(self.rows().size() + X.shape(0) < UINT32_MAX, "IncrementalSvc: more than 2^32 - 2 rows");
+    require(self.rows().size() + incoming.codes.size() < UINT32_MAX, "IncrementalSvc: more than 2^32 - 2 rows");
     nb::gil_scoped_release unlocked;
     try {
-        self.update(add, retire, specs, tolerance);
+        self.update(incoming.view(), outgoing.view(), specs, tolerance);
     } catch (const UnknownRow& unknown) {
         return unknown.index;
     }
@@ -161,10 +189,10 @@ void bind_incremental_svc(nb::module_& m) {
                     function.is_none() ? KernelFunction{} : called_from_native(function, n_features), budget);
             },
             "n_features"_a, "spec"_a.none(), "function"_a.none(), "budget_bytes"_a)
-        .def("update", &update, "X"_a.noconvert(), "codes"_a.noconvert(), "weights"_a.noconvert(),
-             "retired_X"_a.noconvert(), "retired_codes"_a.noconvert(), "retired_weights"_a.noconvert(), "positives"_a,
-             "class_bounds"_a.noconvert(), "tolerance"_a,
-             "Learn and forget rows and solve each problem, or change nothing. Returns the position of a row to "
+        .def("update", &update, "add"_a.none(), "retire"_a.none(), "positives"_a, "class_bounds"_a.noconvert(),
+             "tolerance"_a,
+             "Learn and forget rows and solve each problem, or change nothing. Rows are tuples (X, numbers, "
+             "label_codes, weights): row i has the code label_codes[numbers[i]]. Returns the position of a row to "
              "forget that was never learned, or None.")
         .def("__len__", [](const IncrementalSvc& self) { return self.rows().size(); })
         .def_prop_ro("n_wanted_rows", &IncrementalSvc::n_wanted)
@@ -211,7 +239,10 @@ void bind_incremental_svc(nb::module_& m) {
                 require(self.rows().size() == 0, "IncrementalSvc: rows are loaded into an empty learner");
                 for (std::size_t k = 0; k < kept.size(); ++k)
                     require(kept.data()[k] < X.shape(0), "IncrementalSvc: a kept row is not there");
-                self.restore_rows(labelled(self, X, codes, weights), span(kept), n_wanted);
+                require(X.shape(1) == self.rows().n_features() && codes.size() == X.shape(0) &&
+                            weights.size() == X.shape(0),
+                        "IncrementalSvc: array shapes disagree");
+                self.restore_rows({X.data(), span(codes), span(weights)}, span(kept), n_wanted);
             },
             "X"_a.noconvert(), "codes"_a.noconvert(), "weights"_a.noconvert(), "kept"_a.noconvert(), "n_wanted"_a);
     m.def(

@@ -18,6 +18,8 @@ __all__ = ["SupportState"]
 
 FloatArray = NDArray[np.float64]
 ClassWeight = str | Mapping[Label, float] | None
+# X, for each row the position of its label, codes of the labels, weights or None
+CodedRows = tuple[FloatArray, NDArray[np.int32], list[int], FloatArray | None]
 
 _LARGEST = 1e100  # kernel values beyond it would overflow when they are summed
 
@@ -49,8 +51,9 @@ class SupportState:
         self.version = 0
         self._codes: dict[Label, int] = {}
         self._solver = self._new_solver()
-        self._some_ones = np.ones(16)
-        self._none = np.empty((0, n_features)), np.empty(0, dtype=np.int32), np.empty(0)
+        # Kernels whose values cannot overflow, or that check their own.
+        self._is_bounded = not kernel.is_native or kernel.kernel in {"rbf", "laplacian"}
+        self._plan: tuple[Any, list[int], FloatArray] | None = None
 
     def _new_solver(self) -> _native.IncrementalSvc:
         if self.kernel.is_native:
@@ -72,14 +75,17 @@ class SupportState:
         """Learn and forget rows and solve all problems, or raise and change nothing."""
         labels, codes = self._with_new_labels(add)
         counts = self.counts + [0] * (len(labels) - len(self.counts))
-        incoming = self._none if add is None else self._coded(add, codes, counts, 1, who)
-        outgoing = self._none if retire is None else self._coded(retire, codes, counts, -1, who)
+        incoming = None if add is None else self._coded(add, codes, counts, 1, who)
+        outgoing = None if retire is None else self._coded(retire, codes, counts, -1, who)
         has_weights = self.has_weights or (add is not None and add.weights is not None)
-        sizes = self._weight_sums(counts, incoming, outgoing) if has_weights else counts
-        positives = _positive_codes(labels, counts)
-        bounds = _class_bounds(labels, sizes, positives, C, class_weight)
+        if class_weight is None:
+            positives, bounds = self._plain_problems(labels, counts, C)
+        else:
+            sizes = self._weight_sums(counts, incoming, outgoing) if has_weights else counts
+            positives = _positive_codes(labels, counts)
+            bounds = _class_bounds(labels, sizes, positives, C, class_weight)
         try:
-            stranger = self._solver.update(*incoming, *outgoing, positives, bounds, tol)
+            stranger = self._solver.update(incoming, outgoing, positives, bounds, tol)
         except _native.SolverFailure as failure:
             raise SolverError(
                 f"{who}: no solution to the accuracy of tol={tol:g} was found ({failure}); nothing was changed.",
@@ -92,6 +98,14 @@ class SupportState:
         self.has_weights = has_weights
         self.version += 1
 
+    def _plain_problems(self, labels: list[Label], counts: list[int], C: float) -> tuple[list[int], FloatArray]:
+        """Problems and bounds without class weights: nearly always the same as at the call before."""
+        key = (C, [count > 0 for count in counts])
+        if self._plan is None or self._plan[0] != key:
+            positives = _positive_codes(labels, counts)
+            self._plan = key, positives, _class_bounds(labels, counts, positives, C, None)
+        return self._plan[1:]
+
     def _with_new_labels(self, add: Batch | None) -> tuple[list[Label], dict[Label, int]]:
         new = [] if add is None else [label for label in add.labels if label not in self._codes]
         if not new:
@@ -101,32 +115,26 @@ class SupportState:
 
     def _coded(
         self, batch: Batch, codes: Mapping[Label, int], counts: list[int], sign: int, who: str
-    ) -> tuple[FloatArray, NDArray[np.int32], FloatArray]:
+    ) -> CodedRows:
         """The batch as the solver takes it; rows of weight 0 are no rows. Counts follow."""
-        X = _dense(batch.X)
-        numbers = batch.codes
-        weights = self._ones(len(X)) if batch.weights is None else batch.weights
-        if batch.weights is not None and not weights.all():
+        X, numbers, weights = _dense(batch.X), batch.codes, batch.weights
+        if weights is not None and not weights.all():
             heavy = weights != 0.0
             X, numbers, weights = X[heavy], numbers[heavy], weights[heavy]
-        self._check_range(X, who)
-        changes = [len(X)] if len(batch.labels) == 1 else np.bincount(numbers, minlength=len(batch.labels)).tolist()
-        for label, change in zip(batch.labels, changes, strict=True):
+        if not self._is_bounded:
+            self._check_range(X, who)
+        labels = batch.labels
+        changes = [len(X)] if len(labels) == 1 else np.bincount(numbers, minlength=len(labels)).tolist()
+        label_codes = []
+        for label, change in zip(labels, changes, strict=True):
             code = codes.get(label)
             if code is None or counts[code] + sign * change < 0:
                 raise _too_few_error(who, label, change, 0 if code is None else counts[code])
             counts[code] += sign * change
-        lookup = np.array([codes[label] for label in batch.labels], dtype=np.int32)
-        return X, lookup[numbers], weights
-
-    def _ones(self, n: int) -> FloatArray:
-        if n > len(self._some_ones):
-            self._some_ones = np.ones(2 * n)
-        return self._some_ones[:n]
+            label_codes.append(code)
+        return X, numbers, label_codes, weights
 
     def _check_range(self, X: FloatArray, who: str) -> None:
-        if not self.kernel.is_native or self.kernel.kernel in {"rbf", "laplacian"}:
-            return
         with np.errstate(over="ignore", invalid="ignore"):
             fits = np.abs(self.kernel.diagonal(X)) <= _LARGEST
         if not fits.all():
@@ -136,10 +144,17 @@ class SupportState:
                 hint="bring the features to a common scale first",
             )
 
-    def _weight_sums(self, counts: list[int], incoming: Any, outgoing: Any) -> list[float]:
+    def _weight_sums(
+        self, counts: list[int], incoming: CodedRows | None, outgoing: CodedRows | None
+    ) -> list[float]:
         n = len(counts)
         sums = np.bincount(self._solver.codes(), self._solver.weights(), n)
-        sums += np.bincount(incoming[1], incoming[2], n) - np.bincount(outgoing[1], outgoing[2], n)
+        for sign, rows in ((1.0, incoming), (-1.0, outgoing)):
+            if rows is not None:
+                X, numbers, label_codes, weights = rows
+                sums += sign * np.bincount(
+                    np.array(label_codes)[numbers], np.ones(len(X)) if weights is None else weights, n
+                )
         return [float(total) if count else 0.0 for total, count in zip(sums, counts, strict=True)]
 
     # -- what was learned ---------------------------------------------------------------------------
