@@ -290,7 +290,12 @@ void SvmProblem::settle_bias() {
         s_.bias = sum / static_cast<double>(n_between);
         return;
     }
-    // Nobody pins the bias: the middle of where it may be.
+    // Nobody pins the bias, not even by a rounding's breadth: the middle of where it may be.
+    for (std::size_t i = 0; i < s_.z.size(); ++i) {
+        const double nearer = s_.z[i] - s_.lower[i] < s_.upper[i] - s_.z[i] ? s_.lower[i] : s_.upper[i];
+        if (s_.z[i] != nearer) place_at(i, nearer);
+    }
+    sync();
     const Interval interval = bias_interval();
     if (std::isfinite(interval.low) && std::isfinite(interval.high))
         s_.bias = 0.5 * (interval.low + interval.high);
