@@ -58,6 +58,8 @@ void IncrementalSvc::append(LabelledRows rows) {
     for (std::size_t k = 0; k < rows.codes.size(); ++k) {
         const double* x = rows.X + k * d;
         rows_.append(x);
+        const double diagonal = rows_.diagonal(rows_.size() - 1);
+        if (!(diagonal >= 0.0)) throw SolverFailure("the kernel is not positive: it is below 0 for a row with itself");
         codes_.push_back(rows.codes[k]);
         weights_.push_back(rows.weights[k]);
         hashes_.push_back(hash_row(x, d, rows.codes[k], rows.weights[k]));
@@ -164,8 +166,7 @@ void IncrementalSvc::release_rows() {
 
 // -- loading ------------------------------------------------------------------------------------------------------
 
-void IncrementalSvc::restore_rows(LabelledRows rows, std::span<const std::uint32_t> kept,
-                                  std::size_t n_wanted) {
+void IncrementalSvc::restore_rows(LabelledRows rows, std::span<const std::uint32_t> kept, std::size_t n_wanted) {
     append(rows);
     n_wanted_ = n_wanted;
     for (const std::uint32_t i : kept) rows_.row(i);

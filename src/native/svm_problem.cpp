@@ -151,7 +151,8 @@ bool SvmProblem::optimise(std::size_t max_steps) {
     run_rounds(max_steps);
     sync();
     settle_bias();
-    return worst() <= std::max(tolerance_, 16.0 * rounding());
+    const double rounding = this->rounding();  // not finite as soon as one coefficient is not
+    return std::isfinite(rounding + s_.bias) && worst() <= std::max(tolerance_, 16.0 * rounding);
 }
 
 // -- sums ---------------------------------------------------------------------------------------------------------

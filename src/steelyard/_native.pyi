@@ -1,7 +1,7 @@
 """Loops over numbers. Policy, names and checks live in Python."""
 
 from collections.abc import Sequence
-from typing import Annotated, overload
+from typing import Annotated, Any, overload
 
 import numpy
 from numpy.typing import NDArray
@@ -231,12 +231,12 @@ class IncrementalSvc:
         The largest violation of the optimality conditions, from sums made anew.
         """
 
-    def report(self, problem: int) -> tuple:
+    def report(self, problem: int) -> tuple[int, int, int]:
         """Steps, rounds and pairwise steps of the last solve."""
 
-    def dump_problem(self, problem: int) -> dict: ...
+    def dump_problem(self, problem: int) -> dict[str, Any]: ...
 
-    def load_problem(self, values: dict) -> None: ...
+    def load_problem(self, values: dict[str, Any]) -> None: ...
 
     def load_rows(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], kept: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], n_wanted: int) -> None: ...
 

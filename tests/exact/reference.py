@@ -20,16 +20,18 @@ def limits(y, C, class_weight=None):
     return np.where(y > 0, 0.0, -bounds), np.where(y > 0, bounds, 0.0)
 
 
-def violation(K, y, z, b, lower, upper, at_bound=1e-11):
+def violation(K, y, z, b, bounds, at_bound=1e-11):
     """The largest violation of the optimality conditions; at_bound is a share of the way between limits."""
+    lower, upper = bounds
     g = K @ z - y + b
     slack = at_bound * (upper - lower)
     conditions = (-g[z < upper - slack], g[z > lower + slack], lower - z, z - upper)
     return max(abs(z.sum()), *(values.max(initial=0.0) for values in conditions))
 
 
-def middle_bias(K, y, z, lower, upper, at_bound=1e-9):
+def middle_bias(K, y, z, bounds, at_bound=1e-9):
     """The bias that free samples have in common; the middle of its interval where none is free."""
+    lower, upper = bounds
     e = K @ z - y
     slack = at_bound * (upper - lower)
     grows, falls = z < upper - slack, z > lower + slack
@@ -41,9 +43,9 @@ def middle_bias(K, y, z, lower, upper, at_bound=1e-9):
 def tight_svc(K, y, C, class_weight=None):
     """Coefficients and bias of SVC at tol=1e-10, or None where its steps run out before.
 
-    LIBSVM keeps kernel values as float32, so K must be exact in float32 for its optimum to be that of K. Its bias
-    is taken by the rule above: where no sample is free, a coefficient that misses its limit by a rounding
-    would pin LIBSVM's own.
+    LIBSVM keeps kernel values as float32, so K must be exact in float32 for its optimum to be that of K. Its
+    bias is taken by the rule above: where no sample is free, a coefficient that misses its limit by a
+    rounding would pin LIBSVM's own.
     """
     svc = SVC(C=C, kernel="precomputed", class_weight=class_weight, tol=1e-10, max_iter=300_000)
     with warnings.catch_warnings():
@@ -54,4 +56,4 @@ def tight_svc(K, y, C, class_weight=None):
             return None
     z = np.zeros(len(y))
     z[svc.support_] = svc.dual_coef_[0]
-    return z, middle_bias(K, y, z, *limits(y, C, class_weight))
+    return z, middle_bias(K, y, z, limits(y, C, class_weight))

@@ -42,13 +42,13 @@ def test_the_conditions_hold_after_every_step(case):
             continue
         rows, y, z = solution(model)
         K = case.kernel.block(rows)
-        lower, upper = reference.limits(y, case.C, case.class_weight)
-        found = reference.violation(K, y, z, model.intercept_[0], lower, upper)
+        bounds = reference.limits(y, case.C, case.class_weight)
+        found = reference.violation(K, y, z, model.intercept_[0], bounds)
         rounding = 1e-15 * np.abs(K).max() * np.abs(z).sum()
         assert found <= 1e-8 + rounding
         assert model.kkt_violation() <= 1e-8 + rounding
         assert model.intercept_[0] == pytest.approx(
-            reference.middle_bias(K, y, z, lower, upper), abs=1e-8 + rounding
+            reference.middle_bias(K, y, z, bounds), abs=1e-8 + rounding
         )
 
 
@@ -73,7 +73,8 @@ def test_the_decision_function_is_that_of_svc(case):
     assume(svc is not None)
     z, bias = svc
     # Near singular, the sums of SVC itself may be farther off than its tolerance says.
-    assume(reference.violation(K, y, z, bias, *reference.limits(y, case.C, case.class_weight), 1e-9) < 1e-8)
+    bounds = reference.limits(y, case.C, case.class_weight)
+    assume(reference.violation(K, y, z, bias, bounds, at_bound=1e-9) < 1e-8)
     np.testing.assert_allclose(model.decision_function(X), K @ z + bias, rtol=1e-6, atol=1e-6)
 
 

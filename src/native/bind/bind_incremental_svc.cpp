@@ -17,6 +17,8 @@ namespace steelyard::bind {
 
 namespace {
 
+using StateDict = nb::typed<nb::dict, nb::str, nb::any>;
+
 template <class T>
 NumpyArray<T, 1> copy_of(const std::vector<T>& values) {
     auto array = zeros<T, 1>({values.size()});
@@ -82,9 +84,9 @@ const SvmState& state_of(IncrementalSvc& self, std::size_t k) {
     return self.problem(k).state();
 }
 
-nb::dict dumped(IncrementalSvc& self, std::size_t k) {
+StateDict dumped(IncrementalSvc& self, std::size_t k) {
     const SvmState& state = state_of(self, k);
-    nb::dict values;
+    StateDict values{nb::dict()};
     values["positive"] = self.spec(k).positive;
     values["class_bounds"] = copy_of(self.spec(k).class_bounds);
     values["y"] = copy_of(state.y);
@@ -106,7 +108,7 @@ std::vector<T> vector_of(const nb::dict& values, const char* name) {
     return {array.data(), array.data() + array.size()};
 }
 
-void load_problem(IncrementalSvc& self, const nb::dict& values) {
+void load_problem(IncrementalSvc& self, const StateDict& values) {
     SvmState state;
     state.y = vector_of<double>(values, "y");
     state.z = vector_of<double>(values, "z");
@@ -227,7 +229,7 @@ void bind_incremental_svc(nb::module_& m) {
             [](IncrementalSvc& self, std::size_t k) {
                 state_of(self, k);
                 const SolveReport& report = self.problem(k).report();
-                return nb::make_tuple(report.steps, report.rounds, report.smo_steps);
+                return std::tuple(report.steps, report.rounds, report.smo_steps);
             },
             "problem"_a, "Steps, rounds and pairwise steps of the last solve.")
         .def("dump_problem", &dumped, "problem"_a)

@@ -15,7 +15,7 @@ from steelyard.exact.expansion import KernelExpansion
 from steelyard.exact.state import SupportState
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.kernels import Kernel
-from steelyard.params import AnyOf, Constraint, Instance, Integer, OneOf, Positive
+from steelyard.params import AnyOf, Constraint, Instance, Integer, NonNegative, OneOf, Positive
 from steelyard.persistence import storable
 
 __all__ = ["IncrementalSVC"]
@@ -99,12 +99,12 @@ class IncrementalSVC(ForgettingMixin, Learner):
         \quad 0 \le y_i z_i \le C_i .
 
     Samples that leave, and samples whose bound changes, move to where they must be while the margin set
-    responds so that :math:`y_i f(x_i) = 1` keeps holding on it (the adiabatic steps of Cauwenberghs and Poggio, 2000,
-    for any number of samples at once). Then each sample that violates its condition is moved in the same way until
-    it violates no more, the worst first. Every such move lowers the objective, so no set of margin samples can
-    come twice. A change too large for this, such as the first fit, starts with sequential minimal
-    optimisation, which is also the repair if the number of steps should run out. If even that does not reach
-    `tol`, the call raises :class:`~steelyard.exceptions.SolverError` and nothing changes.
+    responds so that :math:`y_i f(x_i) = 1` keeps holding on it (the adiabatic steps of Cauwenberghs and
+    Poggio, 2000, for any number of samples at once). Then each sample that violates its condition is moved
+    in the same way until it violates no more, the worst first. Every such move lowers the objective, so no
+    set of margin samples can come twice. A change too large for this, such as the first fit, starts with
+    sequential minimal optimisation, which is also the repair if the number of steps should run out. If even
+    that does not reach `tol`, the call raises :class:`~steelyard.exceptions.SolverError` and nothing changes.
 
     Where no row lies strictly between its bounds the intercept is not unique; it is then the middle of its
     interval. More than two classes are learned one against the rest, on shared kernel rows. Rows are kept
@@ -169,11 +169,11 @@ class IncrementalSVC(ForgettingMixin, Learner):
     # -- learning and forgetting --------------------------------------------------------------------
 
     def _start(self, batch: Batch) -> None:
+        self._need_finite(batch.X, "fit")
         kernel = Kernel(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)
         self._state = SupportState(
             _settled(kernel, batch), batch.X.shape[1], int(float(self.cache_size) * _MEGABYTE)
         )
-        self._remembered: tuple[int, KernelExpansion] | None = None
 
     def _learn(self, batch: Batch) -> None:
         self._solve(batch, None, "partial_fit")
@@ -304,10 +304,7 @@ class IncrementalSVC(ForgettingMixin, Learner):
         return self._state
 
     def _expansion(self, attribute: str) -> KernelExpansion:
-        state = self._learned(attribute)
-        if self._remembered is None or self._remembered[0] != state.version:
-            self._remembered = state.version, state.expansion()
-        return self._remembered[1]
+        return self._learned(attribute).expansion()
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._is_started()
@@ -381,7 +378,6 @@ class IncrementalSVC(ForgettingMixin, Learner):
         self.n_features_in_ = self._state.n_features
         if state["feature_names"] is not None:
             self.feature_names_in_ = state["feature_names"]
-        self._remembered = None
 
 
 def _settled(kernel: Kernel, batch: Batch) -> Kernel:
@@ -391,7 +387,9 @@ def _settled(kernel: Kernel, batch: Batch) -> Kernel:
         return kernel.resolve(X if weights is None else X[weights > 0.0])
     table = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
     if not weights.any():
-        raise DataError("IncrementalSVC: all rows of the first call have weight 0, so there is nothing to learn.")
+        raise DataError(
+            "IncrementalSVC: all rows of the first call have weight 0, so there is nothing to learn."
+        )
     shares = weights / (weights.sum() * table.shape[1])
     mean = float((shares @ table).sum())
     variance = float((shares @ (table - mean) ** 2).sum())
@@ -402,10 +400,10 @@ def _settled(kernel: Kernel, batch: Batch) -> Kernel:
 def _check_class_weight(class_weight: object) -> None:
     if isinstance(class_weight, Mapping):
         for label, factor in class_weight.items():
-            if not (Positive().accepts(factor) or factor == 0):
+            if not NonNegative().accepts(factor):
                 raise ParameterError(
-                    f"IncrementalSVC: class_weight must give finite numbers of at least 0; got {factor!r} for "
-                    f"label {label!r}."
+                    f"IncrementalSVC: class_weight must give {NonNegative().description} for every label; "
+                    f"got {factor!r} for {label!r}."
                 )
 
 

@@ -48,7 +48,7 @@ class SupportState:
         self.labels: list[Label] = []
         self.counts: list[int] = []  # rows of each label
         self.has_weights = False  # whether any row ever had a weight other than 1
-        self.version = 0
+        self._expansion: KernelExpansion | None = None  # made when it is first asked for after a change
         self._codes: dict[Label, int] = {}
         self._solver = self._new_solver()
         # Kernels whose values cannot overflow, or that check their own.
@@ -88,17 +88,20 @@ class SupportState:
             stranger = self._solver.update(incoming, outgoing, positives, bounds, tol)
         except _native.SolverFailure as failure:
             raise SolverError(
-                f"{who}: no solution to the accuracy of tol={tol:g} was found ({failure}); nothing was changed.",
-                hint="bring the features to a common scale, choose a smaller C, or raise tol; a kernel given as "
-                "a function must be symmetric and positive semi-definite",
+                f"{who}: no solution was found to the accuracy of tol={tol:g} ({failure}); nothing changed, "
+                "the model is as it was before.",
+                hint="bring the features to a common scale, choose a smaller C, or raise tol; a kernel that is "
+                "given as a function must be symmetric and positive semi-definite",
             ) from None
         if stranger is not None:
             raise _stranger_error(who, retire.labels[retire.codes[stranger]] if retire else None, stranger)
         self.labels, self._codes, self.counts = labels, codes, counts
         self.has_weights = has_weights
-        self.version += 1
+        self._expansion = None
 
-    def _plain_problems(self, labels: list[Label], counts: list[int], C: float) -> tuple[list[int], FloatArray]:
+    def _plain_problems(
+        self, labels: list[Label], counts: list[int], C: float
+    ) -> tuple[list[int], FloatArray]:
         """Problems and bounds without class weights: nearly always the same as at the call before."""
         key = (C, [count > 0 for count in counts])
         if self._plan is None or self._plan[0] != key:
@@ -148,7 +151,7 @@ class SupportState:
         self, counts: list[int], incoming: CodedRows | None, outgoing: CodedRows | None
     ) -> list[float]:
         n = len(counts)
-        sums = np.bincount(self._solver.codes(), self._solver.weights(), n)
+        sums = np.bincount(self._solver.codes(), self._solver.weights(), n).astype(np.float64)
         for sign, rows in ((1.0, incoming), (-1.0, outgoing)):
             if rows is not None:
                 X, numbers, label_codes, weights = rows
@@ -184,11 +187,14 @@ class SupportState:
 
     def expansion(self) -> KernelExpansion:
         """The decision functions of the problems; a constant 0 when there is nothing to tell apart."""
+        if self._expansion is None:
+            self._expansion = self._expand()
+        return self._expansion
+
+    def _expand(self) -> KernelExpansion:
         n_problems = self._solver.n_problems
         if n_problems == 0:
-            return KernelExpansion(
-                self.kernel, np.empty((0, self.n_features)), np.empty((1, 0)), np.zeros(1)
-            )
+            return KernelExpansion(self.kernel, np.empty((0, self.n_features)), np.empty((1, 0)), np.zeros(1))
         coef = np.array([self._solver.coefficients(k) for k in range(n_problems)])
         support = np.flatnonzero(coef.any(axis=0))
         intercept = np.array([self._solver.bias(k) for k in range(n_problems)])

@@ -129,8 +129,8 @@ class SvmProblem {
 
     KernelRows& rows_;
     double tolerance_;
-    SvmState s_, snapshot_;  // the snapshot has no labels and no bounds
-    std::size_t n_checked_ = 0;    // samples that met their conditions when last looked at
+    SvmState s_, snapshot_;      // the snapshot has no labels and no bounds
+    std::size_t n_checked_ = 0;  // samples that met their conditions when last looked at
     bool has_snapshot_ = false;
     std::vector<Target> targets_;       // where samples must go because their bounds moved
     std::vector<OldBound> old_bounds_;  // for rollback
