@@ -68,13 +68,10 @@ def report(model: IncrementalSVC, ours: list[float], refits: list[float], what: 
     """Times of one call, or of one row where the calls are for `n_rows` rows."""
     print(f"{what}: {len(model.support_vectors_)} support vectors, {model.margin_size_} in the margin set")
     for name, times in (("IncrementalSVC", ours), ("SVC refit", refits)):
-        each = 1e6 * np.array(times) / n_rows
-        print(
-            f"  {name:15s} median {np.median(each):9.1f} us   mean {each.mean():9.1f} us   best {each.min():9.1f} us"
-        )
-    print(
-        f"  times faster: {np.median(refits) / np.median(ours):.1f} by medians, {sum(refits) / sum(ours):.1f} in all"
-    )
+        us = 1e6 * np.array(times) / n_rows
+        print(f"  {name:15s} median {np.median(us):9.1f} us   mean {us.mean():9.1f}   best {us.min():9.1f}")
+    medians = np.median(refits) / np.median(ours)
+    print(f"  times faster: {medians:.1f} by medians, {sum(refits) / sum(ours):.1f} in all")
 
 
 def report_exactness(model: IncrementalSVC, rows: Rows, C: float, gamma: float) -> None:

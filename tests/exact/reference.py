@@ -20,7 +20,7 @@ def limits(y, C, class_weight=None):
     return np.where(y > 0, 0.0, -bounds), np.where(y > 0, bounds, 0.0)
 
 
-def violation(K, y, z, b, bounds, at_bound=1e-11):
+def violation(K, y, z, b, bounds, *, at_bound=1e-11):
     """The largest violation of the optimality conditions; at_bound is a share of the way between limits."""
     lower, upper = bounds
     g = K @ z - y + b

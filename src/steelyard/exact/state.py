@@ -90,8 +90,8 @@ class SupportState:
             raise SolverError(
                 f"{who}: no solution was found to the accuracy of tol={tol:g} ({failure}); nothing changed, "
                 "the model is as it was before.",
-                hint="bring the features to a common scale, choose a smaller C, or raise tol; a kernel that is "
-                "given as a function must be symmetric and positive semi-definite",
+                hint="bring the features to a common scale, choose a smaller C, or raise tol; a kernel given "
+                "as a function must be symmetric and positive semi-definite",
             ) from None
         if stranger is not None:
             raise _stranger_error(who, retire.labels[retire.codes[stranger]] if retire else None, stranger)
