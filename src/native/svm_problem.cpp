@@ -136,7 +136,7 @@ void SvmProblem::solve() {
     for (const Target& target : targets)
         if (place_[target.sample] >= 0) leave_margin(static_cast<std::size_t>(place_[target.sample]));
     if (!targets.empty()) drive(targets);
-    enter_new(first_new);
+    enter_new(first_new, threshold());
     if (optimise(1000 + 10 * n)) return;
     for (const std::size_t smo_steps : {20 * n + 10000, 200 * n + 1000000}) {  // the repair, then its last attempt
         smo(threshold(), smo_steps);
@@ -175,19 +175,17 @@ double SvmProblem::current_e(std::size_t i) {
 }
 
 void SvmProblem::sync() {
-    std::vector<std::uint32_t> samples;
-    std::vector<double> changes;
-    samples.reserve(touched_.size());
-    changes.reserve(touched_.size());
+    changed_.clear();
+    changes_.clear();
     for (const std::uint32_t j : touched_) {
         is_touched_[j] = 0;
         if (s_.z[j] == base_[j]) continue;
-        samples.push_back(j);
-        changes.push_back(s_.z[j] - base_[j]);
+        changed_.push_back(j);
+        changes_.push_back(s_.z[j] - base_[j]);
     }
     touched_.clear();
-    if (samples.empty()) return;
-    rows_.add_rows(samples, changes, s_.e.data());
+    if (changed_.empty()) return;
+    rows_.add_rows(changed_, changes_, s_.e.data());
     ++s_.n_sums;
 }
 

@@ -175,8 +175,7 @@ void SvmProblem::open_pair(const Interval& interval) {
 }
 
 // A few new samples are let in before the others are looked at: their own sums are all that has to be known.
-void SvmProblem::enter_new(std::size_t first) {
-    const double threshold = this->threshold();
+void SvmProblem::enter_new(std::size_t first, double threshold) {
     if (s_.z.size() - first > kManyViolators) return;
     for (std::size_t i = first; i < s_.z.size() && !s_.margin.empty(); ++i)
         if (place_[i] == kOutside && violation_of(i, current_e(i)) > threshold) enter(i, threshold);

@@ -91,7 +91,7 @@ class SvmProblem {
     void drive(const std::vector<Target>& targets);
     void find_partner(double total);
     void correct_margin(double threshold);
-    void enter_new(std::size_t first);
+    void enter_new(std::size_t first, double threshold);
     bool run_rounds(std::size_t max_steps);
     void enter(std::size_t i, double threshold);
     void open_pair(const Interval& interval);
@@ -139,7 +139,8 @@ class SvmProblem {
     std::vector<std::uint32_t> touched_;
     std::vector<double> base_;  // z that e knows, for touched samples
     std::vector<std::uint8_t> is_touched_;
-    std::vector<double> direction_, solved_;
+    std::vector<double> direction_, solved_, changes_;
+    std::vector<std::uint32_t> changed_;
     std::vector<std::size_t> hits_;
     SolveReport report_;
 };
