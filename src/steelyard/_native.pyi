@@ -208,3 +208,59 @@ def ellipsoid_distances(X: Annotated[NDArray[numpy.float64], dict(shape=(None, N
     """
     Squared distances of all rows to bodies given by axes: sums of (axis'x - offset)^2 over the axes of each.
     """
+
+class SolverFailure(RuntimeError):
+    pass
+
+class IncrementalSvc:
+    """Rows and two-class SVM problems at their optimum."""
+
+    def __init__(self, n_features: int, spec: KernelSpec | None, function: object | None, budget_bytes: int) -> None: ...
+
+    def update(self, add: tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Sequence[int], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None] | None, retire: tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Sequence[int], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None] | None, positives: Sequence[int], class_bounds: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], tolerance: float) -> int | None:
+        """
+        Learn and forget rows and solve each problem, or change nothing. Rows are tuples (X, numbers, label_codes, weights): row i has the code label_codes[numbers[i]]. Returns the position of a row to forget that was never learned, or None.
+        """
+
+    def __len__(self) -> int: ...
+
+    @property
+    def n_wanted_rows(self) -> int: ...
+
+    def kept_rows(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C')]:
+        """Rows whose kernel values are kept, in the order of sums over them."""
+
+    @property
+    def n_problems(self) -> int: ...
+
+    def codes(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')]: ...
+
+    def weights(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]: ...
+
+    def rows(self, which: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]: ...
+
+    def positive(self, problem: int) -> int: ...
+
+    def coefficients(self, problem: int) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]:
+        """y times alpha of every row."""
+
+    def bias(self, problem: int) -> float: ...
+
+    def margin_size(self, problem: int) -> int: ...
+
+    def violation(self, problem: int) -> float:
+        """
+        The largest violation of the optimality conditions, from sums made anew.
+        """
+
+    def report(self, problem: int) -> tuple[int, int, int]:
+        """Steps, rounds and pairwise steps of the last solve."""
+
+    def dump_problem(self, problem: int) -> dict[str, Any]: ...
+
+    def load_problem(self, values: dict[str, Any]) -> None: ...
+
+    def load_rows(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], kept: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], n_wanted: int) -> None: ...
+
+def all_finite(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> bool:
+    """Whether no value is infinite or not a number."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from steelyard import EnclosingClassifier, ProximalSVC, RandomFeatures
+from steelyard import EnclosingClassifier, IncrementalSVC, ProximalSVC, RandomFeatures
 from steelyard.checks import NotApplicable, learner_checks
 
 LEARNERS = [
+    IncrementalSVC(),
+    IncrementalSVC(10.0, gamma=0.3, class_weight="balanced"),
+    IncrementalSVC(kernel="linear"),
     ProximalSVC(),
     ProximalSVC(class_weight=None, standardize=False),
     ProximalSVC(objective="auc", threshold="gmean"),

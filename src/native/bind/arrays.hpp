@@ -40,5 +40,6 @@ void bind_row_hash(nb::module_& m);
 void bind_kernels(nb::module_& m);
 void bind_window_auc(nb::module_& m);
 void bind_enclosing(nb::module_& m);
+void bind_incremental_svc(nb::module_& m);
 
 }  // namespace steelyard::bind

@@ -8,4 +8,5 @@ NB_MODULE(_native, m) {
     steelyard::bind::bind_kernels(m);
     steelyard::bind::bind_window_auc(m);
     steelyard::bind::bind_enclosing(m);
+    steelyard::bind::bind_incremental_svc(m);
 }

@@ -12,6 +12,7 @@
 #include "steelyard/loops_ball.hpp"
 #include "steelyard/loops_gram.hpp"
 #include "steelyard/loops_kernel.hpp"
+#include "steelyard/loops_solver.hpp"
 
 namespace steelyard {
 
@@ -20,6 +21,7 @@ struct Loops {
     GramLoops gram;
     KernelLoops kernel;
     BallLoops ball;
+    SolverLoops solver;
 };
 
 // The loops in use.

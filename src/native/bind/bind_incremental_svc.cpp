@@ -1,0 +1,260 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <tuple>
+
+#include "arrays.hpp"
+#include "steelyard/incremental_svc.hpp"
+
+namespace steelyard::bind {
+
+namespace {
+
+using StateDict = nb::typed<nb::dict, nb::str, nb::any>;
+
+template <class T>
+NumpyArray<T, 1> copy_of(const std::vector<T>& values) {
+    auto array = zeros<T, 1>({values.size()});
+    std::copy(values.begin(), values.end(), array.data());
+    return array;
+}
+
+void require(bool agrees, const char* message) {
+    if (!agrees) throw nb::value_error(message);
+}
+
+// Rows with their codes looked up and their weights spelled out.
+struct OwnedRows {
+    const double* X;
+    std::vector<std::int32_t> codes;
+    std::vector<double> weights;
+
+    LabelledRows view() const { return {X, codes, weights}; }
+};
+
+// Row i has the code label_codes[numbers[i]]; no weights mean 1.
+OwnedRows owned(const IncrementalSvc& self, const Array<const double, 2>& X,
+                const Array<const std::int32_t, 1>& numbers, const std::vector<std::int32_t>& label_codes,
+                const std::optional<Array<const double, 1>>& weights) {
+    const std::size_t n = X.shape(0);
+    require(X.shape(1) == self.rows().n_features() && numbers.size() == n && (!weights || weights->size() == n),
+            "IncrementalSvc: array shapes disagree");
+    OwnedRows rows{X.data(), std::vector<std::int32_t>(n), std::vector<double>(n, 1.0)};
+    for (std::size_t i = 0; i < n; ++i) {
+        const auto number = static_cast<std::size_t>(numbers.data()[i]);
+        require(number < label_codes.size() && label_codes[number] >= 0, "IncrementalSvc: a code is out of range");
+        rows.codes[i] = label_codes[number];
+    }
+    if (weights) std::copy_n(weights->data(), n, rows.weights.begin());
+    return rows;
+}
+
+// Hands blocks to a Python function (X, Z, out), with the lock of the interpreter.
+KernelFunction called_from_native(nb::object function, std::size_t n_features) {
+    return [function = std::move(function), n_features](const double* X, std::size_t n_x, const double* Z,
+                                                        std::size_t n_z, double* out) {
+        nb::gil_scoped_acquire locked;
+        using Table = nb::ndarray<nb::numpy, const double, nb::ndim<2>, nb::c_contig>;
+        using Block = nb::ndarray<nb::numpy, double, nb::ndim<2>, nb::c_contig>;
+        const std::size_t x_shape[2] = {n_x, n_features}, z_shape[2] = {n_z, n_features}, shape[2] = {n_x, n_z};
+        function(Table(X, 2, x_shape, nb::none()), Table(Z, 2, z_shape, nb::none()), Block(out, 2, shape, nb::none()));
+    };
+}
+
+std::vector<ProblemSpec> problem_specs(const std::vector<std::int32_t>& positives,
+                                       const Array<const double, 2>& class_bounds) {
+    require(class_bounds.shape(0) == positives.size(), "IncrementalSvc: array shapes disagree");
+    std::vector<ProblemSpec> specs;
+    for (std::size_t k = 0; k < positives.size(); ++k) {
+        const double* bounds = class_bounds.data() + k * class_bounds.shape(1);
+        specs.push_back({positives[k], {bounds, bounds + class_bounds.shape(1)}});
+    }
+    return specs;
+}
+
+const SvmState& state_of(IncrementalSvc& self, std::size_t k) {
+    require(k < self.n_problems(), "IncrementalSvc: there is no such problem");
+    return self.problem(k).state();
+}
+
+StateDict dumped(IncrementalSvc& self, std::size_t k) {
+    const SvmState& state = state_of(self, k);
+    StateDict values{nb::dict()};
+    values["positive"] = self.spec(k).positive;
+    values["class_bounds"] = copy_of(self.spec(k).class_bounds);
+    values["y"] = copy_of(state.y);
+    values["z"] = copy_of(state.z);
+    values["e"] = copy_of(state.e);
+    values["lower"] = copy_of(state.lower);
+    values["upper"] = copy_of(state.upper);
+    values["margin"] = copy_of(state.margin);
+    values["factor"] = copy_of(state.factor.packed());
+    values["constant"] = state.constant;
+    values["bias"] = state.bias;
+    values["n_sums"] = state.n_sums;
+    return values;
+}
+
+template <class T>
+std::vector<T> vector_of(const nb::dict& values, const char* name) {
+    const auto array = nb::cast<Array<const T, 1>>(values[name]);
+    return {array.data(), array.data() + array.size()};
+}
+
+void load_problem(IncrementalSvc& self, const StateDict& values) {
+    SvmState state;
+    state.y = vector_of<double>(values, "y");
+    state.z = vector_of<double>(values, "z");
+    state.e = vector_of<double>(values, "e");
+    state.lower = vector_of<double>(values, "lower");
+    state.upper = vector_of<double>(values, "upper");
+    state.margin = vector_of<std::uint32_t>(values, "margin");
+    const std::vector<double> factor = vector_of<double>(values, "factor");
+    const std::size_t n = self.rows().size(), m = state.margin.size();
+    for (const auto* column : {&state.y, &state.z, &state.e, &state.lower, &state.upper})
+        require(column->size() == n, "IncrementalSvc: a problem must have one number for each row");
+    std::vector<bool> seen(n);
+    for (const std::uint32_t i : state.margin) {
+        require(i < n && !seen[i], "IncrementalSvc: the margin set names a row twice, or one that is not there");
+        seen[i] = true;
+    }
+    require(factor.size() == m * (m + 1) / 2 + m,
+            "IncrementalSvc: the factor does not have the size of the margin set");
+    state.factor.restore(factor, m);
+    state.constant = nb::cast<double>(values["constant"]);
+    state.bias = nb::cast<double>(values["bias"]);
+    state.n_sums = nb::cast<std::uint64_t>(values["n_sums"]);
+    self.restore_problem({nb::cast<std::int32_t>(values["positive"]), vector_of<double>(values, "class_bounds")},
+                         std::move(state));
+}
+
+NumpyArray<double, 2> rows_of(const IncrementalSvc& self, const Array<const std::int64_t, 1>& which) {
+    const KernelRows& rows = self.rows();
+    auto X = zeros<double, 2>({which.size(), rows.n_features()});
+    for (std::size_t k = 0; k < which.size(); ++k) {
+        const auto i = static_cast<std::size_t>(which.data()[k]);
+        require(i < rows.size(), "IncrementalSvc: there is no such row");
+        std::copy_n(rows.sample(i), rows.n_features(), X.data() + k * rows.n_features());
+    }
+    return X;
+}
+
+// What comes in or goes out, as Python hands it over: X, numbers, label_codes, weights or None.
+using Batch = std::tuple<Array<const double, 2>, Array<const std::int32_t, 1>, std::vector<std::int32_t>,
+                         std::optional<Array<const double, 1>>>;
+
+OwnedRows owned(const IncrementalSvc& self, const std::optional<Batch>& batch) {
+    if (!batch) return {nullptr, {}, {}};
+    const auto& [X, numbers, label_codes, weights] = *batch;
+    return owned(self, X, numbers, label_codes, weights);
+}
+
+// The position of a row to forget that was never learned, or None: the sentence is written in Python.
+std::optional<std::size_t> update(IncrementalSvc& self, const std::optional<Batch>& add,
+                                  const std::optional<Batch>& retire, const std::vector<std::int32_t>& positives,
+                                  Array<const double, 2> class_bounds, double tolerance) {
+    const OwnedRows incoming = owned(self, add), outgoing = owned(self, retire);
+    const std::vector<ProblemSpec> specs = problem_specs(positives, class_bounds);
+    for (const auto* rows : {&incoming, &outgoing})
+        for (const std::int32_t code : rows->codes)
+            require(specs.empty() || static_cast<std::size_t>(code) < class_bounds.shape(1),
+                    "IncrementalSvc: a code is out of range");
+    require(self.rows().size() + incoming.codes.size() < UINT32_MAX, "IncrementalSvc: more than 2^32 - 2 rows");
+    nb::gil_scoped_release unlocked;
+    try {
+        self.update(incoming.view(), outgoing.view(), specs, tolerance);
+    } catch (const UnknownRow& unknown) {
+        return unknown.index;
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+void bind_incremental_svc(nb::module_& m) {
+    nb::exception<SolverFailure>(m, "SolverFailure", PyExc_RuntimeError);
+    nb::class_<IncrementalSvc>(m, "IncrementalSvc", "Rows and two-class SVM problems at their optimum.")
+        .def(
+            "__init__",
+            [](IncrementalSvc* self, std::size_t n_features, std::optional<KernelSpec> spec, nb::object function,
+               std::size_t budget) {
+                require(spec.has_value() != !function.is_none(), "IncrementalSvc: a spec or a function, not both");
+                new (self) IncrementalSvc(
+                    n_features, spec.value_or(KernelSpec{}),
+                    function.is_none() ? KernelFunction{} : called_from_native(function, n_features), budget);
+            },
+            "n_features"_a, "spec"_a.none(), "function"_a.none(), "budget_bytes"_a)
+        .def("update", &update, "add"_a.none(), "retire"_a.none(), "positives"_a, "class_bounds"_a.noconvert(),
+             "tolerance"_a,
+             "Learn and forget rows and solve each problem, or change nothing. Rows are tuples (X, numbers, "
+             "label_codes, weights): row i has the code label_codes[numbers[i]]. Returns the position of a row to "
+             "forget that was never learned, or None.")
+        .def("__len__", [](const IncrementalSvc& self) { return self.rows().size(); })
+        .def_prop_ro("n_wanted_rows", &IncrementalSvc::n_wanted)
+        .def(
+            "kept_rows", [](const IncrementalSvc& self) { return copy_of(self.rows().kept_samples()); },
+            "Rows whose kernel values are kept, in the order of sums over them.")
+        .def_prop_ro("n_problems", &IncrementalSvc::n_problems)
+        .def("codes", [](const IncrementalSvc& self) { return copy_of(self.codes()); })
+        .def("weights", [](const IncrementalSvc& self) { return copy_of(self.weights()); })
+        .def("rows", &rows_of, "which"_a.noconvert())
+        .def(
+            "positive", [](IncrementalSvc& self, std::size_t k) { return state_of(self, k), self.spec(k).positive; },
+            "problem"_a)
+        .def(
+            "coefficients", [](IncrementalSvc& self, std::size_t k) { return copy_of(state_of(self, k).z); },
+            "problem"_a, "y times alpha of every row.")
+        .def(
+            "bias", [](IncrementalSvc& self, std::size_t k) { return state_of(self, k).bias; }, "problem"_a)
+        .def(
+            "margin_size", [](IncrementalSvc& self, std::size_t k) { return state_of(self, k).margin.size(); },
+            "problem"_a)
+        .def(
+            "violation",
+            [](IncrementalSvc& self, std::size_t k) {
+                state_of(self, k);
+                nb::gil_scoped_release unlocked;
+                return self.problem(k).violation();
+            },
+            "problem"_a, "The largest violation of the optimality conditions, from sums made anew.")
+        .def(
+            "report",
+            [](IncrementalSvc& self, std::size_t k) {
+                state_of(self, k);
+                const SolveReport& report = self.problem(k).report();
+                return std::tuple(report.steps, report.rounds, report.smo_steps);
+            },
+            "problem"_a, "Steps, rounds and pairwise steps of the last solve.")
+        .def("dump_problem", &dumped, "problem"_a)
+        .def("load_problem", &load_problem, "values"_a)
+        .def(
+            "load_rows",
+            [](IncrementalSvc& self, Array<const double, 2> X, Array<const std::int32_t, 1> codes,
+               Array<const double, 1> weights, Array<const std::uint32_t, 1> kept, std::size_t n_wanted) {
+                require(self.rows().size() == 0, "IncrementalSvc: rows are loaded into an empty learner");
+                for (std::size_t k = 0; k < kept.size(); ++k)
+                    require(kept.data()[k] < X.shape(0), "IncrementalSvc: a kept row is not there");
+                require(X.shape(1) == self.rows().n_features() && codes.size() == X.shape(0) &&
+                            weights.size() == X.shape(0),
+                        "IncrementalSvc: array shapes disagree");
+                self.restore_rows({X.data(), span(codes), span(weights)}, span(kept), n_wanted);
+            },
+            "X"_a.noconvert(), "codes"_a.noconvert(), "weights"_a.noconvert(), "kept"_a.noconvert(), "n_wanted"_a);
+    m.def(
+        "all_finite",
+        [](Array<const double, 2> X) {
+            bool found = false;
+            for (std::size_t i = 0; i < X.size(); ++i) found |= !(std::abs(X.data()[i]) <= DBL_MAX);
+            return !found;
+        },
+        "X"_a.noconvert(), "Whether no value is infinite or not a number.");
+}
+
+}  // namespace steelyard::bind

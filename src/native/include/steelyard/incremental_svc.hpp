@@ -1,0 +1,80 @@
+// The rows, labels and two-class problems of one learner: all problems share samples and kernel rows.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "steelyard/kernel_rows.hpp"
+#include "steelyard/svm_problem.hpp"
+
+namespace steelyard {
+
+// Rows that come in or go out. Equal rows are equal in values, code and weight.
+struct LabelledRows {
+    const double* X;
+    std::span<const std::int32_t> codes;
+    std::span<const double> weights;  // positive
+};
+
+// One problem: the class `positive` against all others. Row i has the bound class_bounds[code_i] * weight_i.
+struct ProblemSpec {
+    std::int32_t positive;
+    std::vector<double> class_bounds;
+};
+
+// Row `index` of the rows to forget was never learned, or not as often.
+struct UnknownRow {
+    std::size_t index;
+};
+
+class IncrementalSvc {
+  public:
+    IncrementalSvc(std::size_t n_features, KernelSpec spec, KernelFunction function, std::size_t budget_bytes);
+
+    // Learns and forgets, then solves every problem. When anything throws (UnknownRow, SolverFailure, whatever the
+    // kernel function throws), everything is as it was.
+    void update(LabelledRows add, LabelledRows retire, const std::vector<ProblemSpec>& problems, double tolerance);
+
+    const KernelRows& rows() const { return rows_; }
+    const std::vector<std::int32_t>& codes() const { return codes_; }
+    const std::vector<double>& weights() const { return weights_; }
+    std::size_t n_problems() const { return problems_.size(); }
+    const ProblemSpec& spec(std::size_t k) const { return problems_[k]->spec; }
+    SvmProblem& problem(std::size_t k) { return problems_[k]->svm; }
+
+    // For loading: rows without solving, then each problem with its state.
+    void restore_rows(LabelledRows rows, std::span<const std::uint32_t> kept, std::size_t n_wanted);
+    std::size_t n_wanted() const { return n_wanted_; }
+    void restore_problem(ProblemSpec spec, SvmState state);
+
+  private:
+    struct Problem {
+        ProblemSpec spec;
+        SvmProblem svm;
+    };
+    using Problems = std::vector<std::shared_ptr<Problem>>;
+
+    void append(LabelledRows rows);
+    void take_from_index(LabelledRows rows, std::vector<std::uint32_t>& taken);
+    bool equals(std::size_t i, const double* x, std::int32_t code, double weight) const;
+    Problems choose_problems(const std::vector<ProblemSpec>& specs);
+    void prepare(Problem& problem, const ProblemSpec& spec, const std::vector<std::uint32_t>& leaving);
+    void roll_back(std::size_t n_before, const std::vector<std::uint32_t>& leaving);
+    void remove_row(std::uint32_t i);
+    void release_rows();
+
+    KernelRows rows_;
+    std::vector<std::int32_t> codes_;
+    std::vector<double> weights_;
+    std::vector<std::uint64_t> hashes_;
+    std::set<std::pair<std::uint64_t, std::uint32_t>> index_;  // hash, then number of the row
+    Problems problems_;
+    std::size_t n_wanted_ = 0;  // kernel rows that were in use when the others were last released
+};
+
+}  // namespace steelyard

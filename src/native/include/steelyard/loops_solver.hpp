@@ -1,0 +1,22 @@
+// The hot loops of the exact SVM solver: sums of kernel rows and triangular factors.
+#pragma once
+
+#include <cstddef>
+
+namespace steelyard {
+
+struct SolverLoops {
+    // y[i] += a * x[i]
+    void (*axpy)(double a, const double* x, double* y, std::size_t n);
+    // y[i] += sum over k < 4 of a[k] * x[k][i]: four rows for one pass over y.
+    void (*axpy4)(const double* a, const double* const* x, double* y, std::size_t n);
+    // (out[i], carry[i]) = (c x[i] + s carry[i], c carry[i] - s x[i]). out may begin before x in the same array.
+    void (*rotate)(double c, double s, const double* x, double* carry, double* out, std::size_t n);
+    // The largest of -(e[i] + b) where z[i] < upper[i] and of e[i] + b where z[i] > lower[i]; 0 if none is positive.
+    double (*worst)(const double* e, double b, const double* z, const double* lower, const double* upper,
+                    std::size_t n);
+    // sum of |a[i]| * b[i]
+    double (*absolute_dot)(const double* a, const double* b, std::size_t n);
+};
+
+}  // namespace steelyard

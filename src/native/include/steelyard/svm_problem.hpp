@@ -1,0 +1,148 @@
+// One two-class C-SVM, kept at its optimum while samples come, go and change their bounds.
+//
+// In signed coefficients z_i = y_i alpha_i the dual problem is
+//
+//     minimise 1/2 z'Kz - y'z   subject to   sum(z) = 0,   lower_i <= z_i <= upper_i
+//
+// with [lower, upper] = [0, C_i] for y = +1 and [-C_i, 0] for y = -1. With e_i = (Kz)_i - y_i and the bias b the
+// decision function is f(x) = k(x)'z + b, and z is optimal when
+//
+//     e_i + b >= 0 wherever z_i could grow,   e_i + b <= 0 wherever z_i could fall.
+//
+// The margin set holds samples strictly between their bounds for which e_i + b = 0 is kept by a factor of their
+// kernel matrix. Samples outside of it may lie between their bounds too, if their kernel rows depend on those of the
+// margin set: then e_i + b = 0 follows.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "steelyard/kernel_rows.hpp"
+#include "steelyard/margin_factor.hpp"
+
+namespace steelyard {
+
+// The conditions could not be met to the tolerance; whoever called goes back to the state before.
+struct SolverFailure : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+struct SvmState {
+    std::vector<double> y, z, e, lower, upper;
+    std::vector<std::uint32_t> margin;  // samples of the margin set, in the order of the factor
+    MarginFactor factor;
+    double constant = 1.0;  // what the factor adds to every kernel value
+    double bias = 0.0;
+    std::uint64_t n_sums = 0;  // additions to e since it was last summed anew
+};
+
+// How the last solve went.
+struct SolveReport {
+    std::size_t steps = 0, rounds = 0, smo_steps = 0;
+};
+
+class SvmProblem {
+  public:
+    SvmProblem(KernelRows& rows, double tolerance) : rows_(rows), tolerance_(tolerance) {}
+
+    const SvmState& state() const { return s_; }
+    void restore(SvmState state);
+    void set_tolerance(double tolerance) { tolerance_ = tolerance; }
+
+    // Samples of the kernel rows that the problem does not know yet become samples of the problem, without weight.
+    void extend(const std::vector<double>& y, const std::vector<double>& bounds);
+    // Wants a sample to have this bound; 0 takes it out of the solution. Takes effect in solve().
+    void set_bound(std::size_t i, double bound);
+    // Sample i, without weight, goes; the last one takes its number.
+    void swap_remove(std::size_t i);
+    void pop() { swap_remove(s_.z.size() - 1); }
+
+    // Brings the problem to its optimum. When it throws, rollback() leads back.
+    void solve();
+    void rollback();
+    void commit();
+
+    // The largest violation of the conditions above, from sums made anew.
+    double violation();
+    const SolveReport& report() const { return report_; }
+
+  private:
+    struct Target {
+        std::uint32_t sample;
+        double z;
+    };
+    struct OldBound {
+        std::uint32_t sample;
+        double lower, upper;
+    };
+    struct Interval {
+        double low, high;                     // of the bias
+        std::size_t low_sample, high_sample;  // who could grow, who could fall
+    };
+
+    void copy_solution(const SvmState& from, SvmState& to);
+    void index_margin();
+    bool optimise(std::size_t max_steps);
+
+    // Steps along which the margin set responds (svm_steps.cpp).
+    void drive(const std::vector<Target>& targets);
+    void find_partner(double total);
+    void correct_margin(double threshold);
+    void enter_new(std::size_t first, double threshold);
+    bool run_rounds(std::size_t max_steps);
+    void enter(std::size_t i, double threshold);
+    void open_pair(const Interval& interval);
+    double first_hit(const double* dz, double scale, double limit);
+    void advance(const double* dz, double step);
+    void drop_hits();
+    void start_margin(std::size_t i);
+    void join_margin(std::size_t i, const double* solved, double pivot_squared);
+    void leave_margin(std::size_t position);
+    void clear_margin();
+    double diagonal_with_constant(std::size_t i) const { return rows_.diagonal(i) + s_.constant; }
+
+    // Pairwise steps (svm_smo.cpp).
+    void smo(double threshold, std::size_t max_steps);
+    double mean_diagonal() const;
+    void rebuild_margin();
+
+    // Sums: e is brought up to date only when it is looked at.
+    void shift(std::size_t i, double change);
+    void place_at(std::size_t i, double z) { shift(i, z - s_.z[i]), s_.z[i] = z; }
+    double current_e(std::size_t i);
+    void sync();
+    void resum();
+
+    // Conditions.
+    double violation_of(std::size_t i, double e) const;
+    std::vector<std::uint32_t> violators(double threshold) const;
+    Interval bias_interval() const;
+    double worst() const;
+    double rounding() const;
+    double threshold() const;
+    bool is_between(std::size_t i) const;
+    bool is_optimal() const;
+    void settle_bias();
+
+    KernelRows& rows_;
+    double tolerance_;
+    SvmState s_, snapshot_;      // the snapshot has no labels and no bounds
+    std::size_t n_checked_ = 0;  // samples that met their conditions when last looked at
+    bool has_snapshot_ = false;
+    std::vector<Target> targets_;       // where samples must go because their bounds moved
+    std::vector<OldBound> old_bounds_;  // for rollback
+    static constexpr std::int32_t kOutside = -1, kMoving = -2;
+    std::vector<std::int32_t> place_;  // position in the margin set, or one of these
+    std::vector<std::uint32_t> touched_;
+    std::vector<double> base_;  // z that e knows, for touched samples
+    std::vector<std::uint8_t> is_touched_;
+    std::vector<double> direction_, solved_, changes_;
+    std::vector<std::uint32_t> changed_;
+    std::vector<std::size_t> hits_;
+    SolveReport report_;
+};
+
+}  // namespace steelyard

@@ -1,0 +1,181 @@
+#include "steelyard/incremental_svc.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+
+#include "steelyard/row_hash.hpp"
+
+namespace steelyard {
+
+namespace {
+
+std::uint64_t hash_row(const double* x, std::size_t n_features, std::int32_t code, double weight) {
+    std::uint64_t sum = 0;
+    for (std::size_t j = 0; j < n_features; ++j) sum += hash_value(j, x[j]);
+    return scramble(sum + scramble(std::bit_cast<std::uint64_t>(weight) + static_cast<std::uint64_t>(code) + 1));
+}
+
+}  // namespace
+
+IncrementalSvc::IncrementalSvc(std::size_t n_features, KernelSpec spec, KernelFunction function,
+                               std::size_t budget_bytes)
+    : rows_(n_features, spec, std::move(function), budget_bytes) {}
+
+// -- one change, all or nothing -----------------------------------------------------------------------------------
+
+void IncrementalSvc::update(LabelledRows add, LabelledRows retire, const std::vector<ProblemSpec>& specs,
+                            double tolerance) {
+    const std::size_t n_before = rows_.size();
+    std::vector<std::uint32_t> leaving;
+    Problems chosen;
+    try {
+        append(add);
+        take_from_index(retire, leaving);
+        chosen = choose_problems(specs);
+        for (std::size_t k = 0; k < specs.size(); ++k) {
+            chosen[k]->svm.set_tolerance(tolerance);
+            prepare(*chosen[k], specs[k], leaving);
+            chosen[k]->svm.solve();
+        }
+    } catch (...) {
+        roll_back(n_before, leaving);
+        throw;
+    }
+    // Nothing below can fail.
+    problems_ = std::move(chosen);
+    for (std::size_t k = 0; k < specs.size(); ++k) {
+        problems_[k]->spec = specs[k];
+        problems_[k]->svm.commit();
+    }
+    std::sort(leaving.begin(), leaving.end(), std::greater<>());  // from the end: numbers below stay valid
+    for (const std::uint32_t i : leaving) remove_row(i);
+    release_rows();
+}
+
+void IncrementalSvc::append(LabelledRows rows) {
+    const std::size_t d = rows_.n_features();
+    for (std::size_t k = 0; k < rows.codes.size(); ++k) {
+        const double* x = rows.X + k * d;
+        rows_.append(x);
+        const double diagonal = rows_.diagonal(rows_.size() - 1);
+        if (!(diagonal >= 0.0)) throw SolverFailure("the kernel is not positive: it is below 0 for a row with itself");
+        codes_.push_back(rows.codes[k]);
+        weights_.push_back(rows.weights[k]);
+        hashes_.push_back(hash_row(x, d, rows.codes[k], rows.weights[k]));
+        index_.emplace(hashes_.back(), static_cast<std::uint32_t>(codes_.size() - 1));
+    }
+}
+
+bool IncrementalSvc::equals(std::size_t i, const double* x, std::int32_t code, double weight) const {
+    return codes_[i] == code && weights_[i] == weight && std::equal(x, x + rows_.n_features(), rows_.sample(i));
+}
+
+void IncrementalSvc::take_from_index(LabelledRows rows, std::vector<std::uint32_t>& taken) {
+    const std::size_t d = rows_.n_features();
+    for (std::size_t k = 0; k < rows.codes.size(); ++k) {
+        const double* x = rows.X + k * d;
+        const std::uint64_t hash = hash_row(x, d, rows.codes[k], rows.weights[k]);
+        auto found = index_.lower_bound({hash, 0});
+        while (found != index_.end() && found->first == hash &&
+               !equals(found->second, x, rows.codes[k], rows.weights[k]))
+            ++found;
+        if (found == index_.end() || found->first != hash) throw UnknownRow{k};
+        taken.push_back(found->second);
+        index_.erase(found);
+    }
+}
+
+IncrementalSvc::Problems IncrementalSvc::choose_problems(const std::vector<ProblemSpec>& specs) {
+    Problems chosen;
+    for (const ProblemSpec& spec : specs) {
+        const auto known = std::find_if(problems_.begin(), problems_.end(),
+                                        [&](const auto& problem) { return problem->spec.positive == spec.positive; });
+        chosen.push_back(known != problems_.end()
+                             ? *known
+                             : std::make_shared<Problem>(Problem{{spec.positive, {}}, SvmProblem(rows_, 0.0)}));
+    }
+    return chosen;
+}
+
+void IncrementalSvc::prepare(Problem& problem, const ProblemSpec& spec, const std::vector<std::uint32_t>& leaving) {
+    SvmProblem& svm = problem.svm;
+    const std::size_t n_known = svm.state().z.size();
+    const auto bound = [&](std::size_t i) {
+        return spec.class_bounds[static_cast<std::size_t>(codes_[i])] * weights_[i];
+    };
+    std::vector<double> y, bounds;
+    for (std::size_t i = n_known; i < rows_.size(); ++i) {
+        y.push_back(codes_[i] == spec.positive ? 1.0 : -1.0);
+        bounds.push_back(bound(i));
+    }
+    svm.extend(y, bounds);
+    std::vector<std::uint8_t> is_leaving;
+    if (n_known > 0 && spec.class_bounds != problem.spec.class_bounds) {
+        is_leaving.resize(rows_.size());
+        for (const std::uint32_t i : leaving) is_leaving[i] = 1;
+        for (std::size_t i = 0; i < n_known; ++i)
+            if (!is_leaving[i]) svm.set_bound(i, bound(i));
+    }
+    for (const std::uint32_t i : leaving) svm.set_bound(i, 0.0);
+}
+
+void IncrementalSvc::roll_back(std::size_t n_before, const std::vector<std::uint32_t>& leaving) {
+    for (const std::uint32_t i : leaving) index_.emplace(hashes_[i], i);
+    for (auto& problem : problems_) {
+        problem->svm.rollback();
+        while (problem->svm.state().z.size() > n_before) problem->svm.pop();
+    }
+    while (codes_.size() > n_before) {
+        const auto last = static_cast<std::uint32_t>(codes_.size() - 1);
+        index_.erase({hashes_[last], last});
+        codes_.pop_back();
+        weights_.pop_back();
+        hashes_.pop_back();
+    }
+    while (rows_.size() > n_before) rows_.pop();
+}
+
+// The last row takes the number of the one that goes; its place in the index was cleared before.
+void IncrementalSvc::remove_row(std::uint32_t i) {
+    const auto last = static_cast<std::uint32_t>(codes_.size() - 1);
+    if (i != last) {
+        index_.erase({hashes_[last], last});
+        index_.emplace(hashes_[last], i);
+        codes_[i] = codes_[last];
+        weights_[i] = weights_[last];
+        hashes_[i] = hashes_[last];
+    }
+    codes_.pop_back();
+    weights_.pop_back();
+    hashes_.pop_back();
+    for (auto& problem : problems_) problem->svm.swap_remove(i);
+    rows_.swap_remove(i);
+}
+
+// Kernel rows are kept for support vectors, and for a while for others: who has left the solution often comes back.
+void IncrementalSvc::release_rows() {
+    constexpr std::size_t spare = 64;
+    if (rows_.n_kept() <= n_wanted_ + n_wanted_ / 4 + spare) return;
+    rows_.release_if([this](std::size_t i) {
+        return std::all_of(problems_.begin(), problems_.end(),
+                           [i](const auto& problem) { return problem->svm.state().z[i] == 0.0; });
+    });
+    n_wanted_ = rows_.n_kept();
+}
+
+// -- loading ------------------------------------------------------------------------------------------------------
+
+void IncrementalSvc::restore_rows(LabelledRows rows, std::span<const std::uint32_t> kept, std::size_t n_wanted) {
+    append(rows);
+    n_wanted_ = n_wanted;
+    for (const std::uint32_t i : kept) rows_.row(i);
+}
+
+void IncrementalSvc::restore_problem(ProblemSpec spec, SvmState state) {
+    auto problem = std::make_shared<Problem>(Problem{std::move(spec), SvmProblem(rows_, 0.0)});
+    problem->svm.restore(std::move(state));
+    problems_.push_back(std::move(problem));
+}
+
+}  // namespace steelyard

@@ -1,0 +1,126 @@
+#include "steelyard/margin_factor.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "steelyard/simd.hpp"
+
+namespace steelyard {
+
+namespace {
+
+double dot(const double* a, const double* b, std::size_t n) { return loops().kernel.finish_f64.dot(a, b, n); }
+
+}  // namespace
+
+void MarginFactor::clear() {
+    size_ = 0;
+    ones_.clear();
+    ones_squared_ = 0.0;
+}
+
+void MarginFactor::copy_from(const MarginFactor& other) {
+    clear();
+    reserve(other.size_);
+    size_ = other.size_;
+    for (std::size_t j = 0; j < size_; ++j) std::copy(other.column(j) + j, other.column(j) + size_, column(j) + j);
+    ones_ = other.ones_;
+    ones_squared_ = other.ones_squared_;
+}
+
+void MarginFactor::reserve(std::size_t capacity) {
+    if (capacity <= capacity_) return;
+    const std::size_t grown = std::max<std::size_t>({capacity, capacity_ + capacity_ / 2, 32});
+    std::vector<double> columns(grown * grown);
+    for (std::size_t j = 0; j < size_; ++j)
+        std::copy(column(j) + j, column(j) + size_, columns.begin() + static_cast<std::ptrdiff_t>(j * grown + j));
+    columns_ = std::move(columns);
+    capacity_ = grown;
+    carry_.resize(grown);
+}
+
+void MarginFactor::forward(double* x) const {
+    const auto axpy = loops().solver.axpy;
+    for (std::size_t j = 0; j < size_; ++j) {
+        const double* l = column(j);
+        x[j] /= l[j];
+        axpy(-x[j], l + j + 1, x + j + 1, size_ - j - 1);
+    }
+}
+
+void MarginFactor::backward(double* x) const {
+    for (std::size_t j = size_; j-- > 0;) {
+        const double* l = column(j);
+        x[j] = (x[j] - dot(l + j + 1, x + j + 1, size_ - j - 1)) / l[j];
+    }
+}
+
+double MarginFactor::pivot_squared(const double* solved, double diagonal) const {
+    return diagonal - dot(solved, solved, size_);
+}
+
+void MarginFactor::append(const double* solved, double pivot_squared) {
+    const double pivot = std::sqrt(pivot_squared);
+    const double one = (1.0 - dot(solved, ones_.data(), size_)) / pivot;
+    reserve(size_ + 1);
+    ones_.push_back(one);
+    for (std::size_t j = 0; j < size_; ++j) column(j)[size_] = solved[j];
+    column(size_)[size_] = pivot;
+    ++size_;
+    ones_squared_ = dot(ones_.data(), ones_.data(), size_);
+}
+
+void MarginFactor::remove(std::size_t k) {
+    for (std::size_t j = 0; j < k; ++j) std::copy(column(j) + k + 1, column(j) + size_, column(j) + k);
+    // L33 L33' + l l' for what stands right of and below the column that goes: one rotation a column.
+    std::copy(column(k) + k + 1, column(k) + size_, carry_.begin());
+    const auto rotate = loops().solver.rotate;
+    for (std::size_t j = k + 1; j < size_; ++j) {
+        double* carry = carry_.data() + (j - k - 1);
+        const double* l = column(j) + j;
+        const double r = std::hypot(l[0], carry[0]);
+        rotate(l[0] / r, carry[0] / r, l, carry, column(j - 1) + j - 1, size_ - j);
+    }
+    --size_;
+    solve_ones();
+}
+
+void MarginFactor::solve_ones() {
+    ones_.assign(size_, 1.0);
+    forward(ones_.data());
+    ones_squared_ = dot(ones_.data(), ones_.data(), size_);
+}
+
+double MarginFactor::solve_bordered(double* solved, double total) const {
+    const double db = (total - dot(ones_.data(), solved, size_)) / ones_squared_;
+    for (std::size_t j = 0; j < size_; ++j) solved[j] = -(solved[j] + db * ones_[j]);
+    backward(solved);
+    return db;
+}
+
+double MarginFactor::curvature(const double* solved, double pivot_squared) const {
+    const double rest = 1.0 - dot(solved, ones_.data(), size_);
+    return std::max(0.0, pivot_squared) + rest * rest / ones_squared_;
+}
+
+std::vector<double> MarginFactor::packed() const {
+    std::vector<double> rows;
+    rows.reserve(size_ * (size_ + 1) / 2);
+    for (std::size_t i = 0; i < size_; ++i)
+        for (std::size_t j = 0; j <= i; ++j) rows.push_back(column(j)[i]);
+    rows.insert(rows.end(), ones_.begin(), ones_.end());
+    return rows;
+}
+
+void MarginFactor::restore(const std::vector<double>& packed, std::size_t size) {
+    clear();
+    reserve(size);
+    size_ = size;
+    auto next = packed.begin();
+    for (std::size_t i = 0; i < size; ++i)
+        for (std::size_t j = 0; j <= i; ++j) column(j)[i] = *next++;
+    ones_.assign(next, packed.end());
+    ones_squared_ = dot(ones_.data(), ones_.data(), size_);
+}
+
+}  // namespace steelyard

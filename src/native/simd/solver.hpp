@@ -1,0 +1,75 @@
+// Loops over kernel rows and factor columns: everything is streamed once, in order.
+#pragma once
+
+#include "steelyard/loops_solver.hpp"
+#include "vectors.hpp"
+
+namespace steelyard::STEELYARD_LEVEL {
+
+static void axpy(double a, const double* x, double* y, size_t n) {
+    size_t i = 0;
+    for (; i + kDoubles <= n; i += kDoubles) store(y + i, load(y + i) + a * load(x + i));
+    for (; i < n; ++i) y[i] += a * x[i];
+}
+
+static void axpy4(const double* a, const double* const* x, double* y, size_t n) {
+    const double *x0 = x[0], *x1 = x[1], *x2 = x[2], *x3 = x[3];
+    size_t i = 0;
+    for (; i + kDoubles <= n; i += kDoubles) {
+        const VecD first = a[0] * load(x0 + i) + a[1] * load(x1 + i);
+        const VecD second = a[2] * load(x2 + i) + a[3] * load(x3 + i);
+        store(y + i, load(y + i) + (first + second));
+    }
+    for (; i < n; ++i) y[i] += (a[0] * x0[i] + a[1] * x1[i]) + (a[2] * x2[i] + a[3] * x3[i]);
+}
+
+static void rotate(double c, double s, const double* x, double* carry, double* out, size_t n) {
+    size_t i = 0;
+    for (; i + kDoubles <= n; i += kDoubles) {
+        const VecD xi = load(x + i), rest = load(carry + i);
+        store(out + i, c * xi + s * rest);
+        store(carry + i, c * rest - s * xi);
+    }
+    for (; i < n; ++i) {
+        const double xi = x[i], rest = carry[i];
+        out[i] = c * xi + s * rest;
+        carry[i] = c * rest - s * xi;
+    }
+}
+
+static double worst(const double* e, double b, const double* z, const double* lower, const double* upper, size_t n) {
+    VecD largest = {};
+    size_t i = 0;
+    for (; i + kDoubles <= n; i += kDoubles) {
+        const VecD g = load(e + i) + b, zi = load(z + i);
+        const VecD up = zi < load(upper + i) ? -g : VecD{};
+        const VecD down = zi > load(lower + i) ? g : VecD{};
+        const VecD both = up > down ? up : down;
+        largest = both > largest ? both : largest;
+    }
+    double found = 0.0;
+    for (size_t lane = 0; lane < kDoubles; ++lane) found = largest[lane] > found ? largest[lane] : found;
+    for (; i < n; ++i) {
+        const double g = e[i] + b;
+        if (z[i] < upper[i] && -g > found) found = -g;
+        if (z[i] > lower[i] && g > found) found = g;
+    }
+    return found;
+}
+
+static double absolute_dot(const double* a, const double* b, size_t n) {
+    VecD sums = {};
+    size_t i = 0;
+    for (; i + kDoubles <= n; i += kDoubles) {
+        const VecD ai = load(a + i);
+        sums += (ai < 0.0 ? -ai : ai) * load(b + i);
+    }
+    double total = 0.0;
+    for (size_t lane = 0; lane < kDoubles; ++lane) total += sums[lane];
+    for (; i < n; ++i) total += (a[i] < 0.0 ? -a[i] : a[i]) * b[i];
+    return total;
+}
+
+constexpr SolverLoops solver_loops{axpy, axpy4, rotate, worst, absolute_dot};
+
+}  // namespace steelyard::STEELYARD_LEVEL

@@ -1,0 +1,307 @@
+"""All that an exact kernel SVM keeps: its rows and the solutions of its two-class problems."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard import _native
+from steelyard.base import Batch, Label
+from steelyard.exact.expansion import KernelExpansion
+from steelyard.exceptions import DataError, SolverError
+from steelyard.kernels import Kernel
+
+__all__ = ["SupportState"]
+
+FloatArray = NDArray[np.float64]
+ClassWeight = str | Mapping[Label, float] | None
+# X, for each row the position of its label, codes of the labels, weights or None
+CodedRows = tuple[FloatArray, NDArray[np.int32], list[int], FloatArray | None]
+
+_LARGEST = 1e100  # kernel values beyond it would overflow when they are summed
+
+
+class SupportState:
+    """Rows, labels and solutions; :meth:`update` changes all of it or nothing.
+
+    Labels have codes, in the order in which they first came. A two-class learner has one problem (the
+    second label, in sorted order, is positive), one with more classes has a problem for each, and with
+    fewer there is nothing to solve.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        With a settled gamma.
+    n_features : int
+        Width of the rows.
+    cache_bytes : int
+        How much memory kept rows of the kernel matrix may take.
+    """
+
+    def __init__(self, kernel: Kernel, n_features: int, cache_bytes: int) -> None:
+        self.kernel = kernel
+        self.n_features = n_features
+        self.cache_bytes = cache_bytes
+        self.labels: list[Label] = []
+        self.counts: list[int] = []  # rows of each label
+        self.has_weights = False  # whether any row ever had a weight other than 1
+        self._expansion: KernelExpansion | None = None  # made when it is first asked for after a change
+        self._codes: dict[Label, int] = {}
+        self._solver = self._new_solver()
+        # Kernels whose values cannot overflow, or that check their own.
+        self._is_bounded = not kernel.is_native or kernel.kernel in {"rbf", "laplacian"}
+        self._plan: tuple[Any, list[int], FloatArray] | None = None
+
+    def _new_solver(self) -> _native.IncrementalSvc:
+        if self.kernel.is_native:
+            return _native.IncrementalSvc(self.n_features, self.kernel.spec(), None, self.cache_bytes)
+        return _native.IncrementalSvc(self.n_features, None, _CalledKernel(self.kernel), self.cache_bytes)
+
+    # -- change -------------------------------------------------------------------------------------
+
+    def update(
+        self,
+        add: Batch | None,
+        retire: Batch | None,
+        *,
+        C: float,
+        class_weight: ClassWeight,
+        tol: float,
+        who: str,
+    ) -> None:
+        """Learn and forget rows and solve all problems, or raise and change nothing."""
+        labels, codes = self._with_new_labels(add)
+        counts = self.counts + [0] * (len(labels) - len(self.counts))
+        incoming = None if add is None else self._coded(add, codes, counts, 1, who)
+        outgoing = None if retire is None else self._coded(retire, codes, counts, -1, who)
+        has_weights = self.has_weights or (add is not None and add.weights is not None)
+        if class_weight is None:
+            positives, bounds = self._plain_problems(labels, counts, C)
+        else:
+            sizes = self._weight_sums(counts, incoming, outgoing) if has_weights else counts
+            positives = _positive_codes(labels, counts)
+            bounds = _class_bounds(labels, sizes, positives, C, class_weight)
+        try:
+            stranger = self._solver.update(incoming, outgoing, positives, bounds, tol)
+        except _native.SolverFailure as failure:
+            raise SolverError(
+                f"{who}: no solution was found to the accuracy of tol={tol:g} ({failure}); nothing changed, "
+                "the model is as it was before.",
+                hint="bring the features to a common scale, choose a smaller C, or raise tol; a kernel given "
+                "as a function must be symmetric and positive semi-definite",
+            ) from None
+        if stranger is not None:
+            raise _stranger_error(who, retire.labels[retire.codes[stranger]] if retire else None, stranger)
+        self.labels, self._codes, self.counts = labels, codes, counts
+        self.has_weights = has_weights
+        self._expansion = None
+
+    def _plain_problems(
+        self, labels: list[Label], counts: list[int], C: float
+    ) -> tuple[list[int], FloatArray]:
+        """Problems and bounds without class weights: nearly always the same as at the call before."""
+        key = (C, [count > 0 for count in counts])
+        if self._plan is None or self._plan[0] != key:
+            positives = _positive_codes(labels, counts)
+            self._plan = key, positives, _class_bounds(labels, counts, positives, C, None)
+        return self._plan[1:]
+
+    def _with_new_labels(self, add: Batch | None) -> tuple[list[Label], dict[Label, int]]:
+        new = [] if add is None else [label for label in add.labels if label not in self._codes]
+        if not new:
+            return self.labels, self._codes
+        labels = self.labels + new
+        return labels, {label: code for code, label in enumerate(labels)}
+
+    def _coded(
+        self, batch: Batch, codes: Mapping[Label, int], counts: list[int], sign: int, who: str
+    ) -> CodedRows:
+        """The batch as the solver takes it; rows of weight 0 are no rows. Counts follow."""
+        X, numbers, weights = _dense(batch.X), batch.codes, batch.weights
+        if weights is not None and not weights.all():
+            heavy = weights != 0.0
+            X, numbers, weights = X[heavy], numbers[heavy], weights[heavy]
+        if not self._is_bounded:
+            self._check_range(X, who)
+        labels = batch.labels
+        changes = [len(X)] if len(labels) == 1 else np.bincount(numbers, minlength=len(labels)).tolist()
+        label_codes = []
+        for label, change in zip(labels, changes, strict=True):
+            code = codes.get(label)
+            if code is None or counts[code] + sign * change < 0:
+                raise _too_few_error(who, label, change, 0 if code is None else counts[code])
+            counts[code] += sign * change
+            label_codes.append(code)
+        return X, numbers, label_codes, weights
+
+    def _check_range(self, X: FloatArray, who: str) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            fits = np.abs(self.kernel.diagonal(X)) <= _LARGEST
+        if not fits.all():
+            raise DataError(
+                f"{who}: row {int(np.argmin(fits))} of X is so large that its kernel values are beyond "
+                f"{_LARGEST:g}; nothing was changed.",
+                hint="bring the features to a common scale first",
+            )
+
+    def _weight_sums(
+        self, counts: list[int], incoming: CodedRows | None, outgoing: CodedRows | None
+    ) -> list[float]:
+        n = len(counts)
+        sums = np.bincount(self._solver.codes(), self._solver.weights(), n).astype(np.float64)
+        for sign, rows in ((1.0, incoming), (-1.0, outgoing)):
+            if rows is not None:
+                X, numbers, label_codes, weights = rows
+                sums += sign * np.bincount(
+                    np.array(label_codes)[numbers], np.ones(len(X)) if weights is None else weights, n
+                )
+        return [float(total) if count else 0.0 for total, count in zip(sums, counts, strict=True)]
+
+    # -- what was learned ---------------------------------------------------------------------------
+
+    @property
+    def classes(self) -> list[Label]:
+        """Labels that have rows now, sorted."""
+        return sorted(label for label, count in zip(self.labels, self.counts, strict=True) if count)
+
+    def count(self, label: Label) -> int:
+        """Rows of a label now."""
+        return self.counts[self._codes[label]]
+
+    @property
+    def n_rows(self) -> int:
+        """Rows now."""
+        return len(self._solver)
+
+    @property
+    def margin_size(self) -> int:
+        """Rows in the margin sets of all problems."""
+        return sum(self._solver.margin_size(k) for k in range(self._solver.n_problems))
+
+    def violation(self) -> float:
+        """The largest violation of the optimality conditions over all problems."""
+        return max((self._solver.violation(k) for k in range(self._solver.n_problems)), default=0.0)
+
+    def expansion(self) -> KernelExpansion:
+        """The decision functions of the problems; a constant 0 when there is nothing to tell apart."""
+        if self._expansion is None:
+            self._expansion = self._expand()
+        return self._expansion
+
+    def _expand(self) -> KernelExpansion:
+        n_problems = self._solver.n_problems
+        if n_problems == 0:
+            return KernelExpansion(self.kernel, np.empty((0, self.n_features)), np.empty((1, 0)), np.zeros(1))
+        coef = np.array([self._solver.coefficients(k) for k in range(n_problems)])
+        support = np.flatnonzero(coef.any(axis=0))
+        intercept = np.array([self._solver.bias(k) for k in range(n_problems)])
+        return KernelExpansion(
+            self.kernel, self._solver.rows(support), np.ascontiguousarray(coef[:, support]), intercept
+        )
+
+    # -- files and copies ---------------------------------------------------------------------------
+
+    def to_tree(self) -> dict[str, Any]:
+        """Everything as arrays and plain values, but for the kernel."""
+        return {
+            "n_features": self.n_features,
+            "cache_bytes": self.cache_bytes,
+            "labels": list(self.labels),
+            "counts": list(self.counts),
+            "has_weights": self.has_weights,
+            "rows": self._solver.rows(np.arange(len(self._solver))),
+            "codes": self._solver.codes(),
+            "weights": self._solver.weights(),
+            "kept": self._solver.kept_rows(),
+            "n_wanted": self._solver.n_wanted_rows,
+            "problems": [self._solver.dump_problem(k) for k in range(self._solver.n_problems)],
+        }
+
+    @classmethod
+    def from_tree(cls, kernel: Kernel, tree: dict[str, Any]) -> SupportState:
+        """Become what :meth:`to_tree` described; ValueError if that makes no sense."""
+        state = cls(kernel, int(tree["n_features"]), int(tree["cache_bytes"]))
+        state.labels = list(tree["labels"])
+        state.counts = [int(count) for count in tree["counts"]]
+        state.has_weights = bool(tree["has_weights"])
+        state._codes = {label: code for code, label in enumerate(state.labels)}
+        codes = np.ascontiguousarray(tree["codes"], dtype=np.int32)
+        if np.bincount(codes, minlength=len(state.labels)).tolist() != state.counts:
+            raise ValueError("the counts are not those of the rows")
+        weights = np.ascontiguousarray(tree["weights"], dtype=np.float64)
+        rows = np.ascontiguousarray(tree["rows"], dtype=np.float64)
+        kept = np.ascontiguousarray(tree["kept"], dtype=np.uint32)
+        state._solver.load_rows(rows, codes, weights, kept, int(tree["n_wanted"]))
+        for problem in tree["problems"]:
+            if len(problem["class_bounds"]) > len(state.labels):
+                raise ValueError("a problem has more bounds than there are labels")
+            state._solver.load_problem(problem)
+        return state
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"kernel": self.kernel, "tree": self.to_tree()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(SupportState.from_tree(state["kernel"], state["tree"]).__dict__)
+
+
+class _CalledKernel:
+    """A kernel given as a function, as the solver calls it: it never keeps hold of the solver's memory."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+
+    def __call__(self, X: FloatArray, Z: FloatArray, out: FloatArray) -> None:
+        out[...] = self.kernel.block(np.array(X), np.array(Z))
+
+
+def _dense(X: Any) -> FloatArray:
+    if type(X) is np.ndarray:
+        return X if X.dtype == np.float64 else X.astype(np.float64)
+    return np.ascontiguousarray(X.toarray(), dtype=np.float64)
+
+
+def _positive_codes(labels: list[Label], counts: list[int]) -> list[int]:
+    present = [code for code, count in enumerate(counts) if count]
+    if len(present) < 2:
+        return []
+    present.sort(key=labels.__getitem__)  # labels of one learner sort, or the batch was refused
+    return present[1:] if len(present) == 2 else present
+
+
+def _class_bounds(
+    labels: list[Label],
+    sizes: list[float] | list[int],
+    positives: list[int],
+    C: float,
+    class_weight: ClassWeight,
+) -> FloatArray:
+    """For every problem, the bound of a row of weight 1 of every label."""
+    bounds = np.full((len(positives), len(labels)), float(C))
+    if class_weight == "balanced":
+        total = float(sum(sizes))
+        for row, positive in zip(bounds, positives, strict=True):
+            row[:] = C * (total / (2.0 * (total - sizes[positive])))
+            row[positive] = C * (total / (2.0 * sizes[positive]))
+    elif isinstance(class_weight, Mapping):
+        bounds *= np.array([float(class_weight.get(label, 1.0)) for label in labels])
+    return bounds
+
+
+def _stranger_error(who: str, label: Label, row: int) -> DataError:
+    return DataError(
+        f"{who}: row {row} of the rows to forget (label {label!r}) was never learned with these values and "
+        "this weight, or not as often; nothing was changed.",
+        hint="forget() takes rows that were learned before, with exactly the same values",
+    )
+
+
+def _too_few_error(who: str, label: Label, wanted: int, there: int) -> DataError:
+    return DataError(
+        f"{who}: {wanted} rows of class {label!r} were to be forgotten, but there are only {there}; nothing "
+        "was changed.",
+        hint="forget() takes rows that were learned before; check the window that decides which rows retire",
+    )
