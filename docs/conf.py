@@ -3,6 +3,7 @@
 import re
 import sys
 from importlib.metadata import version as installed_version
+from importlib.resources import files
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -22,8 +23,8 @@ extensions = [
     "myst_parser",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
+    "sphinx.ext.mathjax",
     "api_reference",
-    "mathml",
 ]
 templates_path = ["_templates"]
 exclude_patterns = ["_build"]
@@ -49,6 +50,7 @@ api_reference.write_pages(HERE / "generated" / "api", api_modules)
 
 autosummary_generate = True
 autodoc_typehints = "none"  # the docstrings say it in words
+toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False  # the template of a class lists them
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
@@ -63,6 +65,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "show_memory": False,
     "show_signature": False,
+    "capture_repr": (),
     "write_computation_times": False,  # its page asks for scripts from elsewhere
     "image_scrapers": ("matplotlib",),
     "plot_gallery": "True",
@@ -70,7 +73,9 @@ sphinx_gallery_conf = {
 
 html_theme = "pydata_sphinx_theme"
 html_title = "steelyard"
-html_static_path = ["_static"]
+# One script of MathJax that brings its glyphs along; pages then draw formulas without a network.
+mathjax_path = "tex-svg.js"
+html_static_path = ["_static", str(files("sphinx-mathjax-offline") / "static" / "mathjax" / mathjax_path)]
 html_css_files = ["steelyard.css"]
 html_show_sourcelink = False
 html_theme_options = {
@@ -79,7 +84,7 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": [],
     "navigation_with_keys": False,
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 5,
 }
 html_sidebars = {"index": [], "quickstart": [], "dependencies": [], "contributing": [], "changelog": []}
 

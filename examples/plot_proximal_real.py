@@ -105,9 +105,10 @@ axes[0].invert_yaxis()
 # %%
 # Two sites
 # ---------
-# Two offices scan digits and may not pool the images. One of them sees almost no eights. Each learns alone,
-# then one takes in what the other has learned: class-wise sums of products, no image. The result is the
-# model that all images together would have given.
+# Two offices scan digits and do not pool the images. One of them sees almost no eights. Each learns alone,
+# then one takes in what the other has learned, which is class-wise statistics. The result is the model that
+# all images together would have given. (What statistics reveal of their rows stands on the page of
+# :class:`~steelyard.ProximalSVC` in the guide to the learners.)
 
 rng = np.random.default_rng(0)
 at_north = np.where(y_train == "eight", rng.random(len(y_train)) < 0.1, rng.random(len(y_train)) < 0.5)

@@ -32,7 +32,7 @@ def make_rows(n_common, n_rare, seed=0):
     return X, y
 
 
-def draw(ax, model, X, y, title, *, planes=True):
+def draw(ax, model, X, y, title):
     """Rows, the right boundary in green, the learned one in black, the planes of both classes dashed."""
     size = 14 if len(y) < 200 else 5
     ax.scatter(*X[y == 0].T, s=size, marker="x", color=COMMON, linewidths=0.8, alpha=0.7)
@@ -41,8 +41,7 @@ def draw(ax, model, X, y, title, *, planes=True):
     x1, x2 = np.meshgrid(np.linspace(-1.6, 1.6, 200), np.linspace(-1.1, 1.1, 100))
     scores = model.decision_function(np.column_stack([x1.ravel(), x2.ravel()])).reshape(x1.shape)
     ax.contour(x1, x2, scores, levels=[0.0], colors="black", linewidths=2)
-    if planes:
-        ax.contour(x1, x2, scores, levels=[-1.0, 1.0], colors=[COMMON, RARE], linestyles="dashed")
+    ax.contour(x1, x2, scores, levels=[-1.0, 1.0], colors=[COMMON, RARE], linestyles="dashed")
     ax.set(xlim=(-1.6, 1.6), ylim=(-1.1, 1.1), title=title, xlabel="$x_1$")
     ax.set_yticks([-1, 0, 1])
 
