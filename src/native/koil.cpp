@@ -191,11 +191,12 @@ void KoilEnsemble<T>::learn(Rows<T> X, const std::int8_t* signs, const KoilRule&
 template <class T>
 void KoilEnsemble<T>::learn_sample(Block& block, std::size_t i, std::size_t target, int y, const KoilRule& rule) {
     const std::size_t m = kernels_.size(), first = target * m;
+    if (m == 1) return learn_with(first, block, i, y, rule);
     double largest = machines_[first].log_weight;
     for (std::size_t l = 1; l < m; ++l) largest = std::max(largest, machines_[first + l].log_weight);
     for (std::size_t l = 0; l < m; ++l) {
         const double chance = std::exp(machines_[first + l].log_weight - largest);
-        if (m == 1 || uniform_at(seed_, n_seen_, 1 + l) < chance) learn_with(first + l, block, i, y, rule);
+        if (uniform_at(seed_, n_seen_, 1 + l) < chance) learn_with(first + l, block, i, y, rule);
     }
 }
 

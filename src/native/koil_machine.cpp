@@ -83,6 +83,9 @@ void KoilMachine::grow(std::size_t capacity) {
     losses_.assign(capacity_, 0.0);
     keys_.assign(capacity_ + kLaneSlots, 0);
     chosen_.assign(capacity_ + 1, 0);
+    // The violators, the leaving vector, its heir and the sample.
+    changes_.rows.resize(capacity_ + 3);
+    changes_.factors.resize(capacity_ + 3);
 }
 
 double KoilMachine::dot(const double* row) const {
@@ -97,21 +100,21 @@ double KoilMachine::score() const { return scale_ * dot(similarities_.data()); }
 // Kernel values of the vector in a slot with all slots; valid until the next sample.
 double* KoilMachine::row(std::size_t slot, const KernelAccess& access) {
     if (keeps_matrix()) return matrix_.data() + slot * stride_;
-    double* spare = spare_rows_.data() + changes_.rows.size() * stride_;
+    double* spare = spare_rows_.data() + changes_.count * stride_;
     access.slot_row(*this, slot, spare);
     return spare;
 }
 
 void KoilMachine::change(const double* row, double factor) {
-    changes_.rows.push_back(row);
-    changes_.factors.push_back(factor);
+    changes_.rows[changes_.count] = row;
+    changes_.factors[changes_.count++] = factor;
 }
 
 void KoilMachine::apply_changes() {
     for (int s = 0; s < 2; ++s) {  // rows advance from one side's slots to the other's
-        loops().online.add_rows(changes_.rows.data(), changes_.factors.data(), changes_.rows.size(),
+        loops().online.add_rows(changes_.rows.data(), changes_.factors.data(), changes_.count,
                                 scores_.data() + slot(s, 0), sides_[s].count);
-        for (const double*& row : changes_.rows) row += capacity_;
+        for (std::size_t r = 0; r < changes_.count; ++r) changes_.rows[r] += capacity_;
     }
 }
 
@@ -201,8 +204,7 @@ void KoilMachine::store(int side, std::size_t i, double weight, bool keep_weight
 KoilMachine::Outcome KoilMachine::learn(int y, const KoilRule& rule, double uniform, const KernelAccess& access) {
     const int own = y > 0;
     Outcome outcome;
-    changes_.rows.clear();
-    changes_.factors.clear();
+    changes_.count = 0;
     ++sides_[own].seen;
     ++steps_;
     const std::size_t n_violators = find_violators(y, rule.n_neighbors);
@@ -232,7 +234,7 @@ void KoilMachine::refresh(const KernelAccess& access) {
     }
     scale_ = 1.0;
     steps_ = 0;
-    changes_.rows.clear();
+    changes_.count = 0;
     if (!keeps_matrix()) spare_rows_.resize(stride_);
     for (int s = 0; s < 2; ++s)
         for (std::size_t i = 0; i < sides_[s].count; ++i) scores_[slot(s, i)] = dot(row(slot(s, i), access));

@@ -27,6 +27,27 @@ static void gather(const double* values, const std::uint32_t* index, double* out
     return v;
 }
 
+// The lanes moved round by `Shift`: combining a vector with itself moved by 1, 2, 4 puts the result of all lanes in
+// each.
+template <size_t Shift>
+[[gnu::always_inline]] static inline VecI rotated(VecI v) {
+    VecI from;
+#pragma GCC unroll 8
+    for (size_t lane = 0; lane < kDoubles; ++lane) from[lane] = static_cast<std::int64_t>((lane + Shift) % kDoubles);
+    return __builtin_shuffle(v, from);
+}
+
+[[gnu::always_inline]] static inline VecI smaller(VecI a, VecI b) { return a < b ? a : b; }
+[[gnu::always_inline]] static inline VecI larger(VecI a, VecI b) { return a > b ? a : b; }
+[[gnu::always_inline]] static inline VecI sum(VecI a, VecI b) { return a + b; }
+
+template <VecI (*Combine)(VecI, VecI)>
+[[gnu::always_inline]] static inline std::int64_t over_lanes(VecI v) {
+    if (kDoubles > 4) v = Combine(v, rotated<4>(v));
+    if (kDoubles > 2) v = Combine(v, rotated<2>(v));
+    return Combine(v, rotated<1>(v))[0];
+}
+
 struct KeyRange {
     size_t count;  // keys that are not kNoKey
     std::int64_t low, high;
@@ -53,17 +74,10 @@ static KeyRange mark_violators(const ViolatorQuery& q) {
         const VecI marked = violates ? keys : kNoKey - VecI{};
         std::memcpy(q.keys + j, &marked, sizeof marked);
         counts -= violates;
-        highest = marked > highest ? marked : highest;
-        const VecI candidates = violates ? keys : INT64_MAX - VecI{};
-        lowest = candidates < lowest ? candidates : lowest;
+        highest = larger(marked, highest);
+        lowest = smaller(violates ? keys : INT64_MAX - VecI{}, lowest);
     }
-    KeyRange range{0, INT64_MAX, kNoKey};
-    for (size_t lane = 0; lane < kDoubles; ++lane) {
-        range.count += static_cast<size_t>(counts[lane]);
-        if (lowest[lane] < range.low) range.low = lowest[lane];
-        if (highest[lane] > range.high) range.high = highest[lane];
-    }
-    return range;
+    return {static_cast<size_t>(over_lanes<sum>(counts)), over_lanes<smaller>(lowest), over_lanes<larger>(highest)};
 }
 
 // How many keys lie at or above each of three bounds.
@@ -71,19 +85,15 @@ struct Counts {
     size_t of[3];
 };
 
-[[gnu::always_inline]] static inline size_t lane_sum(VecI v) {
-    std::int64_t total = 0;
-    for (size_t lane = 0; lane < kDoubles; ++lane) total += v[lane];
-    return static_cast<size_t>(total);
-}
-
 static Counts count_from(const std::int64_t* keys, size_t n, const std::int64_t (&bounds)[3]) {
     VecI counts[3] = {};
     for (size_t j = 0; j < n; j += kDoubles) {
         const VecI here = load_keys(keys + j);
         for (size_t b = 0; b < 3; ++b) counts[b] -= here >= bounds[b] - VecI{};
     }
-    return {{lane_sum(counts[0]), lane_sum(counts[1]), lane_sum(counts[2])}};
+    Counts totals;
+    for (size_t b = 0; b < 3; ++b) totals.of[b] = static_cast<size_t>(over_lanes<sum>(counts[b]));
+    return totals;
 }
 
 // Taken are all keys from `bound` on, and the first `ties` of those just below it.

@@ -109,6 +109,7 @@ class KoilMachine {
     struct Changes {
         std::vector<const double*> rows;
         std::vector<double> factors;
+        std::size_t count = 0;
     };
 
     bool keeps_matrix() const;
