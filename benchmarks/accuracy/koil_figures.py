@@ -73,7 +73,8 @@ def main() -> int:
         missed += not met
         sampled = mean_area(data_dir, figure, "reservoir++")
         print(
-            f"{figure.data:12}{figure.loss:8}{figure.area:9.5f}{area:9.5f} {'met' if met else 'MISSED':10}{sampled:10.5f}"
+            f"{figure.data:12}{figure.loss:8}{figure.area:9.5f}{area:9.5f} "
+            f"{'met' if met else 'MISSED':10}{sampled:10.5f}"
         )
     print(f"{len(FIGURES) - missed} of {len(FIGURES)} met to {TOLERANCE}")
     return 1 if missed else 0
