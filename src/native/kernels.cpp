@@ -120,12 +120,15 @@ void kernel_sums(const KernelSpec& spec, Rows<T> X, const PackedRows<T, Sum>& Z,
     const auto dot = finish_loops(out).dot;
     const std::size_t n = X.n_rows, n_z = Z.size();
     const unsigned threads = std::max(1u, useful_threads(n_threads, n, n_z, X.n_features));
-    std::vector<Sum> values(threads * n_z);  // one row for each share of the work
+    constexpr std::size_t together = 16;                // rows whose values are evaluated in one go
+    std::vector<Sum> values(threads * together * n_z);  // for each share of the work
     parallel_for(threads, threads, [&](std::size_t share) {
-        Sum* row = values.data() + share * n_z;
-        for (std::size_t i = n * share / threads; i < n * (share + 1) / threads; ++i) {
-            kernel_row(spec, X.data + i * X.n_features, Z, row);
-            out[i] = dot(weights, row, n_z);
+        Sum* block = values.data() + share * together * n_z;
+        const std::size_t end = n * (share + 1) / threads;
+        for (std::size_t begin = n * share / threads; begin < end; begin += together) {
+            const std::size_t rows = std::min(together, end - begin);
+            kernel_rows(spec, Rows<T>{X.data + begin * X.n_features, rows, X.n_features}, Z, block, n_z, 1);
+            for (std::size_t i = 0; i < rows; ++i) out[begin + i] = dot(weights, block + i * n_z, n_z);
         }
     });
 }
@@ -159,7 +162,7 @@ void kernel_diagonal(const KernelSpec& spec, Rows<T> X, T* out) {
         std::fill_n(out, X.n_rows, T(1));
         return;
     }
-    if (spec.kind == KernelKind::squared_distance) {
+    if (spec.kind == KernelKind::squared_distance || spec.kind == KernelKind::cityblock) {
         std::fill_n(out, X.n_rows, T(0));
         return;
     }

@@ -3,7 +3,17 @@
 from steelyard.enclosing import EnclosingClassifier
 from steelyard.exact import IncrementalSVC
 from steelyard.features import RandomFeatures
+from steelyard.online import KOIL, MultiKernelKOIL
 from steelyard.persistence import load, save
 from steelyard.proximal import ProximalSVC
 
-__all__ = ["EnclosingClassifier", "IncrementalSVC", "ProximalSVC", "RandomFeatures", "load", "save"]
+__all__ = [
+    "KOIL",
+    "EnclosingClassifier",
+    "IncrementalSVC",
+    "MultiKernelKOIL",
+    "ProximalSVC",
+    "RandomFeatures",
+    "load",
+    "save",
+]

@@ -1,7 +1,7 @@
 """Loops over numbers. Policy, names and checks live in Python."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, overload
+from typing import Annotated, overload
 
 import numpy
 from numpy.typing import NDArray
@@ -19,21 +19,12 @@ def use_simd_level(name: str) -> None:
     """
 
 @overload
-def add_class_grams(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, origin: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], grams: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')]], n_threads: int = 1) -> None: ...
+def class_grams(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, origin: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_classes: int, n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C')]: ...
 
 @overload
-def add_class_grams(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, origin: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], grams: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')]], n_threads: int = 1) -> None:
+def class_grams(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, origin: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_classes: int, n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C')]:
     """
-    Adds weight * e e' with e = [x - origin, -1] to the matrix of each row's class, lower triangles only; rows with a negative code are passed over. All values must be finite.
-    """
-
-@overload
-def largest_magnitude(values: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)]) -> float: ...
-
-@overload
-def largest_magnitude(values: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]) -> float:
-    """
-    Largest absolute value; NaN if there is one, else infinity if there is one.
+    Sums of weight * e e' with e = [x - origin, -1], one matrix a class; only lower triangles are filled, and rows with a negative code are passed over.
     """
 
 @overload
@@ -196,71 +187,207 @@ class AucWindow:
 
     def __len__(self) -> int: ...
 
-def enclosing_ball(spec: KernelSpec, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], bounds: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], tolerance: float, cache_bytes: int, max_steps: int, n_threads: int = 1) -> dict[str, Any]:
+class KoilEnsemble64:
     """
-    The smallest ball around the rows in the kernel's space; weights lie between 0 and their bounds, which must be positive and sum to at least 1.
-    """
-
-def sphere_distances(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], centers: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
-    """Squared distances of all rows to all centres."""
-
-def ellipsoid_distances(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], axes: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
-    """
-    Squared distances of all rows to bodies given by axes: sums of (axis'x - offset)^2 over the axes of each.
+    KOIL machines that see the same stream: one for every target and kernel.
     """
 
-class SolverFailure(RuntimeError):
-    pass
+    def __init__(self, n_features: int, kernels: Sequence[KernelSpec], budget: int, seed: int) -> None: ...
 
-class IncrementalSvc:
-    """Rows and two-class SVM problems at their optimum."""
-
-    def __init__(self, n_features: int, spec: KernelSpec | None, function: object | None, budget_bytes: int) -> None: ...
-
-    def update(self, add: tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Sequence[int], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None] | None, retire: tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Sequence[int], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None] | None, positives: Sequence[int], class_bounds: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], tolerance: float) -> int | None:
-        """
-        Learn and forget rows and solve each problem, or change nothing. Rows are tuples (X, numbers, label_codes, weights): row i has the code label_codes[numbers[i]]. Returns the position of a row to forget that was never learned, or None.
-        """
-
-    def __len__(self) -> int: ...
+    @staticmethod
+    def from_state(kernels: Sequence[KernelSpec], budget: int, seed: int, n_seen: int, vectors: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], machines: list[object]) -> KoilEnsemble64: ...
 
     @property
-    def n_wanted_rows(self) -> int: ...
+    def vectors(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]: ...
 
-    def kept_rows(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C')]:
-        """Rows whose kernel values are kept, in the order of sums over them."""
+    def machines(self) -> list[object]:
+        """The buffers of every machine, with ids that are rows of `vectors`."""
 
     @property
-    def n_problems(self) -> int: ...
+    def n_seen(self) -> int: ...
 
-    def codes(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')]: ...
+    @property
+    def n_targets(self) -> int: ...
 
-    def weights(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]: ...
+    @property
+    def n_machines(self) -> int: ...
 
-    def rows(self, which: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]: ...
+    @property
+    def n_features(self) -> int: ...
 
-    def positive(self, problem: int) -> int: ...
+    def add_target(self) -> None: ...
 
-    def coefficients(self, problem: int) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]:
-        """y times alpha of every row."""
+    def copy_target(self, target: int) -> None: ...
 
-    def bias(self, problem: int) -> float: ...
-
-    def margin_size(self, problem: int) -> int: ...
-
-    def violation(self, problem: int) -> float:
+    def learn(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str) -> None:
         """
-        The largest violation of the optimality conditions, from sums made anew.
+        Learn rows in their order; signs[target, i] is the class of row i, +1 or -1.
         """
 
-    def report(self, problem: int) -> tuple[int, int, int]:
-        """Steps, rounds and pairwise steps of the last solve."""
+    def scores(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
+        """The decision function of every machine at every row."""
 
-    def dump_problem(self, problem: int) -> dict[str, Any]: ...
+    def cache_error(self) -> float:
+        """
+        Largest difference between a cached score of a support vector and a fresh one.
+        """
 
-    def load_problem(self, values: dict[str, Any]) -> None: ...
+class KoilEnsemble32:
+    """
+    KOIL machines that see the same stream: one for every target and kernel.
+    """
 
-    def load_rows(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], kept: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], n_wanted: int) -> None: ...
+    def __init__(self, n_features: int, kernels: Sequence[KernelSpec], budget: int, seed: int) -> None: ...
 
-def all_finite(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> bool:
-    """Whether no value is infinite or not a number."""
+    @staticmethod
+    def from_state(kernels: Sequence[KernelSpec], budget: int, seed: int, n_seen: int, vectors: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], machines: list[object]) -> KoilEnsemble32: ...
+
+    @property
+    def vectors(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C')]: ...
+
+    def machines(self) -> list[object]:
+        """The buffers of every machine, with ids that are rows of `vectors`."""
+
+    @property
+    def n_seen(self) -> int: ...
+
+    @property
+    def n_targets(self) -> int: ...
+
+    @property
+    def n_machines(self) -> int: ...
+
+    @property
+    def n_features(self) -> int: ...
+
+    def add_target(self) -> None: ...
+
+    def copy_target(self, target: int) -> None: ...
+
+    def learn(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str) -> None:
+        """
+        Learn rows in their order; signs[target, i] is the class of row i, +1 or -1.
+        """
+
+    def scores(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
+        """The decision function of every machine at every row."""
+
+    def cache_error(self) -> float:
+        """
+        Largest difference between a cached score of a support vector and a fresh one.
+        """
+
+class KernelExpansion64:
+    """
+    A list of support vectors with weights, learned by one of several rules.
+    """
+
+    def __init__(self, kernel: KernelSpec, n_features: int) -> None: ...
+
+    @staticmethod
+    def from_state(kernel: KernelSpec, vectors: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], coef: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], times: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], bias: float, margin: float, deviation: float, mistakes: int, seen: int) -> KernelExpansion64: ...
+
+    @property
+    def n_features(self) -> int: ...
+
+    @property
+    def vectors(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]: ...
+
+    @property
+    def coef(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]: ...
+
+    @property
+    def times(self) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C')]: ...
+
+    @property
+    def bias(self) -> float: ...
+
+    @property
+    def margin(self) -> float: ...
+
+    @property
+    def deviation(self) -> float: ...
+
+    @property
+    def mistakes(self) -> int: ...
+
+    @property
+    def seen(self) -> int: ...
+
+    def learn_norma(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], learning_rate: float, regularization: float, nu: float, memory: int) -> None: ...
+
+    def learn_random_budget(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], budget: int, seed: int) -> None: ...
+
+    def learn_forgetron(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], budget: int) -> None: ...
+
+    def learn_projectron(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], threshold: float, margin: bool) -> None: ...
+
+    def scores(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]: ...
+
+class KernelExpansion32:
+    """
+    A list of support vectors with weights, learned by one of several rules.
+    """
+
+    def __init__(self, kernel: KernelSpec, n_features: int) -> None: ...
+
+    @staticmethod
+    def from_state(kernel: KernelSpec, vectors: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], coef: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], times: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], bias: float, margin: float, deviation: float, mistakes: int, seen: int) -> KernelExpansion32: ...
+
+    @property
+    def n_features(self) -> int: ...
+
+    @property
+    def vectors(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C')]: ...
+
+    @property
+    def coef(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]: ...
+
+    @property
+    def times(self) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C')]: ...
+
+    @property
+    def bias(self) -> float: ...
+
+    @property
+    def margin(self) -> float: ...
+
+    @property
+    def deviation(self) -> float: ...
+
+    @property
+    def mistakes(self) -> int: ...
+
+    @property
+    def seen(self) -> int: ...
+
+    def learn_norma(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], learning_rate: float, regularization: float, nu: float, memory: int) -> None: ...
+
+    def learn_random_budget(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], budget: int, seed: int) -> None: ...
+
+    def learn_forgetron(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], budget: int) -> None: ...
+
+    def learn_projectron(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], threshold: float, margin: bool) -> None: ...
+
+    def scores(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]: ...
+
+@overload
+def perceptron_sweep(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], bias: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
+
+@overload
+def perceptron_sweep(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], bias: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]) -> None:
+    """One pass of the perceptron, in place."""
+
+@overload
+def oam_sweep(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], buffers: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu')], stored: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')], seen: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')], C: float, seed: int) -> None: ...
+
+@overload
+def oam_sweep(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], buffers: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu')], stored: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')], seen: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')], C: float, seed: int) -> None:
+    """One pass of sequential online AUC maximisation, in place."""
+
+@overload
+def opauc_sweep(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], means: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], covariances: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu')], seen: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')], learning_rate: float, regularization: float) -> None: ...
+
+@overload
+def opauc_sweep(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], means: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], covariances: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu')], seen: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')], learning_rate: float, regularization: float) -> None:
+    """One pass of one-pass AUC maximisation, in place."""

@@ -19,6 +19,7 @@ from steelyard.exceptions import ParameterError
 __all__ = [
     "AnyOf",
     "Constraint",
+    "Finite",
     "Fraction",
     "Instance",
     "Integer",
@@ -46,6 +47,16 @@ class Constraint(Protocol):
 
 def _is_real(value: object) -> bool:
     return isinstance(value, RealNumber) and not isinstance(value, bool | np.bool_)
+
+
+@dataclass(frozen=True)
+class Finite:
+    """Any finite number."""
+
+    description: str = "a finite number"
+
+    def accepts(self, value: object) -> bool:
+        return _is_real(value) and -np.inf < float(value) < np.inf  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

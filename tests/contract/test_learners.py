@@ -5,8 +5,17 @@ from __future__ import annotations
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from steelyard import EnclosingClassifier, IncrementalSVC, ProximalSVC, RandomFeatures
+from steelyard import (
+    KOIL,
+    EnclosingClassifier,
+    IncrementalSVC,
+    MultiKernelKOIL,
+    ProximalSVC,
+    RandomFeatures,
+)
 from steelyard.checks import NotApplicable, learner_checks
+from steelyard.online import NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
+from steelyard.online._targets import OnlineLearner
 
 LEARNERS = [
     IncrementalSVC(),
@@ -21,6 +30,17 @@ LEARNERS = [
     EnclosingClassifier(shape="sphere", outliers=0.05),
     EnclosingClassifier(shape="sphere", kernel="rbf"),
     EnclosingClassifier(ridge="auto"),
+    KOIL(random_state=0),
+    KOIL(loss="smooth", policy="fifo++", threshold="zero", budget=5),
+    MultiKernelKOIL(random_state=0),
+    OnlinePerceptron(),
+    OAM(random_state=0),
+    OPAUC(),
+    NORMA(),
+    RBP(random_state=0),
+    Forgetron(),
+    Projectron(),
+    Projectron(margin=True),
 ]
 
 
@@ -28,6 +48,11 @@ def _expected_failures(learner):
     if getattr(learner, "objective", None) == "auc":
         reason = "pairs of rows weigh both sides alike, so class weights play no part in this objective"
         return {"check_class_weight_classifiers": reason}
+    if isinstance(learner, OnlineLearner):
+        reason = (
+            "rows are learned one by one in their order, and this check shuffles the rows that it repeats"
+        )
+        return {"check_sample_weight_equivalence_on_dense_data": reason}
     return {}
 
 

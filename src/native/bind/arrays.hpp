@@ -41,5 +41,7 @@ void bind_kernels(nb::module_& m);
 void bind_window_auc(nb::module_& m);
 void bind_enclosing(nb::module_& m);
 void bind_incremental_svc(nb::module_& m);
+void bind_koil(nb::module_& m);
+void bind_online(nb::module_& m);
 
 }  // namespace steelyard::bind

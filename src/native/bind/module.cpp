@@ -1,6 +1,8 @@
 #include "arrays.hpp"
 
 NB_MODULE(_native, m) {
+    // A model that is still alive when the interpreter ends is the user's affair and no leak of ours.
+    nanobind::set_leak_warnings(false);
     m.doc() = "Loops over numbers. Policy, names and checks live in Python.";
     steelyard::bind::bind_simd(m);
     steelyard::bind::bind_gram(m);
@@ -9,4 +11,6 @@ NB_MODULE(_native, m) {
     steelyard::bind::bind_window_auc(m);
     steelyard::bind::bind_enclosing(m);
     steelyard::bind::bind_incremental_svc(m);
+    steelyard::bind::bind_koil(m);
+    steelyard::bind::bind_online(m);
 }

@@ -79,6 +79,11 @@ struct Laplacian {
 };
 
 template <class T>
+struct Cityblock : Laplacian<T> {
+    [[gnu::always_inline]] static Vec<T> finish(Vec<T> distance, KernelNumbers<T>) { return distance; }
+};
+
+template <class T>
 [[gnu::always_inline]] static inline void store_some(T* out, Vec<T> values, size_t wanted) {
     if (wanted >= Lane<T>::count)
         store(out, values);
@@ -140,6 +145,7 @@ static void kernel_block(const KernelSpec& spec, const T* X, size_t n_x, size_t 
         case KernelKind::laplacian: return block_of<Laplacian<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
         case KernelKind::sigmoid: return block_of<Sigmoid<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
         case KernelKind::squared_distance: return block_of<SquaredDistance<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
+        case KernelKind::cityblock: return block_of<Cityblock<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
     }
 }
 
@@ -155,16 +161,12 @@ static void finish_in_place(const KernelSpec& spec, T* sums, size_t n) {
 }
 
 template <class T>
-static void finish_products(const KernelSpec& spec, T x_norm, const T* z_norms, T* products, size_t n) {
+static void from_sums(const KernelSpec& spec, T* sums, size_t n) {
     switch (spec.kind) {
-        case KernelKind::polynomial: return finish_in_place<Polynomial<T>>(spec, products, n);
-        case KernelKind::sigmoid: return finish_in_place<Sigmoid<T>>(spec, products, n);
-        case KernelKind::rbf:
-            for (size_t j = 0; j < n; ++j) {
-                const T squared = (x_norm + z_norms[j]) - T(2) * products[j];
-                products[j] = squared < T(0) ? T(0) : squared;  // rounding can go below 0
-            }
-            return finish_in_place<Rbf<T>>(spec, products, n);
+        case KernelKind::polynomial: return finish_in_place<Polynomial<T>>(spec, sums, n);
+        case KernelKind::sigmoid: return finish_in_place<Sigmoid<T>>(spec, sums, n);
+        case KernelKind::rbf: return finish_in_place<Rbf<T>>(spec, sums, n);
+        case KernelKind::laplacian: return finish_in_place<Laplacian<T>>(spec, sums, n);
         default: return;
     }
 }
@@ -183,6 +185,17 @@ static void finish_products(const KernelSpec& spec, T x_norm, const T* z_norms, 
 #else
     return sum + a * b;
 #endif
+}
+
+template <class T>
+static void finish_products(const KernelSpec& spec, T x_norm, const T* z_norms, T* products, size_t n) {
+    if (spec.kind == KernelKind::laplacian) return;
+    if (spec.kind == KernelKind::rbf)
+        for (size_t j = 0; j < n; ++j) {
+            const T squared = (x_norm + z_norms[j]) - T(2) * products[j];
+            products[j] = squared < T(0) ? T(0) : squared;  // rounding can go below 0
+        }
+    from_sums<T>(spec, products, n);
 }
 
 template <class T>
@@ -213,8 +226,8 @@ constexpr KernelLoops kernel_loops{
     {kernel_block<double, double>},
     {kernel_block<float, float>},
     {kernel_block<float, double>},
-    {finish_products<double>, self_products<double>, dot<double>},
-    {finish_products<float>, self_products<float>, dot<float>},
+    {finish_products<double>, from_sums<double>, self_products<double>, dot<double>},
+    {finish_products<float>, from_sums<float>, self_products<float>, dot<float>},
 };
 
 }  // namespace steelyard::STEELYARD_LEVEL

@@ -4,12 +4,13 @@
 #include "ball.hpp"
 #include "gram.hpp"
 #include "kernel.hpp"
+#include "online.hpp"
 #include "solver.hpp"
 #include "steelyard/simd.hpp"
 
 namespace steelyard::STEELYARD_LEVEL {
 
 extern const Loops loops;
-const Loops loops{STEELYARD_LEVEL_NAME, gram_loops, kernel_loops, ball_loops, solver_loops};
+const Loops loops{STEELYARD_LEVEL_NAME, gram_loops, kernel_loops, ball_loops, solver_loops, online_loops};
 
 }  // namespace steelyard::STEELYARD_LEVEL

@@ -29,6 +29,7 @@ double scalar_kernel(const KernelSpec& spec, const T* x, const T* z, std::size_t
         case KernelKind::laplacian: return std::exp(-spec.gamma * absolute);
         case KernelKind::sigmoid: return std::tanh(spec.gamma * product + spec.coef0);
         case KernelKind::squared_distance: return squared;
+        case KernelKind::cityblock: return absolute;
     }
     return 0.0;
 }

@@ -5,11 +5,14 @@
 
 namespace steelyard {
 
-enum class KernelKind { linear, polynomial, rbf, laplacian, sigmoid, squared_distance };
+enum class KernelKind { linear, polynomial, rbf, laplacian, sigmoid, squared_distance, cityblock };
 
 //   linear      x'z                             rbf        exp(-gamma |x - z|^2)
 //   polynomial  (gamma x'z + coef0)^degree      laplacian  exp(-gamma |x - z|_1)
-//   sigmoid     tanh(gamma x'z + coef0)         squared_distance  |x - z|^2, no kernel but the same loops
+//   sigmoid     tanh(gamma x'z + coef0)
+//
+// squared_distance |x - z|^2 and cityblock |x - z|_1 are no kernels: with linear they are the sums from which all
+// others follow (sum_kind, KernelFinishLoops::from_sums), for whoever evaluates several kernels of the same rows.
 //
 // All numbers are finite; gamma >= 0 for rbf and laplacian; degree >= 0. What a kind does not name it ignores.
 struct KernelSpec {
@@ -18,6 +21,17 @@ struct KernelSpec {
     double coef0 = 0.0;
     int degree = 3;
 };
+
+// The sum that a kernel is a function of.
+constexpr KernelKind sum_kind(KernelKind kind) {
+    switch (kind) {
+        case KernelKind::rbf: return KernelKind::squared_distance;
+        case KernelKind::laplacian: return KernelKind::cityblock;
+        case KernelKind::squared_distance:
+        case KernelKind::cityblock: return kind;
+        default: return KernelKind::linear;
+    }
+}
 
 // Vectors of one panel when values are summed as Sum: two of the widest registers, so that every level
 // reads the same layout.
@@ -41,6 +55,8 @@ struct KernelFinishLoops {
     // products[j] = x'z_j becomes k(x, z_j). rbf takes the squared norms; the others ignore them.
     // There is no way from products to laplacian.
     void (*finish)(const KernelSpec& spec, Sum x_norm, const Sum* z_norms, Sum* products, std::size_t n);
+    // sums[j], of sum_kind(spec.kind), becomes the kernel value, with the bits that `block` would give it.
+    void (*from_sums)(const KernelSpec& spec, Sum* sums, std::size_t n);
     // out[i] = x_i'x_i, with the rounding of `block`.
     void (*norms)(const Sum* X, std::size_t n, std::size_t d, Sum* out);
     // sum of a[j] * b[j]

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <new>
+#include <vector>
 
 namespace steelyard {
 
@@ -32,5 +33,23 @@ template <class T>
 AlignedBuffer<T> aligned_buffer(std::size_t n) {
     return AlignedBuffer<T>(static_cast<T*>(::operator new[](n * sizeof(T), kCacheLine)));
 }
+
+template <class T>
+struct AlignedAllocator {
+    using value_type = T;
+    AlignedAllocator() = default;
+    template <class U>
+    AlignedAllocator(const AlignedAllocator<U>&) {}
+    T* allocate(std::size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), kCacheLine)); }
+    void deallocate(T* p, std::size_t) { ::operator delete(p, kCacheLine); }
+    template <class U>
+    bool operator==(const AlignedAllocator<U>&) const {
+        return true;
+    }
+};
+
+// A vector whose numbers begin on a cache line.
+template <class T>
+using AlignedVector = std::vector<T, AlignedAllocator<T>>;
 
 }  // namespace steelyard

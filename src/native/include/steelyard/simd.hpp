@@ -12,6 +12,7 @@
 #include "steelyard/loops_ball.hpp"
 #include "steelyard/loops_gram.hpp"
 #include "steelyard/loops_kernel.hpp"
+#include "steelyard/loops_online.hpp"
 #include "steelyard/loops_solver.hpp"
 
 namespace steelyard {
@@ -22,6 +23,7 @@ struct Loops {
     KernelLoops kernel;
     BallLoops ball;
     SolverLoops solver;
+    OnlineLoops online;
 };
 
 // The loops in use.

@@ -1,0 +1,135 @@
+"""The shape of the kernel learners that keep one list of support vectors for each target."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard import _native
+from steelyard._threads import num_threads
+from steelyard.base import Batch
+from steelyard.kernels import Kernel
+from steelyard.online._kernel_parameters import KERNEL_CONSTRAINTS, check_kernel_range
+from steelyard.online._targets import FloatArray, OnlineLearner, Signs
+from steelyard.params import Constraint
+
+__all__ = ["KernelListLearner"]
+
+Expansion = _native.KernelExpansion64 | _native.KernelExpansion32
+_NUMBERS = ("bias", "margin", "deviation", "mistakes", "seen")
+
+
+class KernelListLearner(OnlineLearner):
+    """Base of NORMA, RBP, Forgetron and Projectron.
+
+    A subclass says in ``_learn_list`` by which rule a list learns. The kernel is settled by the first rows.
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = KERNEL_CONSTRAINTS
+
+    kernel: str
+    gamma: float | str
+    degree: int
+    coef0: float
+
+    _lists: list[Expansion]  # one a target
+    _kernel: Kernel
+    _dtype: np.dtype[Any]
+
+    @abstractmethod
+    def _learn_list(self, machine: Expansion, X: Any, y: Signs) -> None:
+        """Let one list learn rows by this learner's rule."""
+
+    def _start_machines(self, X: NDArray[Any]) -> None:
+        kernel = Kernel(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)
+        self._kernel, self._lists, self._dtype = kernel.resolve(X), [], X.dtype
+
+    def _add_target(self) -> None:
+        kind = _native.KernelExpansion32 if self._dtype == np.float32 else _native.KernelExpansion64
+        self._lists.append(kind(self._kernel.spec(), self.n_features_in_))
+
+    def _copy_target(self) -> None:
+        self._lists.append(self._build(_describe(self._lists[0])))
+
+    def _learn(self, batch: Batch) -> None:
+        check_kernel_range([self._kernel], batch.X, type(self).__name__)
+        super()._learn(batch)
+
+    def _sweep(self, X: NDArray[Any], signs: Signs) -> None:
+        rows = self._like_vectors(X)
+        for machine, y in zip(self._lists, signs, strict=True):
+            self._learn_list(machine, rows, np.ascontiguousarray(y))
+
+    def _like_vectors(self, X: NDArray[Any]) -> NDArray[Any]:
+        """Rows in the type of the vectors, which become double when doubles come. No value changes."""
+        if self._dtype == np.float32 and X.dtype == np.float64:
+            self._dtype = X.dtype
+            self._lists = [self._build(_describe(machine)) for machine in self._lists]
+        return X.astype(self._dtype, copy=False)
+
+    def _target_scores(self, X: NDArray[Any]) -> FloatArray:
+        lists: list[Any] = list(self._lists)
+        if self._dtype == np.float32 and X.dtype == np.float64:
+            lists = [self._build(_describe(machine), np.dtype(np.float64)) for machine in lists]
+        rows = X if self._dtype == np.float32 else X.astype(self._dtype, copy=False)
+        return np.array([machine.scores(rows, num_threads()) for machine in lists])
+
+    @property
+    def support_vectors_(self) -> list[NDArray[Any]] | NDArray[Any]:
+        """Vectors kept: an array for two classes, a list with one array a class for more."""
+        self._need("support_vectors_")
+        arrays = [np.asarray(machine.vectors) for machine in self._lists]
+        return arrays[0] if len(arrays) == 1 else [arrays[i] for i in self._class_order()]
+
+    @property
+    def dual_coef_(self) -> list[FloatArray] | FloatArray:
+        """Weights of the support vectors, in the same form."""
+        self._need("dual_coef_")
+        if len(self._lists) == 1:
+            return self._by_class(np.asarray(self._lists[0].coef)[None])[0]
+        weights = [
+            np.asarray(m.coef) * sign for m, sign in zip(self._lists, self._orientation(), strict=True)
+        ]
+        return [weights[i] for i in self._class_order()]
+
+    def _class_order(self) -> list[int]:
+        return [self._labels.index(label) for label in sorted(self._labels)]
+
+    def _machines_state(self) -> dict[str, Any]:
+        return {
+            "kernel": self._kernel.to_dict(),
+            "dtype": self._dtype.name,
+            "lists": [_describe(machine) for machine in self._lists],
+        }
+
+    def _set_machines_state(self, state: dict[str, Any]) -> None:
+        if state["dtype"] not in {"float32", "float64"}:
+            raise ValueError("vectors are float32 or float64")
+        self._kernel, self._dtype = Kernel.from_dict(state["kernel"]), np.dtype(state["dtype"])
+        self._lists = [self._build(description) for description in state["lists"]]
+        if len(self._lists) != self._n_targets() or {m.n_features for m in self._lists} != {
+            self.n_features_in_
+        }:
+            raise ValueError("the lists do not fit the labels or the features")
+
+    def _build(self, description: dict[str, Any], dtype: np.dtype[Any] | None = None) -> Expansion:
+        dtype = self._dtype if dtype is None else dtype
+        kind: Any = _native.KernelExpansion32 if dtype == np.float32 else _native.KernelExpansion64
+        arrays = {
+            "vectors": np.ascontiguousarray(description["vectors"], dtype=dtype),
+            "coef": np.ascontiguousarray(description["coef"], dtype=np.float64),
+            "times": np.ascontiguousarray(description["times"], dtype=np.uint64),
+        }
+        numbers = {name: description[name] for name in _NUMBERS}
+        if not all(np.isfinite(values).all() for values in (*arrays.values(), *numbers.values())):
+            raise ValueError("a list of support vectors holds values that are not finite")
+        machine: Expansion = kind.from_state(self._kernel.spec(), **arrays, **numbers)
+        return machine
+
+
+def _describe(machine: Expansion) -> dict[str, Any]:
+    arrays = {"vectors": machine.vectors, "coef": machine.coef, "times": machine.times}
+    return arrays | {name: getattr(machine, name) for name in _NUMBERS}

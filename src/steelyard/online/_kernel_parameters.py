@@ -1,0 +1,41 @@
+"""The parameters by which online learners name their kernel, and which rows it can take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.exceptions import DataError
+from steelyard.kernels import Kernel
+from steelyard.params import AnyOf, Constraint, Finite, Integer, OneOf, Positive
+
+__all__ = ["KERNEL_CONSTRAINTS", "check_kernel_range"]
+
+KERNEL_CONSTRAINTS: dict[str, Constraint] = {
+    "kernel": OneOf("rbf", "linear", "polynomial", "poly", "laplacian", "sigmoid"),
+    "gamma": AnyOf(Positive(), OneOf("scale", "auto", "median")),
+    "degree": Integer(0),
+    "coef0": Finite(),
+}
+_LARGEST_VALUE = 1e150  # kernel values beyond this could overflow in sums of products
+
+
+def check_kernel_range(kernels: list[Kernel], X: NDArray[Any], who: str) -> None:
+    """Refuse rows whose kernel values could overflow; distances may, as their kernels are then 0."""
+    largest = max(float(X.max(initial=0.0)), -float(X.min(initial=0.0)))
+    product = X.shape[1] * largest * largest
+    for kernel in kernels:
+        reached = product if kernel.kernel in {"linear", "sigmoid"} else 0.0
+        if kernel.kernel == "polynomial":
+            with np.errstate(over="ignore"):
+                reached = float(
+                    np.float64(float(kernel.gamma) * product + abs(kernel.coef0)) ** kernel.degree
+                )
+        if reached > _LARGEST_VALUE:
+            raise DataError(
+                f"{who}: X has values so large (up to {largest:g}) that {kernel!r} could overflow; "
+                "nothing was changed.",
+                hint="bring the features to a common scale first",
+            )

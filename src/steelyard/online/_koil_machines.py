@@ -1,0 +1,206 @@
+"""What KOIL and MultiKernelKOIL share: buffers kept natively, and what they show of them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard import _native
+from steelyard._threads import num_threads
+from steelyard.base import Batch
+from steelyard.kernels import Kernel
+from steelyard.online._cuts import gmean_cut
+from steelyard.online._kernel_parameters import check_kernel_range
+from steelyard.online._targets import FloatArray, OnlineLearner, Signs, draw_seed
+from steelyard.params import Constraint, Fraction, Integer, OneOf, Positive, RandomSeed
+
+__all__ = ["KoilLearner"]
+
+Ensemble = _native.KoilEnsemble64 | _native.KoilEnsemble32
+
+
+class KoilLearner(OnlineLearner):
+    """Base of KOIL and MultiKernelKOIL.
+
+    Kernels, budget and policy are settled by the first rows; the other parameters may change at any time.
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "C": Positive(),
+        "budget": Integer(1),
+        "n_neighbors": Integer(1),
+        "learning_rate": Fraction(0.0, 1.0, ends=False),
+        "loss": OneOf("hinge", "smooth"),
+        "policy": OneOf("reservoir++", "fifo++", "reservoir", "fifo", "unbounded"),
+        "threshold": OneOf("gmean", "zero"),
+        "random_state": RandomSeed(),
+    }
+    _decays: ClassVar[bool]
+    _cuts: dict[str, FloatArray]  # found when first asked for after a change, by scoring rule
+
+    C: float
+    budget: int
+    n_neighbors: int
+    learning_rate: float
+    loss: str
+    policy: str
+    threshold: str
+    random_state: Any
+
+    @abstractmethod
+    def _make_kernels(self, X: NDArray[Any]) -> list[Kernel]:
+        """The kernels, settled on the first rows."""
+
+    def _n_threads(self) -> int:
+        return num_threads()
+
+    # -- learning ---------------------------------------------------------------------------------------
+
+    def _start_machines(self, X: NDArray[Any]) -> None:
+        self._kernels = self._make_kernels(X)
+        self._policy = self.policy
+        self._budget = 0 if self.policy == "unbounded" else int(self.budget)
+        self._seed = draw_seed(self.random_state)
+        kind = _native.KoilEnsemble32 if X.dtype == np.float32 else _native.KoilEnsemble64
+        self._ensemble: Ensemble = kind(X.shape[1], self._specs(), self._budget, self._seed)
+
+    def _specs(self) -> list[_native.KernelSpec]:
+        return [kernel.spec() for kernel in self._kernels]
+
+    def _add_target(self) -> None:
+        self._ensemble.add_target()
+
+    def _copy_target(self) -> None:
+        self._ensemble.copy_target(0)
+
+    def _learn(self, batch: Batch) -> None:
+        check_kernel_range(self._kernels, batch.X, type(self).__name__)
+        super()._learn(batch)
+
+    def _sweep(self, X: NDArray[Any], signs: Signs) -> None:
+        rows = self._like_vectors(X)
+        self._ensemble.learn(
+            rows,
+            signs,
+            C=float(self.C),
+            learning_rate=float(self.learning_rate),
+            n_neighbors=int(min(self.n_neighbors, 2**32)),
+            smooth=self.loss == "smooth",
+            decay=self._decays,
+            policy=self._policy,
+        )
+        self._cuts = {}
+
+    def _like_vectors(self, X: NDArray[Any]) -> Any:
+        """Rows in the type of the buffers, which become double when doubles come. No value changes."""
+        if isinstance(self._ensemble, _native.KoilEnsemble64):
+            return X.astype(np.float64, copy=False)
+        if X.dtype == np.float64:
+            self._set_machines_state(self._machines_state() | {"dtype": "float64"})
+        return X
+
+    # -- answering --------------------------------------------------------------------------------------
+
+    def _machines(self) -> list[Any]:
+        """The buffers of every machine, target by target and kernel by kernel."""
+        return self._ensemble.machines()
+
+    def _machine_scores(self, X: NDArray[Any]) -> FloatArray:
+        """Decision functions of shape (n_targets, n_kernels, n_rows)."""
+        if isinstance(self._ensemble, _native.KoilEnsemble32) and X.dtype == np.float64:
+            twin = self._build(self._machines_state() | {"dtype": "float64"})
+            scores = twin.scores(X, self._n_threads())
+        elif isinstance(self._ensemble, _native.KoilEnsemble32):
+            scores = self._ensemble.scores(X, self._n_threads())
+        else:
+            scores = self._ensemble.scores(X.astype(np.float64, copy=False), self._n_threads())
+        return np.asarray(scores).reshape(-1, len(self._kernels), len(X))
+
+    @abstractmethod
+    def _combine(self, scores: FloatArray) -> FloatArray:
+        """Scores of the targets, (n_targets, n), from those of their machines, (n_targets, n_kernels, n)."""
+
+    def _target_scores(self, X: NDArray[Any]) -> FloatArray:
+        return self._combine(self._machine_scores(X))
+
+    def _target_cuts(self) -> FloatArray:
+        if self.threshold == "zero":
+            return np.zeros(self._n_targets())
+        rule = self._scoring_rule()
+        if rule not in self._cuts:
+            self._cuts[rule] = np.array([self._gmean_cut(target) for target in range(self._n_targets())])
+        return self._cuts[rule]
+
+    def _scoring_rule(self) -> str:
+        """What besides the buffers scores depend on."""
+        return ""
+
+    def _gmean_cut(self, target: int) -> float:
+        """The cut that is best on the support vectors, each counted once."""
+        vectors, sides = self._buffered(target)
+        scores = self._target_scores(vectors)[target] if len(vectors) else np.zeros(0)
+        return gmean_cut(scores[sides == 0], scores[sides == 1])
+
+    def _buffered(self, target: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """The vectors that the machines of a target hold, and their sides."""
+        vectors, machines = self._ensemble.vectors, self._machines()
+        mine = machines[target * len(self._kernels) : (target + 1) * len(self._kernels)]
+        ids = [
+            np.unique(np.concatenate([machine["sides"][side]["ids"] for machine in mine])) for side in (0, 1)
+        ]
+        return np.asarray(vectors)[np.concatenate(ids)], np.repeat([0, 1], [len(ids[0]), len(ids[1])])
+
+    @property
+    def support_vectors_(self) -> NDArray[Any]:
+        """Vectors in the buffers, each once."""
+        self._need("support_vectors_")
+        return np.asarray(self._ensemble.vectors)
+
+    def _coefficients(self) -> FloatArray:
+        """Weights of the support vectors, (n_targets, n_kernels, n_vectors), in the machines' orientation."""
+        vectors, machines = self._ensemble.vectors, self._machines()
+        weights = np.zeros((len(machines), len(vectors)))
+        for row, machine in zip(weights, machines, strict=True):
+            for side in machine["sides"]:
+                np.add.at(row, side["ids"], machine["scale"] * side["coef"])
+        return weights.reshape(-1, len(self._kernels), len(vectors))
+
+    # -- saving -----------------------------------------------------------------------------------------
+
+    def _machines_state(self) -> dict[str, Any]:
+        vectors = self._ensemble.vectors
+        return {
+            "kernels": [kernel.to_dict() for kernel in self._kernels],
+            "policy": self._policy,
+            "budget": self._budget,
+            "seed": self._seed,
+            "n_seen": self._ensemble.n_seen,
+            "dtype": vectors.dtype.name,
+            "vectors": vectors,
+            "machines": self._machines(),
+        }
+
+    def _set_machines_state(self, state: dict[str, Any]) -> None:
+        if state["policy"] not in {"reservoir++", "fifo++", "reservoir", "fifo", "unbounded"}:
+            raise ValueError("there is no such policy")
+        self._kernels = [Kernel.from_dict(kernel) for kernel in state["kernels"]]
+        self._policy, self._budget, self._seed = state["policy"], int(state["budget"]), int(state["seed"])
+        ensemble = self._build(state)
+        if ensemble.n_features != self.n_features_in_ or ensemble.n_targets != self._n_targets():
+            raise ValueError("the machines do not fit the features or the labels")
+        self._ensemble, self._cuts = ensemble, {}
+
+    def _build(self, state: dict[str, Any]) -> Ensemble:
+        if state["dtype"] not in {"float32", "float64"}:
+            raise ValueError("vectors are float32 or float64")
+        kind: Any = _native.KoilEnsemble32 if state["dtype"] == "float32" else _native.KoilEnsemble64
+        vectors = np.ascontiguousarray(state["vectors"], dtype=state["dtype"])
+        if not np.isfinite(vectors).all():
+            raise ValueError("a support vector is not finite")
+        ensemble: Ensemble = kind.from_state(
+            self._specs(), self._budget, self._seed, int(state["n_seen"]), vectors, state["machines"]
+        )
+        return ensemble

@@ -1,0 +1,100 @@
+"""The shape of the linear online learners: a few arrays for each target, changed in place by a sweep."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.base import Batch
+from steelyard.exceptions import DataError
+from steelyard.online._targets import FloatArray, OnlineLearner, Signs
+
+__all__ = ["Arrays", "LinearLearner"]
+
+Arrays = dict[str, NDArray[Any]]
+_LARGEST = 1e75  # squares of products are still finite
+
+
+class LinearLearner(OnlineLearner):
+    """Base of OnlinePerceptron, OAM and OPAUC.
+
+    A subclass says in ``_empty`` which arrays a target has, "weights" among them, and in ``_learn_arrays``
+    how they learn.
+    """
+
+    _targets: list[Arrays]
+
+    @abstractmethod
+    def _empty(self, n_features: int) -> Arrays:
+        """The arrays of a target that has seen nothing."""
+
+    @abstractmethod
+    def _learn_arrays(self, arrays: Arrays, X: Any, y: Signs) -> None:
+        """Learn rows, in place."""
+
+    def _start_machines(self, X: NDArray[Any]) -> None:  # noqa: ARG002 - linear learners take what they need later
+        self._targets = []
+
+    def _add_target(self) -> None:
+        self._targets.append(self._empty(self.n_features_in_))
+
+    def _copy_target(self) -> None:
+        self._targets.append({name: values.copy() for name, values in self._targets[0].items()})
+
+    def _learn(self, batch: Batch) -> None:
+        largest = max(float(batch.X.max(initial=0.0)), -float(batch.X.min(initial=0.0)))
+        if largest > _LARGEST:
+            raise DataError(
+                f"{type(self).__name__}: X has values beyond {_LARGEST:g}, whose products overflow; "
+                "nothing was changed.",
+                hint="bring the features to a common scale first",
+            )
+        super()._learn(batch)
+
+    def _sweep(self, X: NDArray[Any], signs: Signs) -> None:
+        for arrays, y in zip(self._targets, signs, strict=True):
+            self._learn_arrays(arrays, X, np.ascontiguousarray(y))
+
+    def _target_scores(self, X: NDArray[Any]) -> FloatArray:
+        # One target at a time, so that scores do not depend on how many rows are asked about together.
+        rows = X.astype(np.float64, copy=False)
+        return np.array([np.einsum("ij,j->i", rows, arrays["weights"]) for arrays in self._targets])
+
+    @property
+    def coef_(self) -> FloatArray:
+        """Normals, one row, or one row a class when there are more than two."""
+        self._need("coef_")
+        return self._by_class(np.array([arrays["weights"] for arrays in self._targets]))
+
+    @property
+    def intercept_(self) -> FloatArray:
+        """Minus the cuts, as many as rows of ``coef_``."""
+        self._need("intercept_")
+        return self._by_class(-self._target_cuts())
+
+    def _machines_state(self) -> dict[str, Any]:
+        return {"targets": [dict(arrays) for arrays in self._targets]}
+
+    def _set_machines_state(self, state: dict[str, Any]) -> None:
+        self._targets = [self._checked(arrays) for arrays in state["targets"]]
+        if len(self._targets) != self._n_targets():
+            raise ValueError("there must be as many targets as the labels need")
+
+    def _checked(self, arrays: Arrays) -> Arrays:
+        empty = self._empty(self.n_features_in_)
+        if arrays.keys() != empty.keys():
+            raise ValueError("a target has other arrays than this learner keeps")
+        for name, expected in empty.items():
+            values = arrays[name]
+            if (
+                values.shape != expected.shape
+                or values.dtype != expected.dtype
+                or not np.isfinite(values).all()
+            ):
+                raise ValueError(
+                    f"the array {name!r} has another shape or type, or values that are not finite"
+                )
+        return {name: np.ascontiguousarray(values) for name, values in arrays.items()}

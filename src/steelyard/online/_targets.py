@@ -1,0 +1,237 @@
+"""What all online learners share: a stream of labels told to two-class machines.
+
+Two classes need one machine, whose decision function is positive for the label that came first. With a third
+label every class gets a machine of its own against the rest: the second class takes over a mirrored copy of
+the first machine, since for two classes the one against the rest is the other way round, and every later
+class starts with its first row. So the model is a matter of the rows and their order alone.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_random_state
+
+from steelyard.base import Batch, Label, Learner
+from steelyard.exceptions import DataError
+
+__all__ = ["OnlineLearner", "draw_seed"]
+
+FloatArray = NDArray[np.float64]
+Signs = NDArray[np.int8]
+
+_MIRRORED = 1  # the target that began as the copy of target 0
+
+
+class OnlineLearner(Learner):
+    """Base of the learners that take rows one by one, in their order.
+
+    A subclass keeps machines and gives ``_start_machines``, ``_add_target``, ``_copy_target``, ``_sweep``,
+    ``_target_scores``, and where it has them ``_target_cuts``.
+    """
+
+    _labels: list[Label]  # in the order in which they first came
+
+    # -- what a subclass gives --------------------------------------------------------------------------
+
+    @abstractmethod
+    def _start_machines(self, X: NDArray[Any]) -> None:
+        """Begin without any target, for rows like these."""
+
+    @abstractmethod
+    def _add_target(self) -> None:
+        """Add a machine that has seen nothing."""
+
+    @abstractmethod
+    def _copy_target(self) -> None:
+        """Add a copy of the first machine."""
+
+    @abstractmethod
+    def _sweep(self, X: NDArray[Any], signs: Signs) -> None:
+        """Learn rows; ``signs[target, i]`` is +1 or -1. Must not fail because of what the caller passed."""
+
+    @abstractmethod
+    def _target_scores(self, X: NDArray[Any]) -> FloatArray:
+        """Decision functions, one row a target."""
+
+    def _target_cuts(self) -> FloatArray:
+        """Where each target's decision function is cut."""
+        return np.zeros(self._n_targets())
+
+    # -- learning ---------------------------------------------------------------------------------------
+
+    def _start(self, batch: Batch) -> None:
+        self._labels = []
+        self._start_machines(batch.X)
+
+    def _learn(self, batch: Batch) -> None:
+        X, codes = self._weighted_rows(batch)
+        for begin, end, new_label in self._segments(batch.labels, codes):
+            if new_label is not None:
+                self._enter(new_label)
+            position = {label: index for index, label in enumerate(self._labels)}
+            # A label that comes only later has no position yet, and no row in this segment.
+            targets = np.array([position.get(label, -1) for label in batch.labels])[codes[begin:end]]
+            self._sweep(X[begin:end], self._signs(targets))
+
+    def _weighted_rows(self, batch: Batch) -> tuple[NDArray[Any], NDArray[np.int32]]:
+        """A row of weight k is a row that comes k times."""
+        if batch.weights is None:
+            return batch.X, batch.codes
+        times = batch.weights.astype(np.int64)
+        if not np.array_equal(times, batch.weights):
+            raise DataError(
+                f"{type(self).__name__}: sample_weight must be whole numbers, as rows are learned one by one "
+                "and a row of weight k is learned k times; nothing was changed.",
+                hint="set C for the size of a step",
+            )
+        return np.repeat(batch.X, times, axis=0), np.repeat(batch.codes, times)
+
+    def _segments(
+        self, labels: list[Label], codes: NDArray[np.int32]
+    ) -> Iterator[tuple[int, int, Label | None]]:
+        """Cut rows where a label comes for the first time."""
+        new = [code for code in np.unique(codes).tolist() if labels[code] not in self._labels]
+        starts = sorted((int(np.argmax(codes == code)), code) for code in new)
+        ends = [start for start, _ in starts[1:]] + [len(codes)]
+        known_until = starts[0][0] if starts else len(codes)
+        if known_until:
+            yield 0, known_until, None
+        for (start, code), end in zip(starts, ends, strict=False):
+            yield start, end, labels[code]
+
+    def _enter(self, label: Label) -> None:
+        self._labels.append(label)
+        if len(self._labels) == 2:
+            return  # the other side of the first machine
+        if len(self._labels) == 3:
+            self._copy_target()
+        self._add_target()
+
+    def _n_targets(self) -> int:
+        return 1 if len(self._labels) <= 2 else len(self._labels)
+
+    def _orientation(self) -> NDArray[np.int8]:
+        """+1 where a machine is positive for its own label, -1 for the mirrored one."""
+        orientation = np.ones(self._n_targets(), dtype=np.int8)
+        orientation[_MIRRORED:2] = -1
+        return orientation
+
+    def _signs(self, targets: NDArray[np.int64]) -> Signs:
+        own = targets == np.arange(self._n_targets())[:, None]
+        signs: Signs = np.where(own, np.int8(1), np.int8(-1)) * self._orientation()[:, None]
+        return signs
+
+    # -- answering --------------------------------------------------------------------------------------
+
+    def _need(self, attribute: str) -> None:
+        # scikit-learn asks hasattr(): an attribute of a learner that has seen nothing does not exist.
+        if not self._is_started():
+            raise AttributeError(f"{type(self).__name__} has no {attribute} before it has seen rows.")
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._is_started()
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """Labels seen, sorted."""
+        self._need("classes_")
+        return np.array(sorted(self._labels))
+
+    def _by_class(self, values: FloatArray) -> FloatArray:
+        """Turn values of the targets (along the first axis) into values of the sorted classes.
+
+        For one or two classes there is one value, positive for the second class.
+        """
+        towards_label = values * self._orientation().reshape(-1, *[1] * (values.ndim - 1))
+        classes = sorted(self._labels)
+        if len(classes) <= 2:
+            return towards_label if self._labels[0] == classes[-1] else -towards_label
+        return towards_label[[self._labels.index(label) for label in classes]]
+
+    def decision_function(self, X: ArrayLike) -> FloatArray:
+        """Scores of rows: positive for the second class, or one column a class when there are more.
+
+        Parameters
+        ----------
+        X : {array-like, table} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+        """
+        self._check_started("decision_function")
+        rows = self._check_rows(X, "decision_function")
+        scores = self._by_class(self._target_scores(rows) - self._target_cuts()[:, None])
+        return scores[0] if len(scores) == 1 else scores.T
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Labels of rows.
+
+        Parameters
+        ----------
+        X : {array-like, table} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        self._check_started("predict")
+        scores, classes = self.decision_function(X), self.classes_
+        if len(classes) == 1:
+            return np.repeat(classes, len(scores))
+        return classes[np.argmax(scores, axis=1) if scores.ndim == 2 else (scores > 0.0).astype(np.intp)]
+
+    # -- saving -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _machines_state(self) -> dict[str, Any]:
+        """All that the machines have learned, as arrays and plain values."""
+
+    @abstractmethod
+    def _set_machines_state(self, state: dict[str, Any]) -> None:
+        """Make the machines that ``_machines_state`` described."""
+
+    def _get_state(self) -> dict[str, Any]:
+        if not self._is_started():
+            return {}
+        return {
+            "n_features": int(self.n_features_in_),
+            "feature_names": self.__dict__.get("feature_names_in_"),
+            "labels": list(self._labels),
+            "machines": self._machines_state(),
+        }
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        if not state:
+            return
+        self.n_features_in_ = int(state["n_features"])
+        if state["feature_names"] is not None:
+            self.feature_names_in_ = state["feature_names"]
+        self._labels = list(state["labels"])
+        if not self._labels or len(set(self._labels)) != len(self._labels):
+            raise ValueError("the labels are empty or repeat")
+        self._set_machines_state(state["machines"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copying and pickling: parameters and what was learned, without native objects."""
+        return {"parameters": self.get_params(deep=False), "state": self._get_state()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state["parameters"])
+        self._set_state(state["state"])
+
+
+def draw_seed(random_state: Any) -> int:
+    """A seed for the native draws, which go by step number."""
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**63))
+    if random_state is None:
+        return int(np.random.default_rng().integers(2**63))
+    return int(check_random_state(random_state).randint(2**63, dtype=np.int64))

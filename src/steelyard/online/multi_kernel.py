@@ -1,0 +1,180 @@
+"""MultiKernelKOIL: KOIL with many kernels, weighted by how well they do."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.base import Traits
+from steelyard.exceptions import ParameterError
+from steelyard.kernels import Kernel
+from steelyard.online._koil_machines import KoilLearner
+from steelyard.online._targets import FloatArray
+from steelyard.params import AnyOf, Constraint, Instance, ListOf, OneOf
+from steelyard.persistence import storable
+
+__all__ = ["MultiKernelKOIL", "default_kernels"]
+
+
+def default_kernels() -> list[Kernel]:
+    """The sixteen kernels of the paper: powers of the product, and Gaussians from narrow to wide.
+
+    >>> len(default_kernels())
+    16
+    """
+    powers = [Kernel("polynomial", gamma=1.0, degree=degree) for degree in (1, 2, 3)]
+    return powers + [Kernel("rbf", gamma=0.5 / 4.0**width) for width in range(-6, 7)]
+
+
+@storable("MultiKernelKOIL")
+class MultiKernelKOIL(KoilLearner):
+    r"""KOIL with many kernels: those that err less get more say and more samples.
+
+    Each kernel has its own buffers.
+
+    Parameters
+    ----------
+    kernels : list of dict or Kernel, optional
+        Kernels as :class:`steelyard.kernels.Kernel` or as the dictionaries that describe one, for example
+        ``[{"kernel": "rbf", "gamma": 0.5}, {"kernel": "linear"}]``. The sixteen of the paper if None:
+        :math:`(x^\top z)^p` for p = 1, 2, 3 and :math:`\exp(-|x - z|^2 / 2 s^2)` for s = 2**-6 ... 2**6.
+    combine : {"sign", "score"}, default="sign"
+        Whether kernels vote with the sign of their score, or add up scores.
+    C, budget, n_neighbors, learning_rate, loss, policy, threshold, random_state
+        As in :class:`KOIL`, for every kernel.
+
+    Attributes
+    ----------
+    kernel_weights_ : ndarray of shape (n_kernels,) or (n_classes, n_kernels)
+        How much each kernel counts; they sum to 1. One row a class when there are more than two.
+    kernels_ : list of Kernel
+        The kernels in use.
+    classes_ : ndarray of shape (n_classes,)
+        Labels seen, sorted.
+    support_vectors_ : ndarray of shape (n_vectors, n_features)
+        Vectors in the buffers of all kernels, each once.
+    dual_coef_ : ndarray of shape (n_kernels, n_vectors) or (n_classes, n_kernels, n_vectors)
+        Their weights for each kernel.
+    n_features_in_ : int
+        Number of features seen.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, when all names are strings.
+
+    See Also
+    --------
+    KOIL : One kernel, faster.
+
+    Notes
+    -----
+    Kernel :math:`l` takes part in a sample with probability :math:`w_l / \max_j w_j`. When it does it makes
+    the step of KOIL without decay, and
+
+    .. math::
+
+        w_l \leftarrow w_l \exp\Bigl(-\eta C \sum_{i \in V_l} \ell_i\Bigr)
+
+    (:math:`\ell_i^2` for the smooth loss). With :math:`q = w / \sum_l w_l` the decision function is
+    :math:`F(x) = \sum_l q_l \,\mathrm{sign} f_l(x)`, or :math:`\sum_l q_l f_l(x)`. With one kernel it is KOIL
+    without decay. Distances and products are evaluated once for all kernels that are made of them.
+
+    References
+    ----------
+    J. Hu, H. Yang, M. R. Lyu, I. King, A. M.-C. So: Online nonlinear AUC maximization for imbalanced data
+    sets. IEEE Transactions on Neural Networks and Learning Systems 29, 2018.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard import MultiKernelKOIL
+    >>> rng = np.random.default_rng(0)
+    >>> y = (rng.random(2000) < 0.1).astype(int)
+    >>> X = rng.normal(size=(2000, 2)) * np.where(y, 0.4, 1.5)[:, None]
+    >>> model = MultiKernelKOIL(random_state=0).partial_fit(X, y)
+    >>> model.kernels_[int(np.argmax(model.kernel_weights_))].kernel
+    'rbf'
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = KoilLearner._constraints | {
+        "kernels": AnyOf(OneOf(None), ListOf(Instance(Kernel, dict))),
+        "combine": OneOf("sign", "score"),
+    }
+    _traits = Traits(exact=False, bounded_memory=True)
+    _decays = False
+
+    def __init__(
+        self,
+        kernels: list[Kernel | dict[str, Any]] | None = None,
+        *,
+        combine: str = "sign",
+        C: float = 1.0,
+        budget: int = 100,
+        n_neighbors: int = 10,
+        learning_rate: float = 0.01,
+        loss: str = "hinge",
+        policy: str = "reservoir++",
+        threshold: str = "gmean",
+        random_state: Any = None,
+    ) -> None:
+        self.kernels = kernels
+        self.combine = combine
+        self.C = C
+        self.budget = budget
+        self.n_neighbors = n_neighbors
+        self.learning_rate = learning_rate
+        self.loss = loss
+        self.policy = policy
+        self.threshold = threshold
+        self.random_state = random_state
+
+    def _make_kernels(self, X: NDArray[Any]) -> list[Kernel]:
+        if self.kernels is None:
+            return default_kernels()
+        kernels = [k if isinstance(k, Kernel) else Kernel.from_dict(k) for k in self.kernels]
+        for kernel in kernels:
+            if not kernel.is_native:
+                raise ParameterError(
+                    "MultiKernelKOIL: kernels must have names, so that they can be evaluated natively; "
+                    f"got {kernel!r}."
+                )
+        return [kernel.resolve(X) for kernel in kernels]
+
+    def _shares(self) -> FloatArray:
+        """q of shape (n_targets, n_kernels); weights are kept as logarithms, which cannot vanish."""
+        logs = np.array([machine["log_weight"] for machine in self._machines()]).reshape(
+            -1, len(self._kernels)
+        )
+        weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+        shares: FloatArray = weights / weights.sum(axis=1, keepdims=True)
+        return shares
+
+    def _scoring_rule(self) -> str:
+        return self.combine
+
+    def _combine(self, scores: FloatArray) -> FloatArray:
+        votes = np.sign(scores) if self.combine == "sign" else scores
+        combined: FloatArray = np.einsum("tk,tkn->tn", self._shares(), votes)
+        return combined
+
+    @property
+    def kernels_(self) -> list[Kernel]:
+        """The kernels in use."""
+        self._need("kernels_")
+        return list(self._kernels)
+
+    @property
+    def kernel_weights_(self) -> FloatArray:
+        """How much each kernel counts."""
+        self._need("kernel_weights_")
+        shares = self._shares()
+        if len(shares) == 1:
+            return shares[0]
+        return shares[[self._labels.index(label) for label in sorted(self._labels)]]
+
+    @property
+    def dual_coef_(self) -> FloatArray:
+        """Weights of the support vectors for each kernel."""
+        self._need("dual_coef_")
+        weights = self._by_class(self._coefficients())
+        return weights[0] if len(weights) == 1 else weights

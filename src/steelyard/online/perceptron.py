@@ -1,0 +1,66 @@
+"""OnlinePerceptron: Rosenblatt's rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard import _native
+from steelyard.base import Traits
+from steelyard.online._linear_machines import Arrays, LinearLearner
+from steelyard.online._targets import FloatArray, Signs
+from steelyard.persistence import storable
+
+__all__ = ["OnlinePerceptron"]
+
+
+@storable("OnlinePerceptron")
+class OnlinePerceptron(LinearLearner):
+    r"""Linear classifier that moves only when it errs.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels seen, sorted. More than two are learned one against the rest.
+    coef_ : ndarray of shape (1 or n_classes, n_features)
+        Normals.
+    intercept_ : ndarray of shape (1 or n_classes,)
+        Intercepts.
+    n_features_in_ : int
+        Number of features seen.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, when all names are strings.
+
+    Notes
+    -----
+    On a mistake, :math:`y (w^\top x + b) \le 0`, :math:`w \leftarrow w + y x` and
+    :math:`b \leftarrow b + y`. There is nothing to choose: another step size scales both alike.
+
+    References
+    ----------
+    F. Rosenblatt: The perceptron: a probabilistic model for information storage and organization in the
+    brain. Psychological Review 65, 1958.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard.online import OnlinePerceptron
+    >>> rng = np.random.default_rng(0)
+    >>> y = (rng.random(500) < 0.3).astype(int)
+    >>> X = rng.normal(size=(500, 2)) + 3.0 * y[:, None]
+    >>> bool(OnlinePerceptron().partial_fit(X, y).score(X, y) > 0.9)
+    True
+    """
+
+    _traits = Traits(exact=False, bounded_memory=True)
+
+    def _empty(self, n_features: int) -> Arrays:
+        return {"weights": np.zeros(n_features), "bias": np.zeros(1)}
+
+    def _learn_arrays(self, arrays: Arrays, X: NDArray[Any], y: Signs) -> None:
+        _native.perceptron_sweep(X, y, arrays["weights"], arrays["bias"])
+
+    def _target_cuts(self) -> FloatArray:
+        return np.array([-arrays["bias"][0] for arrays in self._targets])

@@ -1,0 +1,106 @@
+"""RBP: the randomized budget perceptron."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
+
+from steelyard.base import Traits
+from steelyard.online._kernel_machines import Expansion, KernelListLearner
+from steelyard.online._targets import Signs, draw_seed
+from steelyard.params import Constraint, Integer, RandomSeed
+from steelyard.persistence import storable
+
+__all__ = ["RBP"]
+
+
+@storable("RBP")
+class RBP(KernelListLearner):
+    r"""Kernel perceptron that gives up a random support vector when its budget is full.
+
+    Parameters
+    ----------
+    budget : int, default=100
+        Support vectors kept.
+    kernel : {"rbf", "linear", "polynomial", "laplacian", "sigmoid"}, default="rbf"
+        Kernel function, see :class:`steelyard.kernels.Kernel`; settled, with its numbers, by the first rows.
+    gamma : float or {"scale", "auto", "median"}, default=1.0
+        Of the kernel.
+    degree : int, default=3
+        Of the polynomial kernel.
+    coef0 : float, default=0.0
+        Of the polynomial and sigmoid kernels.
+    random_state : int, RandomState or Generator, optional
+        For who leaves.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels seen, sorted. More than two are learned one against the rest.
+    support_vectors_ : ndarray of shape (n_vectors, n_features), or list of them
+        Vectors kept; one array a class when there are more than two classes.
+    dual_coef_ : ndarray of shape (n_vectors,), or list of them
+        Their weights, positive for the second class (for the array's own class).
+    n_features_in_ : int
+        Number of features seen.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, when all names are strings.
+
+    Notes
+    -----
+    On a mistake, :math:`y f(x) \le 0`, the sample is stored with weight :math:`y`; if the budget is full, a
+    support vector drawn uniformly leaves first. Nothing else changes.
+
+    References
+    ----------
+    G. Cavallanti, N. Cesa-Bianchi, C. Gentile: Tracking the best hyperplane with a simple budget perceptron.
+    Machine Learning 69, 2007.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard.online import RBP
+    >>> rng = np.random.default_rng(0)
+    >>> y = (rng.random(500) < 0.3).astype(int)
+    >>> X = rng.normal(size=(500, 2)) + 3.0 * y[:, None]
+    >>> bool(RBP(random_state=0).partial_fit(X, y).score(X, y) > 0.9)
+    True
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = KernelListLearner._constraints | {
+        "budget": Integer(1),
+        "random_state": RandomSeed(),
+    }
+    _traits = Traits(exact=False, bounded_memory=True)
+
+    def __init__(
+        self,
+        budget: int = 100,
+        *,
+        kernel: str = "rbf",
+        gamma: float | str = 1.0,
+        degree: int = 3,
+        coef0: float = 0.0,
+        random_state: Any = None,
+    ) -> None:
+        self.budget = budget
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.random_state = random_state
+
+    def _start_machines(self, X: NDArray[Any]) -> None:
+        super()._start_machines(X)
+        self._seed = draw_seed(self.random_state)
+
+    def _learn_list(self, machine: Expansion, X: Any, y: Signs) -> None:
+        machine.learn_random_budget(X, y, budget=int(self.budget), seed=self._seed)
+
+    def _machines_state(self) -> dict[str, Any]:
+        return super()._machines_state() | {"seed": self._seed}
+
+    def _set_machines_state(self, state: dict[str, Any]) -> None:
+        self._seed = int(state["seed"])
+        super()._set_machines_state(state)

@@ -1,0 +1,321 @@
+"""KOIL against the algorithm as written, and what it promises beyond it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steelyard import KOIL, _native
+from steelyard.exceptions import DataError, ParameterError
+from steelyard.kernels import Kernel
+from tests.online import reference
+from tests.online.streams import make_stream
+
+ETA, C = 0.013, 3.3  # no round numbers: losses should not meet zero exactly
+
+KERNELS = {
+    "rbf": ({"kernel": "rbf", "gamma": 0.7}, lambda X: reference.rbf(X, 0.7)),
+    "polynomial": (
+        {"kernel": "polynomial", "gamma": 0.3, "degree": 2, "coef0": 0.5},
+        lambda X: reference.polynomial(X, 2, 0.3, 0.5),
+    ),
+    "linear": ({"kernel": "linear"}, reference.products),
+}
+
+
+@pytest.fixture
+def stream():
+    return make_stream(1000)
+
+
+def transcribed(K, y, seed=0, **parameters):
+    model = reference.Koil(K, C=C, eta=ETA, seed=seed, **parameters)
+    for t, sign in enumerate(y.tolist()):
+        model.learn(t, sign)
+    return model
+
+
+def assert_same_function(model, expected, K, X):
+    scores = K @ expected.weights()
+    np.testing.assert_allclose(
+        model.decision_function(X), scores, rtol=1e-9, atol=1e-9 * np.abs(scores).max()
+    )
+
+
+def check_against_transcription(X, y, kernel, **parameters):
+    numbers, matrix = KERNELS[kernel]
+    model = KOIL(C, learning_rate=ETA, threshold="zero", random_state=3, **numbers, **parameters).partial_fit(
+        X, y
+    )
+    K = matrix(X)
+    assert_same_function(model, transcribed(K, y, model._seed, **parameters), K, X)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("loss", ["hinge", "smooth"])
+@pytest.mark.parametrize("policy", ["fifo", "fifo++", "reservoir", "reservoir++"])
+def test_bounded_policies_follow_the_algorithm(stream, kernel, loss, policy):
+    check_against_transcription(*stream, kernel, loss=loss, policy=policy, budget=12, n_neighbors=3)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "fifo++", "reservoir", "reservoir++"])
+@pytest.mark.parametrize(("budget", "n_neighbors"), [(1, 1), (2, 7), (37, 200)])
+def test_any_budget_and_neighbourhood_follow_the_algorithm(stream, policy, budget, n_neighbors):
+    X, y = stream
+    check_against_transcription(
+        X[:600], y[:600], "rbf", loss="smooth", policy=policy, budget=budget, n_neighbors=n_neighbors
+    )
+
+
+def test_thousands_of_samples_and_a_refresh_follow_the_algorithm():
+    X, y = make_stream(5000, d=2)
+    check_against_transcription(X, y, "rbf", loss="hinge", policy="fifo++", budget=20, n_neighbors=5)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "smooth"])
+def test_unbounded_follows_the_algorithm(loss):
+    X, y = make_stream(700)
+    model = KOIL(
+        C, n_neighbors=5, learning_rate=ETA, loss=loss, policy="unbounded", gamma=0.7, threshold="zero"
+    ).fit(X, y)
+    K = reference.rbf(X, 0.7)
+    expected = transcribed(K, y, budget=None, n_neighbors=5, loss=loss, policy="unbounded")
+    assert_same_function(model, expected, K, X)
+
+
+@given(
+    signs=st.lists(st.sampled_from([-1, 1]), min_size=1, max_size=60),
+    places=st.integers(1, 6),
+    budget=st.integers(1, 5),
+    k=st.integers(1, 4),
+    rule=st.tuples(
+        st.sampled_from(["fifo", "fifo++", "reservoir", "reservoir++", "unbounded"]),
+        st.sampled_from(["hinge", "smooth"]),
+    ),
+)
+@settings(deadline=None, max_examples=60)
+def test_any_short_history_follows_the_algorithm(signs, places, budget, k, rule):
+    policy, loss = rule
+    y = np.array(signs)
+    X = (np.arange(len(y)) % places).astype(float)[:, None] * 0.37  # many ties
+    model = KOIL(
+        C,
+        budget=budget,
+        n_neighbors=k,
+        learning_rate=ETA,
+        loss=loss,
+        policy=policy,
+        threshold="zero",
+        random_state=1,
+    ).fit(X, y)
+    K = reference.rbf(X, 1.0)
+    expected = transcribed(K, y, model._seed, budget=budget, n_neighbors=k, loss=loss, policy=policy)
+    scores = K @ expected.weights()
+    direction = 1.0 if len(set(signs)) == 2 or signs[0] == 1 else -1.0  # a lone class has positive scores
+    np.testing.assert_allclose(model.decision_function(X), direction * scores, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("level", _native.simd_levels())
+def test_every_instruction_level_follows_the_algorithm(stream, level):
+    X, y = stream
+    K = reference.rbf(X, 0.7)
+    expected = transcribed(K, y, budget=29, n_neighbors=7, policy="fifo++")
+    before = _native.simd_level()
+    try:
+        _native.use_simd_level(level)
+        model = KOIL(
+            C, budget=29, n_neighbors=7, learning_rate=ETA, policy="fifo++", gamma=0.7, threshold="zero"
+        ).fit(X, y)
+        assert_same_function(model, expected, K, X)
+    finally:
+        _native.use_simd_level(before)
+
+
+def test_buffers_too_large_for_a_kernel_matrix_follow_the_algorithm():
+    rng = np.random.default_rng(0)
+    y = np.full(2150, -1)
+    y[2100::5] = 1
+    X = rng.normal(size=(2150, 1)) + 0.5 * y[:, None]
+    model = KOIL(
+        C, budget=5000, n_neighbors=5, learning_rate=ETA, policy="fifo++", gamma=0.7, threshold="zero"
+    ).fit(X, y)
+    K = reference.rbf(X, 0.7)
+    assert_same_function(model, transcribed(K, y, budget=5000, n_neighbors=5), K, X)
+    assert model._ensemble.cache_error() < 1e-10
+
+
+def test_swapping_the_labels_flips_the_sign(stream):
+    X, y = stream
+    model, mirrored = (KOIL(gamma=0.7, random_state=0).fit(X, t) for t in (y, -y))
+    np.testing.assert_array_equal(mirrored.decision_function(X), -model.decision_function(X))
+
+
+def test_reservoirs_are_uniform_samples():
+    # Steps are so small that every pair stays a violator: all samples ask to be stored.
+    n, budget, repetitions = 60, 10, 3000
+    X = np.arange(n + 1, dtype=float)[:, None]
+    signs = np.r_[-1, np.ones(n)].astype(np.int8)[None]
+    included = np.zeros(n + 1)
+    for seed in range(repetitions):
+        machine = _native.KoilEnsemble64(1, [_native.KernelSpec("rbf", 1e-3)], budget, seed)
+        machine.add_target()
+        machine.learn(X, signs, 1e-6, 0.01, 5, smooth=False, decay=True, policy="reservoir++")
+        vectors = machine.vectors[:, 0].astype(int)
+        included[vectors[vectors > 0]] += 1
+    share = budget / n
+    deviations = (included[1:] - repetitions * share) / np.sqrt(repetitions * share * (1 - share))
+    assert included.sum() == repetitions * budget
+    assert np.abs(deviations).max() < 4.5
+    # Inclusions of one repetition exclude each other a little, so the sum of squares is near n (1 - 1/n).
+    assert 0.5 * n < np.sum(deviations**2) < 1.7 * n
+
+
+def test_cached_scores_stay_right_over_two_million_samples():
+    rng = np.random.default_rng(0)
+    model = KOIL(8.0, budget=8, n_neighbors=3, learning_rate=0.05, gamma=2.0, policy="fifo++")
+    n = 500_000
+    for _ in range(4):
+        y = (rng.random(n) < 0.2).astype(int)
+        model.partial_fit(rng.normal(size=(n, 2)) + 0.5 * y[:, None], y)
+    scores = np.abs(model.decision_function(model.support_vectors_)).max()
+    assert model._ensemble.n_seen == 4 * n
+    assert model._ensemble.cache_error() < 1e-12 * scores
+
+
+@pytest.mark.parametrize("learning_rate", [0.9, 1e-6])
+def test_extreme_learning_rates_stay_finite(stream, learning_rate):
+    X, y = stream
+    model = KOIL(learning_rate=learning_rate, random_state=0).fit(X, y)
+    assert np.isfinite(model.decision_function(X)).all()
+
+
+def test_float32_rows_are_kept_as_float32_and_summed_in_double(stream):
+    X, y = stream
+    single, double = (
+        KOIL(random_state=0).fit(Z, y) for Z in (X.astype(np.float32), X.astype(np.float32).astype(float))
+    )
+    assert single.support_vectors_.dtype == np.float32
+    np.testing.assert_array_equal(
+        single.decision_function(X.astype(np.float32)), double.decision_function(X.astype(np.float32))
+    )
+
+
+def test_doubles_after_float32_rows_lose_nothing(stream):
+    X, y = stream
+    first = X[:500].astype(np.float32)
+    mixed = KOIL(random_state=0).partial_fit(first, y[:500]).partial_fit(X[500:], y[500:])
+    double = KOIL(random_state=0).fit(np.concatenate([first.astype(float), X[500:]]), y)
+    np.testing.assert_array_equal(mixed.decision_function(X), double.decision_function(X))
+    np.testing.assert_array_equal(
+        mixed.decision_function(X.astype(np.float32)), double.decision_function(X.astype(np.float32))
+    )
+
+
+def test_the_decision_function_is_the_kernel_sum_that_is_shown(stream):
+    X, y = stream
+    model = KOIL(gamma=0.7, random_state=0).fit(X, y)
+    sums = (
+        Kernel("rbf", gamma=0.7).block(X, model.support_vectors_) @ model.dual_coef_[0] + model.intercept_[0]
+    )
+    np.testing.assert_allclose(model.decision_function(X), sums, rtol=1e-9, atol=1e-12)
+
+
+def test_more_classes_are_each_learned_against_the_rest_from_their_first_row():
+    rng = np.random.default_rng(0)
+    labels = np.array(["d", "b", "a", "c"])
+    codes = rng.integers(0, 4, size=600)
+    codes[:100] %= 2
+    codes[0], codes[1], codes[100], codes[150] = 0, 1, 2, 3
+    codes[101:150] %= 3
+    X = rng.normal(size=(600, 3)) + codes[:, None]
+    shared = {"policy": "fifo++", "budget": 20, "threshold": "zero"}
+    model = KOIL(**shared).fit(X, labels[codes])
+    scores = model.decision_function(X)
+    for code, first in enumerate([0, 0, 100, 150]):
+        alone = KOIL(**shared).fit(X[first:], (codes[first:] == code).astype(int))
+        column = list(model.classes_).index(labels[code])
+        np.testing.assert_allclose(scores[:, column], alone.decision_function(X), rtol=1e-9, atol=1e-12)
+    vectors, weights = model.support_vectors_, model.dual_coef_
+    np.testing.assert_allclose(Kernel().block(X, vectors) @ weights.T, scores, rtol=1e-9, atol=1e-12)
+
+
+def test_vectors_that_several_classes_share_are_kept_once():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 5, size=400)
+    X = rng.normal(size=(400, 3)) + y[:, None]
+    model = KOIL(policy="fifo++", budget=20).fit(X, y)
+    vectors = model.support_vectors_
+    assert len(np.unique(vectors, axis=0)) == len(vectors)
+    assert len(vectors) < 5 * 2 * 20
+
+
+def test_the_budget_bounds_the_support_vectors(stream):
+    X, y = stream
+    for policy in ("fifo", "fifo++", "reservoir", "reservoir++"):
+        assert len(KOIL(budget=9, policy=policy).fit(X, y).support_vectors_) <= 18
+    assert len(KOIL(policy="unbounded").fit(X, y).support_vectors_) > 200
+
+
+def test_gmean_threshold_is_the_best_cut_on_the_support_vectors(stream):
+    X, y = stream
+    model = KOIL(budget=30, gamma=0.7, policy="fifo++").fit(X, y)
+    vectors = model.support_vectors_
+    weights = model.dual_coef_[0]
+    scores = Kernel(gamma=0.7).block(vectors) @ weights
+    positive = {tuple(row) for row in X[y == 1]}
+    truth = np.array([tuple(row) in positive for row in vectors])
+
+    def gmean(cut):
+        return np.sqrt(np.mean(scores[truth] > cut) * np.mean(scores[~truth] <= cut))
+
+    assert gmean(-model.intercept_[0]) == max(map(gmean, scores - 1e-12))
+
+
+def test_weights_are_repetitions():
+    X, y = make_stream(200)
+    weights = np.random.default_rng(0).integers(0, 3, size=200)
+    weighted = KOIL(policy="fifo++").fit(X, y, sample_weight=weights)
+    repeated = KOIL(policy="fifo++").fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
+    np.testing.assert_array_equal(weighted.decision_function(X), repeated.decision_function(X))
+
+
+def test_fractions_of_a_row_are_refused():
+    X, y = make_stream(50)
+    with pytest.raises(DataError, match="whole numbers"):
+        KOIL().fit(X, y, sample_weight=np.full(50, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"C": -1.0}, "C must be a positive, finite number; got -1.0"),
+        ({"learning_rate": 1.0}, "learning_rate must be a number between 0 and 1"),
+        ({"policy": "lifo"}, "policy must be"),
+        ({"budget": 0}, "budget must be a whole number of at least 1"),
+        ({"gamma": 0.0}, "gamma must be"),
+        ({"kernel": "precomputed"}, "kernel must be"),
+    ],
+)
+def test_parameters_are_checked(parameters, message):
+    X, y = make_stream(50)
+    with pytest.raises(ParameterError, match=message):
+        KOIL(**parameters).fit(X, y)
+
+
+def test_rows_that_would_overflow_are_refused_and_change_nothing():
+    X, y = make_stream(50)
+    model = KOIL(kernel="polynomial").fit(X, y)
+    before = model.decision_function(X)
+    with pytest.raises(DataError, match="could overflow"):
+        model.partial_fit(X * 1e60, y)
+    np.testing.assert_array_equal(model.decision_function(X), before)
+
+
+def test_kernel_words_are_settled_on_the_first_rows(stream):
+    X, y = stream
+    model = KOIL(gamma="median", random_state=0).partial_fit(X[:500], y[:500]).partial_fit(X[500:], y[500:])
+    gamma = Kernel(gamma="median").resolve(X[:500]).gamma
+    same = KOIL(gamma=gamma, random_state=0).fit(X, y)
+    np.testing.assert_array_equal(model.decision_function(X), same.decision_function(X))

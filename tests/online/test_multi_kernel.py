@@ -1,0 +1,113 @@
+"""MultiKernelKOIL against the algorithm as written."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from steelyard import MultiKernelKOIL
+from steelyard.exceptions import ParameterError
+from steelyard.kernels import Kernel
+from steelyard.online.multi_kernel import default_kernels
+from tests.online import reference
+from tests.online.streams import make_stream
+
+ETA, C = 0.013, 0.8
+FEW = [
+    {"kernel": "polynomial", "gamma": 1.0, "degree": 2, "coef0": 0.0},
+    {"kernel": "rbf", "gamma": 0.2},
+    {"kernel": "rbf", "gamma": 3.0},
+    {"kernel": "linear"},
+]
+
+
+def few_matrices(X):
+    return [reference.polynomial(X, 2), reference.rbf(X, 0.2), reference.rbf(X, 3.0), reference.products(X)]
+
+
+def transcribed(matrices, y, seed, **parameters):
+    model = reference.MultiKernelKoil(matrices, seed=seed, C=C, eta=ETA, **parameters)
+    for t, sign in enumerate(y.tolist()):
+        model.learn(t, sign)
+    return model
+
+
+@pytest.mark.parametrize("loss", ["hinge", "smooth"])
+@pytest.mark.parametrize("policy", ["fifo++", "reservoir++", "fifo", "reservoir"])
+def test_scores_and_weights_follow_the_algorithm(loss, policy):
+    X, y = make_stream(500)
+    shared = {"budget": 9, "n_neighbors": 4, "loss": loss, "policy": policy}
+    model = MultiKernelKOIL(
+        FEW, C=C, learning_rate=ETA, combine="score", threshold="zero", random_state=5, **shared
+    ).fit(X, y)
+    expected = transcribed(few_matrices(X), y, model._seed, **shared)
+    weights = expected.weights / expected.weights.sum()
+    np.testing.assert_allclose(model.kernel_weights_, weights, rtol=1e-9, atol=1e-300)
+    scores = expected.F(range(len(y)), "score")
+    np.testing.assert_allclose(
+        model.decision_function(X), scores, rtol=1e-9, atol=1e-9 * np.abs(scores).max()
+    )
+
+
+def test_votes_are_the_weighted_signs():
+    X, y = make_stream(300)
+    model = MultiKernelKOIL(FEW, C=C, budget=9, threshold="zero", random_state=0).fit(X, y)
+    kernels = [Kernel.from_dict(kernel) for kernel in FEW]
+    scores = [
+        kernel.block(X, model.support_vectors_) @ weights
+        for kernel, weights in zip(kernels, model.dual_coef_, strict=True)
+    ]
+    # A score that is zero but for rounding may vote either way.
+    sure = np.abs(scores).min(axis=0) > 1e-9
+    votes = model.kernel_weights_ @ np.sign(scores)
+    np.testing.assert_allclose(model.decision_function(X)[sure], votes[sure], rtol=1e-12, atol=1e-12)
+
+
+def test_one_kernel_is_koil_without_decay():
+    X, y = make_stream(400)
+    shared = {"budget": 9, "n_neighbors": 4, "policy": "reservoir++"}
+    model = MultiKernelKOIL(
+        [{"kernel": "rbf", "gamma": 0.5}], C=C, learning_rate=ETA, combine="score", threshold="zero",
+        random_state=0, **shared,
+    ).fit(X, y)  # fmt: skip
+    expected = reference.Koil(reference.rbf(X, 0.5), C=C, eta=ETA, decay=False, seed=model._seed, **shared)
+    for t, sign in enumerate(y.tolist()):
+        expected.learn(t, sign)
+    scores = expected.f(range(len(y)))
+    np.testing.assert_allclose(
+        model.decision_function(X), scores, rtol=1e-9, atol=1e-9 * np.abs(scores).max()
+    )
+    assert model.kernel_weights_.tolist() == [1.0]
+
+
+def test_the_default_kernels_are_those_of_the_paper():
+    kernels = default_kernels()
+    x, z = np.array([[1.0, 2.0]]), np.array([[0.5, -0.25]])
+    values = [kernel.block(x, z)[0, 0] for kernel in kernels]
+    product, squared = 0.0, 0.25 + 2.25**2
+    expected = [product**p for p in (1, 2, 3)] + [np.exp(-squared / (2 * 4.0**e)) for e in range(-6, 7)]
+    np.testing.assert_allclose(values, expected, rtol=1e-12, atol=1e-300)
+
+
+def test_weights_of_hopeless_kernels_vanish_without_harm():
+    X, y = make_stream(3000)
+    model = MultiKernelKOIL(C=500.0, random_state=0).fit(X, y)
+    assert model.kernel_weights_.sum() == pytest.approx(1.0)
+    assert model.kernel_weights_.min() == 0.0
+    assert np.isfinite(model.decision_function(X)).all()
+
+
+def test_each_class_weighs_kernels_for_itself():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, size=300)
+    X = rng.normal(size=(300, 2)) + y[:, None]
+    model = MultiKernelKOIL(FEW, random_state=0).fit(X, y)
+    assert model.kernel_weights_.shape == (3, 4)
+    np.testing.assert_allclose(model.kernel_weights_.sum(axis=1), 1.0)
+    assert model.dual_coef_.shape == (3, 4, len(model.support_vectors_))
+
+
+def test_kernels_without_a_name_are_refused():
+    X, y = make_stream(50)
+    with pytest.raises(ParameterError, match="must have names"):
+        MultiKernelKOIL([Kernel(lambda a, b: a @ b.T)]).fit(X, y)
