@@ -2,10 +2,10 @@
 A sliding window over a drifting stream, exact at every row
 ===========================================================
 
-The rare class circles around the frequent one, once in 3,000 rows. A kernel SVM that has learned everything
-so far knows all the places where the rare class has ever been; one that only knows the last 400 rows follows it.
-With :class:`~steelyard.IncrementalSVC` the window costs no refits: every row comes in and goes out by itself,
-and after every row the model is the optimum of the rows in the window.
+The rare class circles around the frequent one, once in 3,000 rows. A kernel SVM that has learned
+everything so far knows all the places where the rare class has ever been; one that only knows the last
+400 rows follows it. With :class:`~steelyard.IncrementalSVC` the window costs no refits: every row comes
+in and goes out by itself, and after every row the model is the optimum of the rows in the window.
 
 The size of the margin set says how much shape the boundary has. In the window it stays the same; with all
 rows it grows, because the boundary has to enclose more and more of the circle.
