@@ -1,0 +1,1 @@
+"""Streams of rows: sources, generators, windows and honest measuring."""
