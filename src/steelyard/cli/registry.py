@@ -118,7 +118,7 @@ def _maker(name: str) -> tuple[Any, dict[str, Any]]:
     if entry is None or entry.learner is None:
         raise ParameterError(
             f"--model: there is no model {name!r}; there are {', '.join(available())}.",
-            hint="peers go by dotted name: sklearn:linear_model.SGDClassifier, river:tree.HoeffdingTreeClassifier",
+            hint="peers go by dotted name: sklearn:linear_model.SGDClassifier, river:naive_bayes.GaussianNB",
         )
     return entry.learner, dict(entry.parameters)
 

@@ -1,1 +1,30 @@
 """Streams of rows: sources, generators, windows and honest measuring."""
+
+from steelyard.streams.chunks import ArrayStream, Chunk, RowStream
+from steelyard.streams.encoding import TableEncoder
+from steelyard.streams.generators import (
+    SEA,
+    Drift,
+    Gaussians,
+    GeneratedStream,
+    KOILMixture,
+    RotatingHyperplane,
+)
+from steelyard.streams.schedules import ImbalanceSchedule
+from steelyard.streams.table_stream import TableStream, open_stream
+
+__all__ = [
+    "SEA",
+    "ArrayStream",
+    "Chunk",
+    "Drift",
+    "Gaussians",
+    "GeneratedStream",
+    "ImbalanceSchedule",
+    "KOILMixture",
+    "RotatingHyperplane",
+    "RowStream",
+    "TableEncoder",
+    "TableStream",
+    "open_stream",
+]
