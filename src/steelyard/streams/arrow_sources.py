@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from steelyard.streams.text_sources import CsvSource, Kinds, csv_source
 
 __all__ = ["ArrowCsvSource", "ArrowSource", "arrow_file_source", "has_pyarrow", "table_source"]
 
-_BLOCK_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 19
 _BATCH_ROWS = 1 << 14
 
 
@@ -58,8 +58,8 @@ class ArrowCsvSource:
             if self._exact.data.reopen is None:
                 raise DataError(f"{self.place.source}: {error}.") from error
             self.fraction_read = lambda: None  # type: ignore[method-assign]
-            again = csv_source(self._exact.data.reopen())
-            yield from again.batches(wanted, kinds, skip=done)
+            with self._exact.data.reopen() as data:
+                yield from csv_source(data).batches(wanted, kinds, skip=done)
             # Only pyarrow objected.
             raise DataError(f"{self.place.source}: {error}.") from error
 
@@ -85,12 +85,19 @@ class ArrowCsvSource:
         """How much of the file has been read."""
         return self._exact.fraction_read()
 
+    def close(self) -> None:
+        """Let go of the file."""
+        self._exact.close()
+
 
 class ArrowSource:
     """Record batches whose columns have declared types."""
 
-    def __init__(self, batches: Any, names: list[str], name: str, n_rows: int | None) -> None:
+    def __init__(
+        self, batches: Any, names: list[str], name: str, n_rows: int | None, close: Callable[[], None]
+    ) -> None:
         self._batches = batches
+        self.close = close
         self.names = names
         self.place = Place(name)
         self.n_rows = n_rows
@@ -125,11 +132,15 @@ def arrow_file_source(data: ByteSource) -> ArrowSource:
         if data.head.startswith(b"ARROW1"):
             file = pa.ipc.open_file(_seekable(data))
             batches = (file.get_batch(index) for index in range(file.num_record_batches))
-            return ArrowSource(lambda wanted: _selected(batches, wanted), file.schema.names, data.name, None)
+            return ArrowSource(
+                lambda wanted: _selected(batches, wanted), file.schema.names, data.name, None, data.close
+            )
         reader = pa.ipc.open_stream(pa.PythonFile(io.BufferedReader(data, _BLOCK_BYTES), mode="r"))
     except (pa.ArrowInvalid, pa.ArrowIOError, OSError) as error:
         raise DataError(f"{data.name}: the file is damaged or cut short: {error}.") from error
-    return ArrowSource(lambda wanted: _selected(reader, wanted), reader.schema.names, data.name, None)
+    return ArrowSource(
+        lambda wanted: _selected(reader, wanted), reader.schema.names, data.name, None, data.close
+    )
 
 
 def _parquet_source(data: ByteSource) -> ArrowSource:
@@ -140,7 +151,7 @@ def _parquet_source(data: ByteSource) -> ArrowSource:
     def batches(wanted: list[str]) -> Iterator[Any]:
         yield from file.iter_batches(batch_size=_BATCH_ROWS, columns=wanted, use_threads=False)
 
-    return ArrowSource(batches, file.schema_arrow.names, data.name, file.metadata.num_rows)
+    return ArrowSource(batches, file.schema_arrow.names, data.name, file.metadata.num_rows, data.close)
 
 
 def _seekable(data: ByteSource) -> Any:
@@ -175,7 +186,7 @@ def table_source(table: Any) -> ArrowSource:
             for begin in range(0, batch.num_rows, _BATCH_ROWS):
                 yield batch.select(wanted).slice(begin, _BATCH_ROWS)
 
-    return ArrowSource(batches, reader.schema.names, "table", n_rows)
+    return ArrowSource(batches, reader.schema.names, "table", n_rows, lambda: None)
 
 
 def _values(column: Any, name: str) -> NDArray[Any]:

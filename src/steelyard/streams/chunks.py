@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from steelyard.exceptions import DataError, ParameterError
+from steelyard.params import Integer
 
 __all__ = ["ArrayStream", "Chunk", "RowStream", "check_chunk"]
 
@@ -146,6 +147,6 @@ class ArrayStream(RowStream):
 
 def check_chunk(chunk: int, who: str) -> int:
     """A number of rows that a chunk can have."""
-    if not isinstance(chunk, int | np.integer) or isinstance(chunk, bool) or chunk < 1:
+    if not Integer(1).accepts(chunk):
         raise ParameterError(f"{who}: chunk must be a whole number of at least 1; got {chunk!r}.")
     return int(chunk)

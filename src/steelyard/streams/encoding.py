@@ -102,7 +102,7 @@ class TableEncoder(BaseEstimator):  # type: ignore[misc]
         fixed = np.zeros((n_rows, n_numeric + self.hash_width))
         X[:, :n_numeric] = fixed[:, :n_numeric] = numbers
         for name, values in zip(self.categorical_, columns, strict=True):
-            places = [self._numbers.get((name, value), -1) for value in values]
+            places = [-1 if value is None else self._numbers.get((name, value), -1) for value in values]
             rows = np.flatnonzero(np.array(places) >= 0)
             X[rows, n_numeric + np.array(places)[rows]] = 1.0
             self._add_hashes(fixed[:, n_numeric:], name, values)

@@ -40,6 +40,7 @@ class ByteSource(io.RawIOBase):
         super().__init__()
         self.name = name
         self._raw = raw
+        self.owned = path is not None  # who opened it closes it
         self._size = os.fstat(raw.fileno()).st_size if path is not None else None
         packed = path is not None and raw.read(2) == _GZIP
         if path is not None:
@@ -48,8 +49,12 @@ class ByteSource(io.RawIOBase):
         self._content = content
         self.path = None if packed else path
         self.reopen: Callable[[], ByteSource] | None = None if path is None else lambda: open_bytes(path)
-        self.head, self.whole_in_head = self._read_head()
         self._position = 0
+        try:
+            self.head, self.whole_in_head = self._read_head()
+        except DataError:
+            self.close()
+            raise
 
     def _read_head(self) -> tuple[bytes, bool]:
         read = getattr(self._content, "read1", self._content.read)
@@ -89,7 +94,7 @@ class ByteSource(io.RawIOBase):
         return min(1.0, at / self._size)
 
     def close(self) -> None:
-        if not self.closed and self._raw is not sys.stdin.buffer:
+        if not self.closed and self.owned:
             self._raw.close()
         super().close()
 

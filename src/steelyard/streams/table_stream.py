@@ -59,7 +59,11 @@ class TableStream(RowStream):
         self.columns, self.encoder, self.limit = columns, encoder, limit
         self._source, self._learn = source, learn
         self.name = source.place.source
-        self._features = columns.chosen(source.names, self.name)
+        try:
+            self._features = columns.chosen(source.names, self.name)
+        except DataError:
+            source.close()
+            raise
         self._labels = LabelReader(columns.target or "", max_classes)
         self.n_rows = getattr(source, "n_rows", None)
         if limit is not None and self.n_rows is not None:
@@ -69,8 +73,11 @@ class TableStream(RowStream):
     def __iter__(self) -> Iterator[Chunk]:
         wanted = self.columns.wanted(self._features)
         kinds = self._source.kinds(self.columns, wanted)
-        for batch in _recut(self._source.batches(wanted, kinds), self.chunk, self.limit):
-            yield self._chunk(batch)
+        try:
+            for batch in _recut(self._source.batches(wanted, kinds), self.chunk, self.limit):
+                yield self._chunk(batch)
+        finally:
+            self._source.close()
         if not self._done:
             raise DataError(f"{self.name}: there are no rows.")
 
@@ -202,6 +209,14 @@ def _reader(source: Any) -> Any:
         _need_pyarrow("a table")
         return table_source(source)
     data = open_bytes(source)
+    try:
+        return _reader_of(data)
+    except DataError:
+        data.close()
+        raise
+
+
+def _reader_of(data: ByteSource) -> Any:
     if data.head.startswith(_ARROW_BEGINNINGS):
         _need_pyarrow(data.name)
         return arrow_file_source(data)

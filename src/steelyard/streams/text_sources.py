@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -22,8 +22,8 @@ _JUDGED_ROWS = 1000
 _FIELD_LIMIT = 1 << 20
 # What an empty cell may look like; the same as in pyarrow's reader.
 _MISSING = frozenset(
-    ["", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A", "NA"]
-    + ["NULL", "NaN", "n/a", "nan", "null"]
+    ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A", "NA")
+    + ("NULL", "NaN", "n/a", "nan", "null")
 )
 
 # What a column holds: "number", "integer", "boolean" or "text".
@@ -69,31 +69,18 @@ class CsvSource:
 
     def batches(self, wanted: list[str], kinds: Kinds, skip: int = 0) -> Iterator[ColumnBatch]:
         """The rows, converted; an error comes after all rows before it."""
-        rows = self._checked_rows(skip)
-        places = [(name, self.names.index(name), kinds[name]) for name in wanted]
-        done = skip
-        while True:
-            batch, error = _until_error(rows)
-            columns = {}
-            for name, index, kind in places:
-                values, n_good, sentence = _convert([row[index] for row in batch], kind)
-                if n_good < len(batch):
-                    batch = batch[:n_good]
-                    error = DataError(f"{self.place.of_row(done + n_good, name)}: {sentence}")
-                columns[name] = values
-            if batch:
-                yield ColumnBatch(
-                    {name: values[: len(batch)] for name, values in columns.items()}, len(batch)
-                )
-            done += len(batch)
-            if error is not None:
-                raise error
-            if not batch:
-                return
+        places = {name: self.names.index(name) for name in wanted}
+        return _converted(
+            self._checked_rows(skip), lambda row, name: row[places[name]], wanted, kinds, self.place, skip
+        )
 
     def fraction_read(self) -> float | None:
         """How much of the file has been read."""
         return self.data.fraction_read()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.data.close()
 
     def _whole_lines(self) -> bytes:
         head = self.data.head
@@ -110,7 +97,7 @@ class CsvSource:
                 return
             except (csv.Error, UnicodeDecodeError) as error:
                 raise DataError(
-                    f"{self.data.name}, line {reader.line_num + 1:,}: this is not readable as text with columns: {error}."
+                    f"{self.data.name}, line {reader.line_num + 1:,}: this is not text with columns: {error}."
                 ) from error
             if row:
                 yield row
@@ -152,30 +139,17 @@ class JsonLinesSource:
     def batches(self, wanted: list[str], kinds: Kinds, skip: int = 0) -> Iterator[ColumnBatch]:
         """The rows, converted; an error comes after all rows before it."""
         records = islice(self._records(io.BufferedReader(self.data, 1 << 20)), skip, None)
-        done = skip
-        while True:
-            batch, error = _until_error(records)
-            columns = {}
-            for name in wanted:
-                texts = [_json_text(record.get(name)) for record in batch]
-                values, n_good, sentence = _convert(texts, kinds[name])
-                if n_good < len(batch):
-                    batch = batch[:n_good]
-                    error = DataError(f"{self.place.of_row(done + n_good, name)}: {sentence}")
-                columns[name] = values
-            if batch:
-                yield ColumnBatch(
-                    {name: values[: len(batch)] for name, values in columns.items()}, len(batch)
-                )
-            done += len(batch)
-            if error is not None:
-                raise error
-            if not batch:
-                return
+        return _converted(
+            records, lambda record, name: _json_text(record.get(name)), wanted, kinds, self.place, skip
+        )
 
     def fraction_read(self) -> float | None:
         """How much of the file has been read."""
         return self.data.fraction_read()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.data.close()
 
     def _records(self, stream: Any) -> Iterator[dict[str, Any]]:
         known = set(getattr(self, "names", ()))
@@ -204,6 +178,33 @@ def csv_source(data: ByteSource) -> CsvSource:
     """The reader for a text file; the delimiter is the one that the first line has most of."""
     first_line = data.head.split(b"\n", 1)[0].decode("utf-8", "replace")
     return CsvSource(data, max(",\t;|", key=first_line.count))
+
+
+def _converted(
+    rows: Iterator[Any],
+    cell: Callable[[Any, str], str],
+    wanted: list[str],
+    kinds: Kinds,
+    place: Place,
+    done: int,
+) -> Iterator[ColumnBatch]:
+    """Rows as columns, some thousand at a time; an error comes after all rows before it."""
+    while True:
+        batch, error = _until_error(rows)
+        columns = {}
+        for name in wanted:
+            values, n_good, sentence = _convert([cell(row, name) for row in batch], kinds[name])
+            if n_good < len(batch):
+                batch = batch[:n_good]
+                error = DataError(f"{place.of_row(done + n_good, name)}: {sentence}")
+            columns[name] = values
+        if batch:
+            yield ColumnBatch({name: values[: len(batch)] for name, values in columns.items()}, len(batch))
+        done += len(batch)
+        if error is not None:
+            raise error
+        if not batch:
+            return
 
 
 def _until_error(rows: Iterable[Any]) -> tuple[list[Any], DataError | None]:
