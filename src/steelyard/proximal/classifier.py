@@ -297,6 +297,53 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
         return self
 
     @all_or_nothing
+    def grow(self, n_features: int) -> Self:
+        """Widen to more features at the end, exactly as if all rows so far had had zeros there.
+
+        Parameters
+        ----------
+        n_features : int
+            The new number of features.
+
+        Returns
+        -------
+        self
+        """
+        self._check_started("grow")
+        if self._map is not None:
+            raise DataError(
+                "ProximalSVC.grow: a feature map has settled the width of the rows, so it cannot grow.",
+                hint="give new categories places among the features before the map, such as hashed ones",
+            )
+        self._folds = [fold.copy().grow(n_features) for fold in self._folds]
+        self.n_features_in_ = int(n_features)
+        self.__dict__.pop("feature_names_in_", None)  # names of the new ones are not known
+        return self
+
+    def fade(self, factor: float, *, drop_below: float = 0.0) -> Self:
+        """Multiply the weight of every row learned so far.
+
+        Parameters
+        ----------
+        factor : float
+            A positive number; below 1 makes old rows count less than those to come.
+        drop_below : float, default=0.0
+            A class whose rows together weigh less than this is forgotten.
+
+        Returns
+        -------
+        self
+        """
+        self._check_started("fade")
+        for fold in self._folds:
+            fold.scale(factor)
+        for label in self.statistics_.classes:
+            if self.statistics_.count(label) < drop_below:
+                for fold in self._folds:
+                    fold.forget_class(label)
+        return self
+
+    @all_or_nothing
     def merge(self, other: Self | ClassStatistics) -> Self:
         """Learn what another learner has learned; it stays as it is.
 

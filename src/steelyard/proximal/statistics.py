@@ -403,6 +403,13 @@ class ClassStatistics:
         self._changed(0.0)
         return self
 
+    def forget_class(self, label: Label) -> Self:
+        """Take out all rows of a class, if there are any."""
+        if self._classes.pop(label, None) is not None:
+            self.origin = self.origin if self._classes else None
+            self._changed(0.0)
+        return self
+
     def grow(self, n_features: int) -> Self:
         """Widen to more features, exact for features that were zero in all rows so far."""
         if n_features < self.n_features:
