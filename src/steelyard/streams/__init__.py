@@ -11,6 +11,9 @@ from steelyard.streams.generators import (
     KOILMixture,
     RotatingHyperplane,
 )
+from steelyard.streams.peers import RiverPeer, SklearnPeer
+from steelyard.streams.prequential import Race, prequential
+from steelyard.streams.results import PrequentialResult
 from steelyard.streams.schedules import ImbalanceSchedule
 from steelyard.streams.table_stream import TableStream, open_stream
 from steelyard.streams.windows import Fading, SlidingWindow
@@ -26,10 +29,15 @@ __all__ = [
     "GeneratedStream",
     "ImbalanceSchedule",
     "KOILMixture",
+    "PrequentialResult",
+    "Race",
+    "RiverPeer",
     "RotatingHyperplane",
     "RowStream",
+    "SklearnPeer",
     "SlidingWindow",
     "TableEncoder",
     "TableStream",
     "open_stream",
+    "prequential",
 ]

@@ -236,7 +236,9 @@ class DriftWindows(Wrapper):
         self._held = [0] * len(self.lengths)  # blocks in each window
         self._records = [_Record() for _ in self.lengths]
         self._learners: list[Any] = []
-        self._blocks: deque[ClassStatistics] = deque(maxlen=max((n for n in self._limits if n), default=1) + 1)
+        self._blocks: deque[ClassStatistics] = deque(
+            maxlen=max((n for n in self._limits if n), default=1) + 1
+        )
         self._waiting: tuple[FloatArray, NDArray[Any]] = np.zeros((0, width)), np.zeros(0, dtype=np.int64)
         self._n_seen = 0
         self.best_, self.drifts_ = len(self.lengths) - 1, list[int]()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard.base import encode_labels
 from steelyard.exceptions import DataError
 from steelyard.streams.columns import Place
 
@@ -55,8 +56,8 @@ class LabelReader:
         return labels
 
     def _count(self, labels: NDArray[Any], place: Place, first_row: int) -> None:
-        distinct = np.unique(labels)
-        self._seen.update(distinct.tolist())
+        distinct, _ = encode_labels(labels)
+        self._seen.update(distinct)
         crowded = first_row == 0 and len(labels) >= 100 and 2 * len(distinct) > len(labels)
         if len(self._seen) > self.max_classes or crowded:
             raise DataError(

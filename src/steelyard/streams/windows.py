@@ -147,7 +147,9 @@ class SlidingWindow(Wrapper):
         times = np.asarray(time, dtype=np.float64)
         latest = self._held[2][-1:] if "learner_" in self.__dict__ else times[:0]
         if times.shape != (n_rows,) or not np.isfinite(times).all():
-            raise DataError(f"SlidingWindow: expected one finite time for each of {n_rows} rows; got {times.shape}.")
+            raise DataError(
+                f"SlidingWindow: expected one finite time for each of {n_rows} rows; got {times.shape}."
+            )
         if (np.diff(np.concatenate([latest, times])) < 0).any():
             raise DataError("SlidingWindow: the times of the rows must not go back; nothing was changed.")
         return times
@@ -230,14 +232,18 @@ class Fading(Wrapper):
         """
         self._need("fade", "merge")
         if not Positive().accepts(self.half_life):
-            raise ParameterError(f"Fading: half_life must be {Positive().description}; got {self.half_life!r}.")
+            raise ParameterError(
+                f"Fading: half_life must be {Positive().description}; got {self.half_life!r}."
+            )
         rows, labels = self._arrays(X, y)
         ages = np.arange(len(labels) - 1, -1, -1)
         weights = np.exp2(-ages / self.half_life)
         learnable = weights >= _DROP_BELOW * 1e-3
         fresh = clone(self.learner).fit(rows[learnable], labels[learnable], sample_weight=weights[learnable])
         if "learner_" in self.__dict__:  # nothing below can fail because of what came
-            fresh.merge(self.learner_.fade(float(np.exp2(-len(labels) / self.half_life)), drop_below=_DROP_BELOW))
+            fresh.merge(
+                self.learner_.fade(float(np.exp2(-len(labels) / self.half_life)), drop_below=_DROP_BELOW)
+            )
         self.learner_ = fresh
         return self
 
