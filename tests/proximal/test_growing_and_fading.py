@@ -46,3 +46,19 @@ def test_growing_narrower_or_before_any_rows_is_refused(rows):
     with pytest.raises(NotFittedError):
         ProximalSVC().grow(4)
     assert model.n_features_in_ == 5
+
+
+@pytest.mark.parametrize("n_rows", [20, 400])
+def test_rearranging_equals_rows_with_their_features_elsewhere(rows, n_rows):
+    X, y = rows[0][:n_rows], rows[1][:n_rows]
+    moved = ProximalSVC().partial_fit(X, y).rearranged([3, 0, 6, 1, 4], 7)
+    elsewhere = np.zeros((n_rows, 7))
+    elsewhere[:, [3, 0, 6, 1, 4]] = X
+    fresh = ProximalSVC().fit(elsewhere, y)
+    np.testing.assert_allclose(moved.coef_, fresh.coef_, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(moved.merge(fresh).coef_, fresh.merge(fresh).coef_, rtol=1e-9, atol=1e-12)
+
+
+def test_places_that_collide_are_refused(rows):
+    with pytest.raises(DataError, match="no places among 7 features"):
+        ProximalSVC().fit(*rows).rearranged([0, 1, 2, 3, 9], 7)

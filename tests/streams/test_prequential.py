@@ -199,7 +199,7 @@ def test_results_go_to_pandas_polars_csv_and_json(tmp_path):
 
 
 def test_the_table_of_a_long_stream_stays_bounded(monkeypatch):
-    monkeypatch.setattr("steelyard.streams.prequential._MAX_RECORDS", 40)
+    monkeypatch.setattr("steelyard.streams.race._MAX_RECORDS", 40)
     result = prequential(ProximalSVC(), Gaussians(3000, n_features=2, chunk=10), window=10, every=10)
     assert 20 <= len(result.table) <= 41
     assert result.table[-1]["row"] == 3000

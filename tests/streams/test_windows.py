@@ -106,7 +106,15 @@ def test_fading_forgets_a_class_that_stopped_coming_long_ago():
     assert model.classes_.tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("wrapper", [SlidingWindow(ProximalSVC(), 100), Fading(ProximalSVC(), 50)])
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        SlidingWindow(ProximalSVC(), 100),
+        Fading(ProximalSVC(), 50),
+        DriftWindows(ProximalSVC(), (100, None), block=40),
+        DriftWindows(ProximalSVC(), (100, None), block=400),
+    ],
+)
 def test_saved_windows_go_on_where_they_were(wrapper):
     from sklearn.base import clone
 

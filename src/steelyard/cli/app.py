@@ -14,6 +14,7 @@ __all__ = ["main"]
 # Command -> where it stands. Modules are imported when asked for, so that `--version` is quick.
 _COMMANDS = {
     "models": "steelyard.cli.models:models_command",
+    "stream": "steelyard.cli.stream:stream_command",
     "version": "steelyard.cli.version:version_command",
 }
 

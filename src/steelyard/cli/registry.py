@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import steelyard
 from steelyard.exceptions import ParameterError
+from steelyard.streams import DriftWindows, RiverPeer, SklearnPeer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 __all__ = ["LEARNERS", "Entry", "ModelSpec", "available", "make_models", "parse_settings"]
 
@@ -24,6 +25,7 @@ class Entry:
     class_name: str
     summary: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    wrapper: Callable[[Any], Any] | None = None  # a learner of `steelyard.streams` that manages this one
 
     @property
     def learner(self) -> type | None:
@@ -35,13 +37,17 @@ class Entry:
 LEARNERS: dict[str, Entry] = {
     "proximal": Entry("ProximalSVC", "class-balanced planes; learns, forgets and merges exactly"),
     "proximal-unweighted": Entry("ProximalSVC", "the same, every row counting once", {"class_weight": None}),
+    "adaptive": Entry("ProximalSVC", "proximal with windows that follow drift", wrapper=DriftWindows),
+    "adaptive-unweighted": Entry(
+        "ProximalSVC", "the same, every row counting once", {"class_weight": None}, wrapper=DriftWindows
+    ),
     "incremental": Entry("IncrementalSVC", "exact kernel SVM, row by row, with forgetting"),
     "koil": Entry("KOIL", "online kernel learning of the AUC with two buffers"),
     "koil-multi": Entry("MultiKernelKOIL", "KOIL over several kernels"),
     "aligned": Entry("AlignedSVC", "kernel SVM with its boundary moved to suit the rare class"),
     "enclosing": Entry("EnclosingClassifier", "a sphere or ellipsoid around every class; finds the new"),
 }
-_PEERS = {"sklearn": "sklearn", "river": "river"}
+_PEERS: dict[str, Callable[[Any], Any]] = {"sklearn": SklearnPeer, "river": RiverPeer}
 
 
 def available() -> dict[str, Entry]:
@@ -93,14 +99,15 @@ def make_models(specs: Sequence[str], settings: Mapping[str, Any]) -> dict[str, 
             raise ParameterError(
                 f"--model: {spec.label!r} is there twice.", hint="give labels of your own: --model LABEL=NAME"
             )
-        maker, parameters = _maker(spec.name)
+        maker, parameters, wrapper = _maker(spec.name)
         known = inspect.signature(maker).parameters
         for name, value in settings.items():
             target, dot, parameter = name.rpartition(".")
             if (target == spec.label if dot else True) and parameter in known:
                 parameters[parameter] = value
                 used.add(name)
-        models[spec.label] = maker(**parameters)
+        model = maker(**parameters)
+        models[spec.label] = model if wrapper is None else wrapper(model)
     unused = [name for name in settings if name not in used]
     if unused:
         raise ParameterError(
@@ -109,22 +116,22 @@ def make_models(specs: Sequence[str], settings: Mapping[str, Any]) -> dict[str, 
     return models
 
 
-def _maker(name: str) -> tuple[Any, dict[str, Any]]:
-    """The class behind a name, and the parameters that the name stands for."""
+def _maker(name: str) -> tuple[Any, dict[str, Any], Callable[[Any], Any] | None]:
+    """The class behind a name, the parameters that the name stands for, and what goes around it."""
     package, colon, path = name.partition(":")
     if colon and package in _PEERS:
-        return _peer_class(package, path), {}
+        return _peer_class(package, path), {}, _PEERS[package]
     entry = LEARNERS.get(name)
     if entry is None or entry.learner is None:
         raise ParameterError(
             f"--model: there is no model {name!r}; there are {', '.join(available())}.",
             hint="peers go by dotted name: sklearn:linear_model.SGDClassifier, river:naive_bayes.GaussianNB",
         )
-    return entry.learner, dict(entry.parameters)
+    return entry.learner, dict(entry.parameters), entry.wrapper
 
 
 def _peer_class(package: str, path: str) -> Any:
-    module, _, class_name = f"{_PEERS[package]}.{path}".rpartition(".")
+    module, _, class_name = f"{package}.{path}".rpartition(".")
     try:
         return getattr(import_module(module), class_name)
     except ModuleNotFoundError as error:

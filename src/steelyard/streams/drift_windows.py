@@ -13,6 +13,7 @@ from sklearn.base import clone
 
 from steelyard.exceptions import ParameterError
 from steelyard.params import Fraction, Integer, OneOf, Positive, Switch, check_params
+from steelyard.persistence import storable
 from steelyard.proximal import ClassStatistics
 from steelyard.streams.wrappers import Wrapper, padded
 
@@ -59,6 +60,7 @@ class _Record:
         return math.sqrt(0.5 * spread * math.log(2.0 / confidence))
 
 
+@storable("DriftWindows")
 class DriftWindows(Wrapper):
     """A few windows of different lengths, kept as statistics; the best lately answers.
 
@@ -285,3 +287,44 @@ class DriftWindows(Wrapper):
                 self._records[long] = record.copy()
             if outdated:
                 self.drifts_.append(self._n_seen)
+
+    # -- files --------------------------------------------------------------------------------------
+
+    def _get_state(self) -> dict[str, Any]:
+        if "learner_" not in self.__dict__:
+            return {}
+        return {
+            "learner": self.learner_,
+            "totals": [total.to_bytes() for total in self._totals],
+            "blocks": [block.to_bytes() for block in self._blocks],
+            "held": list(self._held),
+            "records": [
+                {"labels": list(r.rows), "rows": list(r.rows.values()), "hits": list(r.hits.values())}
+                for r in self._records
+            ],
+            "waiting": list(self._waiting),
+            "seen": self._n_seen,
+            "best": self.best_,
+            "drifts": list(self.drifts_),
+            "started": bool(self._learners),
+        }
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        X, y = (np.asarray(part) for part in state["waiting"])
+        self._begin(X.shape[1])
+        self._totals = [ClassStatistics.from_bytes(total) for total in state["totals"]]
+        self._blocks.extend(ClassStatistics.from_bytes(block) for block in state["blocks"])
+        self._held = [int(n) for n in state["held"]]
+        self._records = [
+            _Record(
+                dict(zip(r["labels"], r["rows"], strict=True)), dict(zip(r["labels"], r["hits"], strict=True))
+            )
+            for r in state["records"]
+        ]
+        self._waiting, self._n_seen = (X, y), int(state["seen"])
+        self.best_, self.drifts_ = int(state["best"]), [int(row) for row in state["drifts"]]
+        if not len(self._totals) == len(self._held) == len(self._records) == len(self.lengths):
+            raise ValueError("there must be one of everything for each window")
+        if state["started"]:
+            self._learners = [clone(self.learner).merge(total) for total in self._totals]
+        self.learner_ = self._learners[self.best_] if self._learners else state["learner"]

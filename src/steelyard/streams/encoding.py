@@ -178,6 +178,28 @@ class TableEncoder(BaseEstimator):  # type: ignore[misc]
     def _hash(name: str, value: str | None) -> int:
         return 0 if value is None else zlib.crc32(f"{name}={value}".encode())
 
+    def adopt(self, other: TableEncoder) -> list[int]:
+        """Take over the categories of another encoder of the same columns.
+
+        Returns
+        -------
+        list of int
+            For each feature of the other encoder, its place among the features of this one.
+        """
+        if self.numeric_ != other.numeric_:
+            raise DataError(
+                f"merge: numbers and categories must be the same columns; got numbers {self.numeric_} and "
+                f"{other.numeric_}."
+            )
+        for name, value in other.categories_:
+            if (name, value) not in self._numbers:
+                self._numbers[name, value] = len(self.categories_)
+                self.categories_.append((name, value))
+                self._counts[name] += 1
+        self._sums, self._seen = self._sums + other._sums, self._seen + other._seen
+        n_numeric = len(self.numeric_)
+        return [*range(n_numeric), *(n_numeric + self._numbers[pair] for pair in other.categories_)]
+
     # -- files --------------------------------------------------------------------------------------
 
     def _get_state(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from steelyard.streams.chunks import RowStream
-    from steelyard.streams.prequential import Race
+    from steelyard.streams.race import Race
 
 __all__ = ["PrequentialResult"]
 
@@ -62,12 +62,17 @@ class PrequentialResult:
         return next(contender.records for contender in self._contenders if contender.name == model)
 
     def summary(self) -> list[dict[str, Any]]:
-        """One line for each model: its measures over all rows, its speed and how many rows it was tested on."""
+        """One line for each model: measures over all rows, the G-mean over time, speed, and rows tested.
+
+        Over all rows, times when the classes are balanced outvote those when one is rare; ``mean_g_mean`` and
+        ``lowest_g_mean``, of the running windows, give every time the same say.
+        """
         return [
             {
                 "model": contender.name,
                 "tested": contender.tracker.n_scored,
                 **contender.tracker.total(),
+                **_over_time(contender.records),
                 "rows_per_second": contender.n_learned / max(contender.seconds, 1e-9),
             }
             for contender in self._contenders
@@ -174,6 +179,13 @@ def _share_test(hits: Any, rows: Any, before: slice, after: slice) -> float:
     pooled = (h1 + h2) / (n1 + n2)
     spread = math.sqrt(max(pooled * (1 - pooled), 1e-12) * (1 / n1 + 1 / n2))
     return float(abs(h1 / n1 - h2 / n2) / spread)
+
+
+def _over_time(records: list[dict[str, Any]]) -> dict[str, float]:
+    values = [r["g_mean"] for r in records if not math.isnan(r.get("g_mean", math.nan))]
+    if not values:
+        return {}
+    return {"mean_g_mean": float(np.mean(values)), "lowest_g_mean": min(values)}
 
 
 def _without_counts(record: dict[str, Any]) -> dict[str, Any]:

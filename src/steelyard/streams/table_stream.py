@@ -57,7 +57,7 @@ class TableStream(RowStream):
     ) -> None:
         self.chunk = check_chunk(chunk, "open_stream")
         self.columns, self.encoder, self.limit = columns, encoder, limit
-        self._source, self._learn = source, learn
+        self._source, self.learning = source, learn
         self.name = source.place.source
         try:
             self._features = columns.chosen(source.names, self.name)
@@ -104,7 +104,7 @@ class TableStream(RowStream):
             else self._labels.read(batch.columns[target], place, first_row)
         )
         times = None if time is None else self._times(batch.columns[time], time, first_row)
-        X, fixed = self.encoder.encode(batch, place, first_row, learn=self._learn)
+        X, fixed = self.encoder.encode(batch, place, first_row, learn=self.learning)
         self._done += batch.n_rows
         return Chunk(X, y, first_row, times, fixed)
 

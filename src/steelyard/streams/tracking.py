@@ -71,7 +71,7 @@ class Tracker:
             self.sample.update(labels, scores)
             if self._auc is not None:
                 self._auc.update(labels, y_score=scores)
-        if "pmauc" in self.metrics:
+        if "pmauc" in self.metrics and len(self._codes) > 2:
             self._tables.append((labels, answers))
             while sum(len(y) for y, _ in self._tables[1:]) >= self.window:
                 self._tables.pop(0)
@@ -121,8 +121,8 @@ class Tracker:
             return math.nan if measure is None else confusion.get(measure)
 
     def _pmauc(self) -> float:
-        if not self._tables:
-            return math.nan
+        if not self._tables:  # of two classes there is one pair
+            return math.nan if self._auc is None else self._auc.get()
         labels = np.concatenate([y for y, _ in self._tables])[-self.window :]
         classes = sorted(set(labels.tolist()))
         if len(classes) < 2:

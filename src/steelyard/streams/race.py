@@ -100,6 +100,10 @@ class Race:
         self._next_record = self.every
         self._last_record = 0
 
+    def set_positive(self, label: Any) -> None:
+        """Say which class is the positive one, before the first row."""
+        self.positive, self._positive_given = label, label is not None
+
     def step(self, chunk: Chunk) -> None:
         """Test all models on these rows, then teach them what labels have arrived."""
         for part in self._parts(chunk):
