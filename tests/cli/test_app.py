@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from steelyard.cli import main
+from steelyard.cli import app, main
 from steelyard.cli.registry import LEARNERS, available, make_models, parse_settings
 from steelyard.exceptions import ParameterError
 
@@ -20,7 +20,14 @@ def run():
 def test_help_lists_every_command(run):
     result = run("--help")
     assert result.exit_code == 0
-    assert all(command in result.stdout for command in ("models", "version"))
+    assert all(command in result.stdout for command in app._COMMANDS)
+
+
+def test_every_command_explains_itself_and_knows_json(run):
+    for command in app._COMMANDS:
+        result = run(command, "--help")
+        assert result.exit_code == 0
+        assert "--json" in result.stdout
 
 
 def test_models_lists_what_this_installation_has(run):
@@ -58,3 +65,13 @@ def test_an_unknown_model_is_refused_with_the_known_names():
 def test_a_class_that_is_not_there_is_not_offered(monkeypatch):
     monkeypatch.setitem(LEARNERS, "ghost", LEARNERS["proximal"].__class__("Ghost", "not there"))
     assert "ghost" not in available()
+
+
+def test_the_shell_completes_commands_and_models():
+    import click
+
+    from steelyard.cli.options import complete_models
+
+    assert complete_models(None, None, "prox") == ["proximal", "proximal-unweighted"]
+    with click.Context(main) as context:
+        assert [item.value for item in main.shell_complete(context, "st")] == ["stream"]

@@ -13,7 +13,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["emit_json", "emit_table", "json_option", "plain", "talk", "talk_console"]
+__all__ = ["emit_json", "emit_pairs", "emit_table", "json_option", "plain", "talk", "talk_console"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -53,13 +53,23 @@ def emit_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Non
     Console(highlight=False).print(table)
 
 
+def emit_pairs(facts: Mapping[str, Any]) -> None:
+    """Print names and values, one a line."""
+    width = max(map(len, facts), default=0) if sys.stdout.isatty() else 0
+    for name, value in facts.items():
+        click.echo(f"{name:<{width}}\t{_cell(value)}")
+
+
 def _cell(value: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "-"
     if isinstance(value, float):
-        return f"{value:.4f}" if abs(value) < 1000 else f"{value:,.0f}"
+        whole = value.is_integer() and abs(value) > 1
+        return f"{value:,.0f}" if whole or abs(value) >= 1000 else f"{value:.4f}"
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "-"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_cell(item)}" for name, item in value.items()) or "-"
     return str(value)
 
 

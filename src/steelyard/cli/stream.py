@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from steelyard.cli.interrupts import StopOnInterrupt
+from steelyard.cli.models_io import open_table
 from steelyard.cli.options import OUT_FILE, column_options, label_of, model_options
 from steelyard.cli.output import emit_json, emit_table, json_option, talk
 from steelyard.cli.panel import StreamPanel
@@ -22,7 +23,6 @@ from steelyard.streams import (
     TableModel,
     TableStream,
     demo_stream,
-    open_stream,
 )
 from steelyard.streams.race import DEFAULT_METRICS
 
@@ -115,18 +115,7 @@ def _stream(options: dict[str, Any]) -> RowStream:
         seed = {} if options["seed"] is None else {"seed": options["seed"]}
         chunk = min(options["chunk"], 500)
         return demo_stream(options["limit"] or 60_000, chunk=chunk, **seed)
-    return open_stream(
-        options["source"],
-        options["target"],
-        time=options["time"],
-        features=options["features"] or None,
-        drop=options["drop"],
-        categorical=options["categorical"],
-        missing=options["missing"],
-        chunk=options["chunk"],
-        limit=options["limit"],
-        max_classes=options["max_classes"],
-    )
+    return open_table(options["source"], options)
 
 
 def _models(options: dict[str, Any]) -> dict[str, Any]:
