@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -171,18 +172,22 @@ def test_a_command_written_wrongly_exits_with_2(run, arguments):
 def test_ctrl_c_ends_with_a_complete_report(tmp_path):
     """A feed that never ends, stopped by the signal that Ctrl-C sends."""
     command = [sys.executable, "-c", "from steelyard.cli import main; main()", "stream", "-", "--target", "y"]
-    command += ["--chunk", "100", "--report", str(tmp_path / "r.html"), "--json"]
+    command += ["--chunk", "1000", "--report", str(tmp_path / "r.html"), "--json"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        process.stdin.write(b"a,y\n" + b"".join(b"%d,%d\n" % (i % 9, i % 2) for i in range(200_000)))
+        # More than a pipe holds: when all is written, the command has started and reads.
+        process.stdin.write(b"a,y\n" + b"".join(b"%020d,%d\n" % (i % 9, i % 2) for i in range(20_000)))
         process.stdin.flush()
-        time.sleep(1.0)  # it waits for more
+        time.sleep(2.0)  # it has read all, and waits for more
         process.send_signal(signal.SIGINT)
+        timer = threading.Timer(60, process.kill)
+        timer.start()
         out = process.stdout.read()
-        process.wait(timeout=60)
+        process.wait()
+        timer.cancel()
     assert process.returncode == 130
-    assert json.loads(out)["rows"] > 100_000
+    assert json.loads(out)["rows"] >= 10_000
     assert "<svg" in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from steelyard.exceptions import DataError, DataTypeError
 from steelyard.streams.columns import ColumnBatch, Columns, Place
-from steelyard.streams.files import ByteSource
-from steelyard.streams.text_sources import CsvSource, Kinds, csv_source
+from steelyard.streams.files import ByteSource, without_header
+from steelyard.streams.text_sources import CsvSource, Kinds
 
 __all__ = ["ArrowCsvSource", "ArrowSource", "arrow_file_source", "has_pyarrow", "table_source"]
 
@@ -30,10 +30,11 @@ def has_pyarrow() -> bool:
 
 
 class ArrowCsvSource:
-    """CSV with pyarrow's reader, and the exact reader for the block with the first bad line.
+    """CSV with pyarrow's reader, block by block, and the exact reader for a block with a bad line.
 
-    pyarrow refuses a whole block for one bad line. The rows of that block are therefore read again, one
-    by one, up to the bad line, where the file can be opened a second time.
+    pyarrow refuses a whole block for one bad line; the exact reader then gives the rows up to that line
+    and says what is wrong with it. Blocks are read here and not in pyarrow's threads, so that a slow pipe
+    gives what it has and Ctrl-C works.
     """
 
     def __init__(self, exact: CsvSource) -> None:
@@ -49,31 +50,31 @@ class ArrowCsvSource:
         import pyarrow as pa
 
         done = 0
-        try:
-            for batch in self._reader(wanted, kinds):
-                columns = {name: _values(batch.column(name), name) for name in wanted}
-                yield ColumnBatch(columns, batch.num_rows)
-                done += batch.num_rows
-        except pa.ArrowInvalid as error:
-            if self._exact.data.reopen is None:
-                raise DataError(f"{self.place.source}: {error}.") from error
-            self.fraction_read = lambda: None  # type: ignore[method-assign]
-            with self._exact.data.reopen() as data:
-                yield from csv_source(data).batches(wanted, kinds, skip=done)
-            # Only pyarrow objected.
-            raise DataError(f"{self.place.source}: {error}.") from error
+        blocks = self._exact.data.blocks(_BLOCK_BYTES)
+        for number, block in enumerate(blocks):
+            lines = block if number else without_header(block)
+            if not lines or lines.isspace():
+                continue
+            try:
+                table = self._parsed(lines, wanted, kinds)
+            except pa.ArrowInvalid as error:
+                yield from self._exact.batches_of(lines, wanted, kinds, done)
+                raise DataError(f"{self.place.source}: {error}.") from error  # only pyarrow objected
+            columns = {name: _values(table.column(name).combine_chunks(), name) for name in wanted}
+            yield ColumnBatch(columns, table.num_rows)
+            done += table.num_rows
 
-    def _reader(self, wanted: list[str], kinds: Kinds) -> Iterator[Any]:
+    def _parsed(self, lines: bytes, wanted: list[str], kinds: Kinds) -> Any:
         import pyarrow as pa
         from pyarrow import csv
 
         types = {"number": pa.float64(), "integer": pa.float64(), "boolean": pa.bool_(), "text": pa.string()}
-        yield from csv.open_csv(
-            pa.PythonFile(io.BufferedReader(self._exact.data, _BLOCK_BYTES), mode="r"),
+        return csv.read_csv(
+            pa.BufferReader(lines),
             read_options=csv.ReadOptions(
-                use_threads=False, block_size=_BLOCK_BYTES, column_names=self.names, skip_rows=1
+                use_threads=False, block_size=len(lines) + 1, column_names=self.names
             ),
-            parse_options=csv.ParseOptions(delimiter=self._exact.delimiter),
+            parse_options=csv.ParseOptions(delimiter=self._exact.delimiter, newlines_in_values=b'"' in lines),
             convert_options=csv.ConvertOptions(
                 column_types={name: types[kinds[name]] for name in wanted},
                 include_columns=wanted,

@@ -6,16 +6,17 @@ import gzip
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
 from steelyard.exceptions import DataError, FileAccessError
 
-__all__ = ["ByteSource", "open_bytes"]
+__all__ = ["ByteSource", "open_bytes", "without_header"]
 
 _HEAD_BYTES = 1 << 18  # enough for about a thousand rows, by which columns are judged
 _HEAD_LINES = 200  # a live feed is not waited for any longer
+_LONGEST_LINE = 1 << 26
 _GZIP = b"\x1f\x8b"
 
 
@@ -30,8 +31,6 @@ class ByteSource(io.RawIOBase):
         The beginning of the content, unpacked.
     whole_in_head : bool
         Whether the head is all there is.
-    reopen : callable or None
-        Opens the same content from the start; None for a pipe.
     path : Path or None
         Where the file is, when it is a plain file that can be read at any place.
     """
@@ -48,7 +47,6 @@ class ByteSource(io.RawIOBase):
         content: IO[bytes] = gzip.GzipFile(fileobj=raw) if packed else raw  # type: ignore[assignment]
         self._content = content
         self.path = None if packed else path
-        self.reopen: Callable[[], ByteSource] | None = None if path is None else lambda: open_bytes(path)
         self._position = 0
         try:
             self.head, self.whole_in_head = self._read_head()
@@ -86,6 +84,32 @@ class ByteSource(io.RawIOBase):
         view[: len(data)] = data
         return len(data)
 
+    def blocks(self, size: int = 1 << 19, *, quotes: bool = True) -> Iterator[bytes]:
+        """Whole lines, about ``size`` bytes at a time; fewer from a pipe that has no more yet.
+
+        With ``quotes`` a line break between quotes ends no line.
+        """
+        rest = b""
+        while data := self._read_some(size):
+            rest += data
+            end = _end_of_lines(rest) if quotes else rest.rfind(b"\n") + 1
+            if end:
+                yield rest[:end]
+                rest = rest[end:]
+            elif len(rest) > _LONGEST_LINE:
+                raise DataError(f"{self.name}: a line is longer than {_LONGEST_LINE:,} bytes.")
+        if rest:
+            yield rest
+
+    def _read_some(self, size: int) -> bytes:
+        data = self.read(size) or b""
+        while self._size is not None and 0 < len(data) < size:
+            more = self.read(size - len(data))
+            if not more:
+                break
+            data += more
+        return data
+
     def fraction_read(self) -> float | None:
         """How much of the file has been read."""
         if not self._size:
@@ -97,6 +121,26 @@ class ByteSource(io.RawIOBase):
         if not self.closed and self.owned:
             self._raw.close()
         super().close()
+
+
+def _end_of_lines(data: bytes) -> int:
+    """Where the last whole line ends; a line break between quotes ends no line. 0 if there is none."""
+    end = data.rfind(b"\n") + 1
+    n_quotes = data.count(b'"', 0, end)
+    while end and n_quotes % 2:
+        shorter = data.rfind(b"\n", 0, end - 1) + 1
+        n_quotes -= data.count(b'"', shorter, end)
+        end = shorter
+    return end
+
+
+def without_header(block: bytes) -> bytes:
+    """The lines after the first one that is not empty; a name in quotes may hold line breaks."""
+    begin = len(block) - len(block.lstrip(b"\xef\xbb\xbf\r\n"))
+    end = block.find(b"\n", begin)
+    while end >= 0 and block.count(b'"', begin, end) % 2:
+        end = block.find(b"\n", end + 1)
+    return block[end + 1 :] if end >= 0 else b""
 
 
 def open_bytes(source: str | os.PathLike[str] | IO[bytes]) -> ByteSource:

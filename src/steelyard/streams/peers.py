@@ -80,6 +80,9 @@ class SklearnPeer:
 class RiverPeer:
     """A river classifier, fed row by row.
 
+    Models that know only False and True are told the labels so: 0 and 1 as they are, others in the order in
+    which they come. A third label is then not learned, and ``n_refused_`` counts such rows.
+
     Parameters
     ----------
     model : river.base.Classifier
@@ -91,34 +94,55 @@ class RiverPeer:
     answers_at_once = True  # river's models answer before they have learned anything
 
     def __init__(self, model: Any, *, scale: bool = True) -> None:
+        self._many = bool(getattr(model, "_multiclass", True))
         if scale:
             from river import preprocessing
 
             model = preprocessing.StandardScaler() | model
         self.model = model
-        self._seen: set[Any] = set()
+        self.n_refused_ = 0
+        self._labels: dict[Any, Any] = {}  # what river is told -> our label
 
     @property
     def classes_(self) -> NDArray[Any]:
         """Labels seen so far, sorted."""
-        return np.array(sorted(self._seen))
+        return np.array(sorted(self._labels.values()))
 
     def partial_fit(self, X: FloatArray, y: NDArray[Any]) -> Self:
         """Learn these rows too."""
+        told = {label: self._told(label) for label in dict.fromkeys(y.tolist())}
         for row, label in zip(X.tolist(), y.tolist(), strict=True):
-            self.model.learn_one(dict(enumerate(row)), label)
-        self._seen.update(y.tolist())
+            if told[label] is None:
+                self.n_refused_ += 1
+            else:
+                self.model.learn_one(dict(enumerate(row)), told[label])
         return self
+
+    def _told(self, label: Any) -> Any:
+        """What river is told for a label; None if there is no room for it."""
+        for told, known in self._labels.items():
+            if known == label:
+                return told
+        told = label if self._many else bool(label) if label in (0, 1) else len(self._labels) > 0
+        if told in self._labels:
+            return None
+        self._labels[told] = label
+        return told
 
     def predict(self, X: FloatArray) -> NDArray[Any]:
         """Labels of rows; None where the model has no answer."""
         answers = [self.model.predict_one(dict(enumerate(row))) for row in X.tolist()]
-        return np.array(answers, dtype=object)
+        return np.array([self._heard(answer) for answer in answers], dtype=object)
+
+    def _heard(self, answer: Any) -> Any:
+        """The label that an answer means; of labels that never came only False and True, 0 and 1, are known."""
+        if answer in self._labels:
+            return self._labels[answer]
+        numbered = all(label in (0, 1) for label in self._labels.values())
+        return answer if answer is not None and numbered else None
 
     def predict_proba(self, X: FloatArray) -> FloatArray:
         """Probabilities of the labels seen so far."""
-        classes = self.classes_.tolist()
+        told = sorted(self._labels, key=self._labels.__getitem__)
         rows = [self.model.predict_proba_one(dict(enumerate(row))) for row in X.tolist()]
-        return np.array([[row.get(label, 0.0) for label in classes] for row in rows]).reshape(
-            len(X), len(classes)
-        )
+        return np.array([[row.get(name, 0.0) for name in told] for row in rows]).reshape(len(X), len(told))

@@ -13,7 +13,7 @@ import numpy as np
 
 from steelyard.exceptions import DataError
 from steelyard.streams.columns import ColumnBatch, Columns, Place
-from steelyard.streams.files import ByteSource
+from steelyard.streams.files import ByteSource, without_header
 
 __all__ = ["CsvSource", "JsonLinesSource", "csv_source", "is_missing"]
 
@@ -67,12 +67,19 @@ class CsvSource:
             kinds[name] = "text" if name in columns.categorical else _kind_of(values)
         return kinds
 
-    def batches(self, wanted: list[str], kinds: Kinds, skip: int = 0) -> Iterator[ColumnBatch]:
+    def batches(self, wanted: list[str], kinds: Kinds) -> Iterator[ColumnBatch]:
         """The rows, converted; an error comes after all rows before it."""
+        done = 0
+        for number, block in enumerate(self.data.blocks()):
+            for batch in self.batches_of(block if number else without_header(block), wanted, kinds, done):
+                yield batch
+                done += batch.n_rows
+
+    def batches_of(self, block: bytes, wanted: list[str], kinds: Kinds, done: int) -> Iterator[ColumnBatch]:
+        """The rows of some lines without a header, of which ``done`` rows stand before."""
         places = {name: self.names.index(name) for name in wanted}
-        return _converted(
-            self._checked_rows(skip), lambda row, name: row[places[name]], wanted, kinds, self.place, skip
-        )
+        rows = self._checked_rows(self._lines(io.BytesIO(block), done + 1), done)
+        return _converted(rows, lambda row, name: row[places[name]], wanted, kinds, self.place, done)
 
     def fraction_read(self) -> float | None:
         """How much of the file has been read."""
@@ -86,7 +93,7 @@ class CsvSource:
         head = self.data.head
         return head if self.data.whole_in_head else head[: head.rfind(b"\n") + 1]
 
-    def _lines(self, stream: Any) -> Iterator[list[str]]:
+    def _lines(self, stream: Any, n_before: int = 0) -> Iterator[list[str]]:
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
         csv.field_size_limit(_FIELD_LIMIT)
         reader = csv.reader(text, delimiter=self.delimiter)
@@ -97,17 +104,13 @@ class CsvSource:
                 return
             except (csv.Error, UnicodeDecodeError) as error:
                 raise DataError(
-                    f"{self.data.name}, line {reader.line_num + 1:,}: this is not text with columns: {error}."
+                    f"{self.data.name}, line {n_before + reader.line_num + 1:,}: this is not text with columns: {error}."
                 ) from error
             if row:
                 yield row
 
-    def _checked_rows(self, skip: int) -> Iterator[list[str]]:
-        lines = self._lines(io.BufferedReader(self.data, 1 << 20))
-        next(lines)
-        for number, row in enumerate(lines):
-            if number < skip:
-                continue
+    def _checked_rows(self, lines: Iterator[list[str]], done: int) -> Iterator[list[str]]:
+        for number, row in enumerate(lines, start=done):
             if len(row) != len(self.names):
                 raise DataError(
                     f"{self.place.of_row(number)}: expected {len(self.names)} columns, as in the header; got "
@@ -136,12 +139,14 @@ class JsonLinesSource:
             kinds[name] = "text" if name in columns.categorical else _json_kind_of(values)
         return kinds
 
-    def batches(self, wanted: list[str], kinds: Kinds, skip: int = 0) -> Iterator[ColumnBatch]:
+    def batches(self, wanted: list[str], kinds: Kinds) -> Iterator[ColumnBatch]:
         """The rows, converted; an error comes after all rows before it."""
-        records = islice(self._records(io.BufferedReader(self.data, 1 << 20)), skip, None)
-        return _converted(
-            records, lambda record, name: _json_text(record.get(name)), wanted, kinds, self.place, skip
-        )
+        done = 0
+        for block in self.data.blocks(quotes=False):
+            records = self._records(io.BytesIO(block), done)
+            for batch in _converted(records, _json_cell, wanted, kinds, self.place, done):
+                yield batch
+                done += batch.n_rows
 
     def fraction_read(self) -> float | None:
         """How much of the file has been read."""
@@ -151,9 +156,9 @@ class JsonLinesSource:
         """Let go of the file."""
         self.data.close()
 
-    def _records(self, stream: Any) -> Iterator[dict[str, Any]]:
+    def _records(self, lines: io.BytesIO, done: int = 0) -> Iterator[dict[str, Any]]:
         known = set(getattr(self, "names", ()))
-        for number, line in enumerate(stream):
+        for number, line in enumerate(lines, start=done):
             if not line.strip():
                 continue
             try:
@@ -240,8 +245,9 @@ def _json_kind_of(values: list[Any]) -> str:
     return "text"
 
 
-def _json_text(value: Any) -> str:
+def _json_cell(record: dict[str, Any], name: str) -> str:
     """A value as a CSV cell would show it."""
+    value = record.get(name)
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value)
