@@ -280,7 +280,7 @@ def test_the_measures_agree_with_rivers_progressive_validation(delay):
     both = theirs["accuracy"] + theirs["f1"] + theirs["g_mean"]
     evaluate.progressive_val_score(rows, pipeline, both, delay=delay + 1 if delay else None, moment=None)
     ours = prequential(
-        RiverPeer(linear_model.LogisticRegression()),
+        RiverPeer(linear_model.LogisticRegression(), labels=(False, True)),
         ArrayStream(X, y.astype(bool), chunk=1),
         metrics=tuple(theirs),
         delay=delay,

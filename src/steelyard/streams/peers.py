@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -89,11 +90,13 @@ class RiverPeer:
         The model or pipeline.
     scale : bool, default=True
         Whether river's ``StandardScaler`` stands in front.
+    labels : sequence, optional
+        Labels that are known beforehand; an answer that means a label not known yet is no answer.
     """
 
     answers_at_once = True  # river's models answer before they have learned anything
 
-    def __init__(self, model: Any, *, scale: bool = True) -> None:
+    def __init__(self, model: Any, *, scale: bool = True, labels: Sequence[Any] = ()) -> None:
         self._many = bool(getattr(model, "_multiclass", True))
         if scale:
             from river import preprocessing
@@ -102,6 +105,8 @@ class RiverPeer:
         self.model = model
         self.n_refused_ = 0
         self._labels: dict[Any, Any] = {}  # what river is told -> our label
+        for label in labels:
+            self._told(label)
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -132,14 +137,7 @@ class RiverPeer:
     def predict(self, X: FloatArray) -> NDArray[Any]:
         """Labels of rows; None where the model has no answer."""
         answers = [self.model.predict_one(dict(enumerate(row))) for row in X.tolist()]
-        return np.array([self._heard(answer) for answer in answers], dtype=object)
-
-    def _heard(self, answer: Any) -> Any:
-        """The label that an answer means; of labels that never came only False and True, 0 and 1, are known."""
-        if answer in self._labels:
-            return self._labels[answer]
-        numbered = all(label in (0, 1) for label in self._labels.values())
-        return answer if answer is not None and numbered else None
+        return np.array([self._labels.get(answer) for answer in answers], dtype=object)
 
     def predict_proba(self, X: FloatArray) -> FloatArray:
         """Probabilities of the labels seen so far."""
