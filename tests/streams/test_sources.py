@@ -111,7 +111,7 @@ def test_chunk_borders_do_not_change_the_rows(chunk, tmp_path):
     whole = _rows(FRAME, chunk=250)
     parts = _rows(_csv(tmp_path / "rows.csv"), chunk=chunk)
     np.testing.assert_array_equal(parts[0], whole[0])
-    assert [len(c) for c in open_stream(FRAME, "label", chunk=chunk)][0] == min(chunk, 250)
+    assert next(len(c) for c in open_stream(FRAME, "label", chunk=chunk)) == min(chunk, 250)
 
 
 def test_limit_stops_early():

@@ -119,9 +119,8 @@ class TableEncoder(BaseEstimator):  # type: ignore[misc]
             X[:, index] = values
         if self.missing == "mean":
             self._fill_means(X, learn=learn)
-        elif not np.isfinite(X.sum()):
-            if self.missing == "zero":
-                X[np.isnan(X)] = 0.0
+        elif not np.isfinite(X.sum()) and self.missing == "zero":
+            X[np.isnan(X)] = 0.0
         if not np.isfinite(X.sum()) and not np.isfinite(X).all():
             row, index = np.argwhere(~np.isfinite(X))[0]
             what = "a value is missing" if np.isnan(X[row, index]) else "an infinite value cannot be used"

@@ -22,8 +22,25 @@ _JUDGED_ROWS = 1000
 _FIELD_LIMIT = 1 << 20
 # What an empty cell may look like; the same as in pyarrow's reader.
 _MISSING = frozenset(
-    ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A", "NA")
-    + ("NULL", "NaN", "n/a", "nan", "null")
+    (
+        "",
+        "#N/A",
+        "#N/A N/A",
+        "#NA",
+        "-1.#IND",
+        "-1.#QNAN",
+        "-NaN",
+        "-nan",
+        "1.#IND",
+        "1.#QNAN",
+        "N/A",
+        "NA",
+        "NULL",
+        "NaN",
+        "n/a",
+        "nan",
+        "null",
+    )
 )
 
 # What a column holds: "number", "integer", "boolean" or "text".
