@@ -21,11 +21,11 @@ from pathlib import Path
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "STEELYARD_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
-import numpy as np
+import numpy as np  # noqa: E402  after the number of threads is set
 
-from steelyard import ProximalSVC
-from steelyard.streams import open_stream, prequential
-from steelyard.streams.race import resident_megabytes
+from steelyard import ProximalSVC  # noqa: E402  after the number of threads is set
+from steelyard.streams import open_stream, prequential  # noqa: E402  after the number of threads is set
+from steelyard.streams.race import resident_megabytes  # noqa: E402  after the number of threads is set
 
 N_FEATURES = 30
 
@@ -96,8 +96,12 @@ def main() -> None:
     print(f"steelyard  {ours[0]:>10,.0f} rows/s   {ours[1]:>10,.0f} rows per second of processor time")
     print(f"memory     {memory[0]:.0f} MB after 50,000 rows, {memory[-1]:.0f} MB at the end")
     if has_river:
-        print(f"river      {theirs[0]:>10,.0f} rows/s   {theirs[1]:>10,.0f} rows per second of processor time")
-        print(f"ratio      {ours[0] / theirs[0]:>10.0f} by the clock   {ours[1] / theirs[1]:>3.0f} by processor time")
+        print(
+            f"river      {theirs[0]:>10,.0f} rows/s   {theirs[1]:>10,.0f} rows per second of processor time"
+        )
+        print(
+            f"ratio      {ours[0] / theirs[0]:>10.0f} by the clock, {ours[1] / theirs[1]:.0f} by processor"
+        )
     else:
         print("river is not installed: pip install river", file=sys.stderr)
 

@@ -132,8 +132,8 @@ def test_evaluate_agrees_with_the_metrics_of_the_package(run, files):
 
 def test_tune_finds_the_best_of_a_grid_and_saves_it(run, files):
     out = json.loads(
-        run("tune", files / "both.csv", "--target", "y", "--grid", "C=1e-9,1", "--grid", "standardize=True,False",
-            "--chunk", 100, "-o", files / "best", "--json")
+        run("tune", files / "both.csv", "--target", "y", "--grid", "C=1e-9,1",
+            "--grid", "standardize=True,False", "--chunk", 100, "-o", files / "best", "--json")
     )  # fmt: skip
     assert len(out["candidates"]) == 4
     assert out["best"].startswith("C=1,")

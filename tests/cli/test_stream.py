@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -200,9 +201,8 @@ def test_the_panel_shows_progress_measures_share_and_counts(monkeypatch):
         race.step(chunk)
     from rich.console import Console
 
-    console = Console(width=100, record=True, file=open(os.devnull, "w", encoding="utf-8"))
-    with console.file:
-        console.print(StreamPanel(stream)._picture(race))
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(StreamPanel(stream)._picture(race))
     text = console.export_text()
     for part in (
         "6,000 rows",

@@ -18,7 +18,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None,
-    reason="no Chromium is installed, so the report was not looked at in a browser (Debian: apt-get install chromium)",
+    reason="no Chromium is installed, so no browser looks at the report (Debian: apt install chromium)",
 )
 
 # The report stands in frames of several widths; what their content measures is written into the page.

@@ -60,7 +60,7 @@ def test_schedules_say_what_they_promise():
 
 
 def test_a_share_beyond_one_is_refused():
-    with pytest.raises(ParameterError, match="a share must be between 0 and 1; got 1.5"):
+    with pytest.raises(ParameterError, match=r"a share must be between 0 and 1; got 1\.5"):
         ImbalanceSchedule.constant(1.5)
 
 

@@ -150,11 +150,10 @@ def test_standard_input_is_a_source(monkeypatch):
 
 
 def _read_until_error(source, target="y", **options):
-    n_rows = 0
+    sizes = []
     with pytest.raises(DataError) as caught:
-        for chunk in open_stream(source, target, **options):
-            n_rows += len(chunk)
-    return n_rows, str(caught.value)
+        sizes.extend(len(chunk) for chunk in open_stream(source, target, **options))
+    return sum(sizes), str(caught.value)
 
 
 def _lines(tmp_path, *, rows=3000, bad=None, at=2500):
@@ -267,7 +266,7 @@ def test_a_target_with_many_labels_is_refused_at_the_limit():
 
 
 def test_a_file_that_is_not_there_is_named():
-    with pytest.raises(FileAccessError, match="nowhere.csv: cannot be read"):
+    with pytest.raises(FileAccessError, match=r"nowhere\.csv: cannot be read"):
         open_stream("nowhere.csv", "y")
 
 

@@ -62,7 +62,8 @@ def measure_chart(
         top = max((v for v in values if not math.isnan(v)), default=1.0)
         frame = Frame(
             width, height, (0, result.n_rows), (0.0, max(1.0, min(top, 2.0))), f"{label} along the stream",
-            y_label=label if labelled else "", top=22 if labelled else 10, x_label="rows" if height > 200 else "",
+            y_label=label if labelled else "", top=22 if labelled else 10,
+            x_label="rows" if height > 200 else "",
         )  # fmt: skip
         _mark_drifts(frame, result)
         for index, name in reversed(list(enumerate(result.models))):
@@ -178,7 +179,8 @@ def histogram_chart(result: PrequentialResult, model: str) -> str:
         densities.append(counts / max(counts.sum(), 1e-12))
     frame = Frame(
         NARROW, 220, (low, float(edges[-1])), (0.0, float(max(d.max() for d in densities)) * 1.1 or 1.0),
-        "scores of both sides", x_label="score; right of 0 is predicted positive", y_label="share of the class",
+        "scores of both sides", x_label="score; right of 0 is predicted positive",
+        y_label="share of the class",
         y_format=lambda v: f"{100 * v:.3g}%",
     )  # fmt: skip
     for density, css, name in zip(
@@ -208,7 +210,7 @@ def roc_chart(result: PrequentialResult, model: str) -> str:
         (0, 1),
         (0, 1),
         "ROC curve",
-        x_label="false alarms (1 − specificity)",
+        x_label="false alarms (1 - specificity)",
         y_label="hits (sensitivity)",
     )
     frame.line([0, 1], [0, 1], "chance", "guessing")

@@ -12,6 +12,7 @@ from typing import Any
 
 from steelyard.exceptions import FileAccessError
 from steelyard.report import charts
+from steelyard.report.svg import GAP as _GAP
 from steelyard.report.svg import number
 from steelyard.streams import PrequentialResult
 
@@ -80,7 +81,8 @@ def render_report(result: PrequentialResult) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<link rel="icon" href="data:,"><title>Report: {escape(result.stream_name)}</title><style>{style}</style></head>'
+        f'<link rel="icon" href="data:,"><title>Report: {escape(result.stream_name)}</title>'
+        f"<style>{style}</style></head>"
         f"<body><main>{body}</main></body></html>\n"
     )
 
@@ -147,7 +149,8 @@ def _story(result: PrequentialResult) -> str:
             for r in result.records(best["model"])
         ]
         if shares:
-            story += f"Meanwhile the share of class “{result.positive}” moved between {min(shares):.1%} and {max(shares):.1%}."
+            story += f"Meanwhile the share of class “{result.positive}” moved between {min(shares):.1%} and "
+            story += f"{max(shares):.1%}."
     return story
 
 
@@ -164,7 +167,7 @@ def _models_table(result: PrequentialResult) -> str:
         for key in columns:
             value = row.get(key, math.nan)
             text = (
-                number(value) if key == "rows_per_second" else ("–" if math.isnan(value) else f"{value:.3f}")
+                number(value) if key == "rows_per_second" else (_GAP if math.isnan(value) else f"{value:.3f}")
             )
             css = ' class="best"' if len(summary) > 1 and value == best[key] else ""
             title = (
@@ -177,7 +180,8 @@ def _models_table(result: PrequentialResult) -> str:
     return (
         "<h2>The models</h2><div class='card scroll'><table><thead><tr><th scope='col'>model</th>"
         f"{head}</tr></thead><tbody>{body}</tbody></table></div>"
-        f"<p class='note'>Every row was predicted before it was learned. “Mean over time” and “lowest” are the G-mean of running "
+        f"<p class='note'>Every row was predicted before it was learned. “Mean over time” and “lowest” are "
+        "the G-mean of running "
         f"windows of {result.window:,} rows, so that times when a class is rare count as much as others.</p>"
     )
 
@@ -201,13 +205,16 @@ def _along(result: PrequentialResult) -> str:
     for measure, label in measures.items():
         known = any(not math.isnan(r.get(measure, math.nan)) for name in names for r in result.records(name))
         if known:
-            more += f'<div class="card"><h3>{label}</h3>{_small(charts.measure_chart(result, measure, label, height=200, labelled=False))}</div>'
+            chart = charts.measure_chart(result, measure, label, height=200, labelled=False)
+            more += f'<div class="card"><h3>{label}</h3>{_small(chart)}</div>'
     share_keys = (
         "" if result.positive is not None else charts.legend([str(x) for x in result.labels][:6], "class")
     )
     return (
-        f'<h2>Along the stream</h2><div class="card"><h3>G-mean over the last {result.window:,} rows</h3>{keys}'
-        f"{charts.measure_chart(result, 'g_mean', 'G-mean', bands=True)}{share_keys}{charts.share_chart(result)}</div>"
+        '<h2>Along the stream</h2><div class="card">'
+        f"<h3>G-mean over the last {result.window:,} rows</h3>{keys}"
+        f"{charts.measure_chart(result, 'g_mean', 'G-mean', bands=True)}{share_keys}"
+        f"{charts.share_chart(result)}</div>"
         f'<div class="grid2">{more}</div>'
     )
 
@@ -221,7 +228,8 @@ def _small(both: str) -> str:
 def _each_model(result: PrequentialResult) -> str:
     parts = "<h2>Model by model</h2>"
     for index, name in enumerate(result.models):
-        parts += f"<details{' open' if index == 0 else ''}><summary>{escape(name)}</summary>{_one_model(result, name)}</details>"
+        state = " open" if index == 0 else ""
+        parts += f"<details{state}><summary>{escape(name)}</summary>{_one_model(result, name)}</details>"
     return parts
 
 
@@ -232,7 +240,10 @@ def _one_model(result: PrequentialResult, name: str) -> str:
     cards = [f"<h3>What was taken for what</h3>{charts.confusion_table(labels, counts)}"]
     sample = result.score_sample(name)
     if result.positive is not None and result.positive in sample.labels and len(sample.labels) > 1:
-        keys = f'<div class="legend"><span class="key negkey">the rest</span><span class="key posskey">{escape(str(result.positive))}</span></div>'
+        keys = (
+            '<div class="legend"><span class="key negkey">the rest</span>'
+            f'<span class="key posskey">{escape(str(result.positive))}</span></div>'
+        )
         cards.append(f"<h3>Scores of both sides</h3>{keys}{charts.histogram_chart(result, name)}")
         cards.append(f"<h3>ROC</h3>{charts.roc_chart(result, name)}")
         cards.append(f"<h3>Precision and recall</h3>{charts.precision_recall_chart(result, name)}")
@@ -249,8 +260,8 @@ def _threshold_table(best: list[dict[str, float]]) -> str:
         for row in best
     )
     return (
-        "<p class='note'>If a missed case costs as much as so many false alarms, this threshold is cheapest; the cost "
-        "is that of 1,000 rows.</p><div class='scroll'><table><thead><tr><th>a miss costs</th>"
+        "<p class='note'>If a missed case costs as much as so many false alarms, this threshold is cheapest; "
+        "the cost is that of 1,000 rows.</p><div class='scroll'><table><thead><tr><th>a miss costs</th>"
         "<th>threshold</th><th>cost, now → then</th><th>found</th><th>false alarms</th></tr></thead><tbody>"
         f"{rows}</tbody></table></div>"
     )
@@ -263,15 +274,17 @@ def _ending(result: PrequentialResult) -> str:
     if any(result.records(name) for name in result.models):
         memory = [r["memory_mb"] for name in result.models for r in result.records(name)]
         throughput = (
-            f'<h2>Throughput</h2><div class="card">{charts.legend(list(result.models))}{charts.throughput_chart(result)}'
+            f'<h2>Throughput</h2><div class="card">{charts.legend(list(result.models))}'
+            f"{charts.throughput_chart(result)}"
             f"<p class='note'>Predicting and learning, without reading and measuring. The whole run took "
-            f"{result.seconds:.1f} s, {number(result.n_rows / max(result.seconds, 1e-9))} rows a second with everything; "
+            f"{result.seconds:.1f} s, {number(result.n_rows / max(result.seconds, 1e-9))} rows a second with "
+            "everything; "
             f"the process held {min(memory):,.0f} to {max(memory):,.0f} MB.</p></div>"
         )
     late = f" Labels arrived {result.delay:,} rows late." if result.delay else ""
     warm = f" The first {result.warmup:,} rows were learned without being tested." if result.warmup else ""
     return (
         f'{throughput}<h2>How to read this</h2><div class="card"><dl>{words}</dl></div>'
-        f"<footer>Written by steelyard {version('steelyard')} on {now}.{late}{warm} Score charts are drawn from a fair "
-        "sample of at most 4,000 rows a class.</footer>"
+        f"<footer>Written by steelyard {version('steelyard')} on {now}.{late}{warm} Score charts are "
+        "drawn from a fair sample of at most 4,000 rows a class.</footer>"
     )

@@ -11,6 +11,8 @@ __all__ = ["Frame", "nice_ticks", "number", "path_of"]
 
 Point = tuple[float, float]
 
+GAP = "\N{EN DASH}"  # where there is no number
+
 
 def number(value: float) -> str:
     """A number as people write it: few digits, thousands apart.
@@ -19,7 +21,7 @@ def number(value: float) -> str:
     ['0.25', '3', '1,500', '2M', '1e-06', '–']
     """
     if math.isnan(value):
-        return "–"
+        return GAP
     if abs(value) >= 1e6:
         return f"{value / 1e6:.3g}M"
     if abs(value) >= 1000:
@@ -119,7 +121,7 @@ class Frame:
         back = [(self.x(x), self.y(a)) for x, a, _ in reversed(known)]
         self.add(f'<path class="band {css}" d="{path_of([*there, *back], closed=True)}"/>')
 
-    def bar(self, x0: float, x1: float, y0: float, y1: float, css: str, title: str = "") -> None:
+    def bar(self, x0: float, x1: float, y0: float, y1: float, css: str, title: str = "") -> None:  # noqa: PLR0917  four edges
         """A rectangle between two values on each axis."""
         left, right = sorted((self.x(x0), self.x(x1)))
         top, bottom = sorted((self.y(y0), self.y(y1)))
@@ -131,13 +133,8 @@ class Frame:
     def dot(self, x: float, y: float, css: str, title: str = "") -> None:
         """A point."""
         self.add(
-            f'<circle class="dot {css}" cx="{self.x(x):.1f}" cy="{self.y(y):.1f}" r="4">{_title(title)}</circle>'
-        )
-
-    def text(self, x: float, y: float, text: str, css: str = "", anchor: str = "start") -> None:
-        """Words at a place given in values."""
-        self.add(
-            f'<text class="{css}" x="{self.x(x):.1f}" y="{self.y(y):.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+            f'<circle class="dot {css}" cx="{self.x(x):.1f}" cy="{self.y(y):.1f}" r="4">'
+            f"{_title(title)}</circle>"
         )
 
     def svg(self, css: str = "", *, n_x_ticks: int | None = None, n_y_ticks: int = 5) -> str:
@@ -155,21 +152,24 @@ class Frame:
             y = self.y(value)
             shapes.append(f'<line class="grid" x1="{self.left:g}" x2="{right:g}" y1="{y:.1f}" y2="{y:.1f}"/>')
             shapes.append(
-                f'<text class="tick" x="{self.left - 6:g}" y="{y + 4:.1f}" text-anchor="end">{self.y_format(value)}</text>'
+                f'<text class="tick" x="{self.left - 6:g}" y="{y + 4:.1f}" text-anchor="end">'
+                f"{self.y_format(value)}</text>"
             )
         if n_x_ticks:
             for value in nice_ticks(*self.x_range, n_x_ticks):
                 x = self.x(value)
                 anchor = "end" if x > right - 12 else "middle"
                 shapes.append(
-                    f'<text class="tick" x="{x:.1f}" y="{bottom + 16:g}" text-anchor="{anchor}">{self.x_format(value)}</text>'
+                    f'<text class="tick" x="{x:.1f}" y="{bottom + 16:g}" text-anchor="{anchor}">'
+                    f"{self.x_format(value)}</text>"
                 )
         shapes.append(
             f'<line class="axis" x1="{self.left:g}" x2="{right:g}" y1="{bottom:g}" y2="{bottom:g}"/>'
         )
         if self.x_label:
             shapes.append(
-                f'<text class="label" x="{right:g}" y="{self.height - 4:g}" text-anchor="end">{escape(self.x_label)}</text>'
+                f'<text class="label" x="{right:g}" y="{self.height - 4:g}" text-anchor="end">'
+                f"{escape(self.x_label)}</text>"
             )
         if self.y_label:
             shapes.append(f'<text class="label" x="{self.left - 38:g}" y="12">{escape(self.y_label)}</text>')

@@ -61,7 +61,7 @@ def ask(model: Any, chunk: Chunk) -> Answers:
     """The model's answers, before it learns the labels."""
     X = chunk.rows_for(model)
     # A feature that the model has not met has weight zero: leaving it out is the same.
-    width = getattr(model, "n_features_in_", X.shape[1])
+    width = model.n_features_in_ if hasattr(model, "n_features_in_") else X.shape[1]
     X = padded(X, width) if X.shape[1] <= width else np.ascontiguousarray(X[:, :width])
     labels = np.asarray(model.predict(X))
     classes = np.asarray(model.classes_).tolist()

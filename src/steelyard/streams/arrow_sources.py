@@ -177,7 +177,8 @@ def table_source(table: Any) -> ArrowSource:
         table = pa.table(table)
     if not hasattr(table, "__arrow_c_stream__"):
         raise DataTypeError(
-            f"open_stream: expected a path, a table (pandas, polars, pyarrow) or a stream; got {type(table).__name__}."
+            "open_stream: expected a path or a table of pandas, polars or pyarrow; got "
+            f"{type(table).__name__}."
         )
     reader = pa.RecordBatchReader.from_stream(table)
     n_rows = len(table) if hasattr(table, "__len__") else None

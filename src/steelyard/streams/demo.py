@@ -9,7 +9,7 @@ __all__ = ["demo_stream"]
 
 
 def demo_stream(n_rows: int = 60_000, *, chunk: int = 500, seed: int = 7) -> Gaussians:
-    """Two clouds in ten dimensions; the share of the rare one swings between 1 % and 50 %, and once both move.
+    """Two clouds in ten dimensions; the share of one swings between 1 % and 50 %, and once both move.
 
     Parameters
     ----------

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from steelyard.exceptions import ParameterError
-from steelyard.params import Fraction, Integer, OneOf, Positive, Switch, check_params
+from steelyard.params import Constraint, Fraction, Integer, OneOf, Positive, Switch, check_params
 from steelyard.persistence import storable
 from steelyard.proximal import ClassStatistics
 from steelyard.streams.wrappers import Wrapper, padded
@@ -96,13 +96,16 @@ class DriftWindows(Wrapper):
         Recent G-mean of each window.
     """
 
-    _constraints = {
+    _constraints: ClassVar[dict[str, Constraint]] = {
         "block": Integer(1),
         "half_life": Positive(),
         "rule": OneOf("best", "blend"),
         "shrink": Switch(),
         "confidence": Fraction(ends=False),
     }
+
+    _waiting: tuple[FloatArray, NDArray[Any]]  # rows of a block that is not full yet
+    best_: int
 
     def __init__(
         self,
@@ -123,7 +126,7 @@ class DriftWindows(Wrapper):
         self.shrink = shrink
         self.confidence = confidence
 
-    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:  # noqa: ARG002
         """Judge all windows on these rows, then learn them; rows wait until a block is full.
 
         Parameters
@@ -231,7 +234,8 @@ class DriftWindows(Wrapper):
         finite = [length for length in self.lengths if length is not None]
         if not self.lengths or finite != sorted(finite) or None in self.lengths[:-1]:
             raise ParameterError(
-                f"DriftWindows: lengths must go from short to long, None (all rows) last; got {self.lengths!r}."
+                "DriftWindows: lengths must go from short to long, None (all rows) last; got "
+                f"{self.lengths!r}."
             )
         self._limits = [None if n is None else max(1, n // self.block) for n in self.lengths]
         self._totals = [ClassStatistics(width) for _ in self.lengths]
@@ -241,7 +245,7 @@ class DriftWindows(Wrapper):
         self._blocks: deque[ClassStatistics] = deque(
             maxlen=max((n for n in self._limits if n), default=1) + 1
         )
-        self._waiting: tuple[FloatArray, NDArray[Any]] = np.zeros((0, width)), np.zeros(0, dtype=np.int64)
+        self._waiting = np.zeros((0, width)), np.zeros(0, dtype=np.int64)
         self._n_seen = 0
         self.best_, self.drifts_ = len(self.lengths) - 1, list[int]()
 

@@ -1,4 +1,4 @@
-"""From named columns to numbers, on the fly: categories become features, missing values are refused or filled."""
+"""From named columns to numbers, on the fly: categories become features, gaps are refused or filled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MISSING = ("refuse", "mean", "zero")
 
 
 @storable("TableEncoder")
-class TableEncoder(BaseEstimator):  # type: ignore[misc]
+class TableEncoder(BaseEstimator):
     """Turns columns into rows of numbers and remembers how.
 
     Numbers stay as they are. A category, when it first comes, becomes a feature of its own at the end
@@ -158,8 +158,8 @@ class TableEncoder(BaseEstimator):  # type: ignore[misc]
                     firsts[value] = row
             if self._counts[name] + len(firsts) > self.max_categories:
                 raise DataError(
-                    f"{place.source}: column {name!r} has more than {self.max_categories:,} distinct values, too "
-                    "many for one feature each.",
+                    f"{place.source}: column {name!r} has more than {self.max_categories:,} distinct values, "
+                    "too many for one feature each.",
                     hint=f"leave the column out (drop {name!r}), or raise max_categories",
                 )
             new += [(row, order, name, value) for value, row in firsts.items()]

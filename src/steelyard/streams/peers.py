@@ -33,7 +33,7 @@ class SklearnPeer:
     def __init__(self, estimator: Any, *, scale: bool = True) -> None:
         if not hasattr(estimator, "partial_fit"):
             raise ParameterError(
-                f"{type(estimator).__name__}: a stream needs a classifier with partial_fit(); this one has none."
+                f"{type(estimator).__name__}: a stream needs a classifier with partial_fit(); it has none."
             )
         self.estimator = estimator
         self.scaler = StandardScaler() if scale else None

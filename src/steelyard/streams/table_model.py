@@ -21,7 +21,7 @@ __all__ = ["TableModel"]
 
 
 @storable("TableModel")
-class TableModel(BaseEstimator):  # type: ignore[misc]
+class TableModel(BaseEstimator):
     """A learner that takes tables: it remembers its columns, their categories and what happened to it.
 
     Parameters
@@ -119,8 +119,8 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
             raise DataError(f"merge: expected a saved model with its columns; got a {type(other).__name__}.")
         if type(self.learner) is not type(other.learner) or not hasattr(self.learner, "merge"):
             raise DataError(
-                f"merge: models of class {type(self.learner).__name__} and {type(other.learner).__name__} cannot "
-                "be merged."
+                f"merge: models of class {type(self.learner).__name__} and {type(other.learner).__name__} "
+                "cannot be merged."
             )
         if (self.target, self.encoder.columns_) != (other.target, other.encoder.columns_):
             raise DataError(

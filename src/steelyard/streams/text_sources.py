@@ -121,7 +121,8 @@ class CsvSource:
                 return
             except (csv.Error, UnicodeDecodeError) as error:
                 raise DataError(
-                    f"{self.data.name}, line {n_before + reader.line_num + 1:,}: this is not text with columns: {error}."
+                    f"{self.data.name}, line {n_before + reader.line_num + 1:,}: this is not text with "
+                    f"columns: {error}."
                 ) from error
             if row:
                 yield row
@@ -202,7 +203,7 @@ def csv_source(data: ByteSource) -> CsvSource:
     return CsvSource(data, max(",\t;|", key=first_line.count))
 
 
-def _converted(
+def _converted(  # noqa: PLR0917  private, and each is named
     rows: Iterator[Any],
     cell: Callable[[Any, str], str],
     wanted: list[str],

@@ -38,8 +38,8 @@ def window_size(size: int | str | timedelta) -> int | timedelta:
     if (isinstance(size, timedelta) and size > timedelta()) or Integer(1).accepts(size):
         return size  # type: ignore[return-value]
     raise ParameterError(
-        f"SlidingWindow: size must be a whole number of rows, a timedelta, or text such as '30d' (units s, m, h, "
-        f"d, w); got {size!r}."
+        "SlidingWindow: size must be a whole number of rows, a timedelta, or text such as '30d' (units s, m, "
+        f"h, d, w); got {size!r}."
     )
 
 
@@ -82,13 +82,19 @@ class SlidingWindow(Wrapper):
     """
 
     takes_time = True
+    _held: tuple[FloatArray, NDArray[Any], FloatArray]  # rows, labels and times in the window
 
     def __init__(self, learner: Any, size: int | str | timedelta = 10_000) -> None:
         self.learner = learner
         self.size = size
 
     def partial_fit(
-        self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None, *, time: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,  # noqa: ARG002  one call serves all learners
+        *,
+        time: ArrayLike | None = None,
     ) -> Self:
         """Learn these rows and forget those that leave the window; both or neither.
 
@@ -214,7 +220,7 @@ class Fading(Wrapper):
         self.learner = learner
         self.half_life = half_life
 
-    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:  # noqa: ARG002
         """Let the past fade, then learn these rows; both or neither.
 
         Parameters

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,11 +17,15 @@ __all__ = ["Wrapper", "padded"]
 FloatArray = NDArray[np.float64]
 
 
-def _learner_has(name: str) -> Any:
-    return available_if(lambda self: hasattr(self.learner, name))
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-class Wrapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+def _learner_has(name: str) -> Callable[[Method], Method]:
+    has: Callable[[Method], Method] = available_if(lambda self: hasattr(self.learner, name))
+    return has
+
+
+class Wrapper(ClassifierMixin, BaseEstimator):
     """A learner around a learner; ``learner_`` is the one at work, a clone of ``learner``."""
 
     learner: Any
@@ -57,7 +62,8 @@ class Wrapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for method in methods:
             if not hasattr(self.learner, method):
                 raise ParameterError(
-                    f"{type(self).__name__}: the learner must have {method}(); {type(self.learner).__name__} has not."
+                    f"{type(self).__name__}: the learner must have {method}(); "
+                    f"{type(self.learner).__name__} has not."
                 )
 
     @property
@@ -138,8 +144,8 @@ class Wrapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rows, labels = np.ascontiguousarray(X, dtype=np.float64), np.asarray(y)
         if rows.ndim != 2 or labels.shape != (len(rows),):
             raise DataError(
-                f"{type(self).__name__}: expected a table and one label for each row; got shapes {rows.shape} and "
-                f"{labels.shape}."
+                f"{type(self).__name__}: expected a table and one label for each row; got shapes "
+                f"{rows.shape} and {labels.shape}."
             )
         return rows, labels
 
