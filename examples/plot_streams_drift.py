@@ -32,8 +32,8 @@ for row in result.summary():
 # %%
 # Along the stream
 # ----------------
-# When the rare class becomes rare, whoever is not balanced gives it up. After the drift, whoever remembers all
-# stays wrong.
+# When the rare class becomes rare, whoever is not balanced gives it up. After the drift, whoever remembers
+# all stays wrong.
 
 COLOURS = ["#4477aa", "#66ccee", "#cc6677", "#228833"]
 layout = {"height_ratios": [3, 1], "layout": "constrained"}
