@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, softmax
+
+from sklearn.base import clone
 
 from steelyard import _native
 from steelyard.base import (
@@ -294,6 +296,76 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
             self._check_range(retired.X, method)
             self._remove(folds, retired, method)
         self._folds = folds
+        return self
+
+    @all_or_nothing
+    def grow(self, n_features: int) -> Self:
+        """Widen to more features at the end, exactly as if all rows so far had had zeros there.
+
+        Parameters
+        ----------
+        n_features : int
+            The new number of features.
+
+        Returns
+        -------
+        self
+        """
+        self._check_started("grow")
+        if self._map is not None:
+            raise DataError(
+                "ProximalSVC.grow: a feature map has settled the width of the rows, so it cannot grow.",
+                hint="give new categories places among the features before the map, such as hashed ones",
+            )
+        self._folds = [fold.copy().grow(n_features) for fold in self._folds]
+        self.n_features_in_ = int(n_features)
+        self.__dict__.pop("feature_names_in_", None)  # names of the new ones are not known
+        return self
+
+    def rearranged(self, places: Sequence[int], n_features: int) -> ProximalSVC:
+        """A copy whose features stand at other places, exactly as if the rows had been so from the start.
+
+        Parameters
+        ----------
+        places : sequence of int
+            For each feature, its new place.
+        n_features : int
+            The new number of features; those that none is moved to are zero in all rows.
+
+        Returns
+        -------
+        ProximalSVC
+        """
+        self._check_started("rearranged")
+        twin: ProximalSVC = clone(self)
+        twin.n_features_in_, twin._map = int(n_features), None
+        if self._map is not None:
+            raise DataError("ProximalSVC.rearranged: features behind a feature map cannot be moved.")
+        twin._folds = [fold.rearranged(places, n_features) for fold in self._folds]
+        twin._derived = _Derived()
+        return twin
+
+    def fade(self, factor: float, *, drop_below: float = 0.0) -> Self:
+        """Multiply the weight of every row learned so far.
+
+        Parameters
+        ----------
+        factor : float
+            A positive number; below 1 makes old rows count less than those to come.
+        drop_below : float, default=0.0
+            A class whose rows together weigh less than this is forgotten.
+
+        Returns
+        -------
+        self
+        """
+        self._check_started("fade")
+        for fold in self._folds:
+            fold.scale(factor)
+        for label in self.statistics_.classes:
+            if self.statistics_.count(label) < drop_below:
+                for fold in self._folds:
+                    fold.forget_class(label)
         return self
 
     @all_or_nothing

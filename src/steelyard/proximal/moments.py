@@ -177,6 +177,14 @@ class Moments:
         self._weights = self.weights.copy()
         self.n_features = n_features
 
+    def rearrange(self, old: NDArray[np.intp]) -> None:
+        """Bring the feature at ``old[k]`` to place ``k``, for every ``k``."""
+        if self.gram is not None:
+            places = np.append(old, self.n_features)
+            self.gram = np.tril(symmetric(self.gram)[np.ix_(places, places)])
+        self._rows = np.ascontiguousarray(self.rows[:, old])
+        self._weights = self.weights.copy()
+
     def scale(self, factor: float) -> None:
         """Multiply the weight of every row."""
         if self.gram is not None:

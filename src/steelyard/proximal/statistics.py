@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -401,6 +402,26 @@ class ClassStatistics:
         for moments in self._classes.values():
             moments.scale(factor)
         self._changed(0.0)
+        return self
+
+    def rearranged(self, places: Sequence[int], n_features: int) -> ClassStatistics:
+        """A copy with feature ``k`` at ``places[k]`` of ``n_features``; the others are zero in all rows."""
+        if len(set(places)) != self.n_features or not set(places) <= set(range(n_features)):
+            raise DataError(f"ClassStatistics.rearranged: {places} are no places among {n_features} features.")
+        grown = self.copy().grow(n_features)
+        spare = sorted(set(range(n_features)) - set(places))
+        old = np.argsort([*places, *spare])  # the old place of the feature that comes to each new place
+        if grown.origin is not None:
+            grown.origin = grown.origin[old]
+        for moments in grown._classes.values():
+            moments.rearrange(old)
+        return grown
+
+    def forget_class(self, label: Label) -> Self:
+        """Take out all rows of a class, if there are any."""
+        if self._classes.pop(label, None) is not None:
+            self.origin = self.origin if self._classes else None
+            self._changed(0.0)
         return self
 
     def grow(self, n_features: int) -> Self:

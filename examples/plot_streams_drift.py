@@ -1,0 +1,65 @@
+"""
+A stream that drifts while its balance moves
+============================================
+
+The share of the rare class swings between one percent and one half, and after two thirds of the stream both
+classes move elsewhere. Four learners see the same rows, each predicted before it is learned.
+"""
+
+# %%
+# The race
+# --------
+# All are proximal planes but the last. One counts every row once, one remembers everything, one keeps several
+# windows and lets the best lately answer.
+
+import matplotlib.pyplot as plt
+from sklearn.linear_model import SGDClassifier
+
+from steelyard import ProximalSVC
+from steelyard.streams import DriftWindows, SklearnPeer, SlidingWindow, demo_stream, prequential
+
+stream = demo_stream(40_000)
+models = {
+    "balanced, drift windows": DriftWindows(ProximalSVC()),
+    "balanced, remembers all": ProximalSVC(),
+    "unweighted, window": SlidingWindow(ProximalSVC(class_weight=None), size=4000),
+    "SGD": SklearnPeer(SGDClassifier(random_state=0)),
+}
+result = prequential(models, stream, window=2000, every=500)
+for row in result.summary():
+    print(f"{row['model']:<25} mean {row['mean_g_mean']:.3f}   lowest {row['lowest_g_mean']:.3f}")
+
+# %%
+# Along the stream
+# ----------------
+# When the rare class becomes rare, whoever is not balanced gives it up. After the drift, whoever remembers
+# all stays wrong.
+
+COLOURS = ["#4477aa", "#66ccee", "#cc6677", "#228833"]
+layout = {"height_ratios": [3, 1], "layout": "constrained"}
+figure, (top, bottom) = plt.subplots(2, 1, figsize=(9, 5.5), sharex=True, **layout)
+for name, colour in zip(models, COLOURS, strict=True):
+    records = result.records(name)
+    rows = [record["row"] for record in records]
+    top.plot(rows, [record["g_mean"] for record in records], color=colour, label=name, lw=1.8)
+first = result.records("balanced, drift windows")
+top.fill_between(
+    [record["row"] for record in first],
+    [record["g_mean_low"] for record in first],
+    [record["g_mean_high"] for record in first],
+    color=COLOURS[0],
+    alpha=0.2,
+    lw=0,
+)
+for axes in (top, bottom):
+    for begin, end in stream.drifts:
+        axes.axvspan(begin, end, color="#ccbb44", alpha=0.5, lw=0)
+    axes.spines[["top", "right"]].set_visible(False)
+top.set(ylabel="G-mean, last 2,000 rows", ylim=(0, 1.02))
+top.legend(loc="lower left", frameon=False)
+shares = [record["class_counts"].get(1, 0) / sum(record["class_counts"].values()) for record in first]
+bottom.fill_between([record["row"] for record in first], shares, color="#999999", lw=0)
+bottom.set(ylabel="rare class", xlabel="rows", ylim=(0, 0.6), xlim=(0, 40_000))
+bottom.yaxis.set_major_formatter("{x:.0%}")
+bottom.xaxis.set_major_formatter("{x:,.0f}")
+plt.show()

@@ -1,0 +1,46 @@
+"""``steelyard fit``: learn a table and save the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from steelyard.cli.models_io import load_table_model, open_table, summary_of
+from steelyard.cli.options import MODEL_FILE, OUT_FILE, column_options, model_options
+from steelyard.cli.output import emit_json, emit_pairs, json_option, talk
+from steelyard.cli.registry import make_models, parse_settings
+from steelyard.persistence import save
+from steelyard.streams import TableModel
+
+__all__ = ["fit_command"]
+
+
+@click.command("fit")
+@click.argument("source")
+@click.option("--target", metavar="COL", help="Column of the labels; needed unless --continue is given.")
+@click.option("-o", "--out", type=OUT_FILE, required=True, metavar="FILE", help="Where to save the model.")
+@click.option("--continue", "known", type=MODEL_FILE, metavar="MODEL", help="Go on with a saved model.")
+@model_options(multiple=False)
+@column_options
+@json_option
+def fit_command(source: str, out: Path, known: Path | None, as_json: bool, **options: Any) -> None:
+    """Learn all rows of SOURCE, in one pass and bounded memory, and save the model.
+
+    On an error nothing is saved.
+    """
+    if known is not None:
+        model = load_table_model(known)
+        stream = model.open(source, labelled=True, chunk=options["chunk"], limit=options["limit"])
+    else:
+        if options["target"] is None:
+            raise click.UsageError("--target must name the column of the labels.")
+        stream = open_table(source, options)
+        (learner,) = make_models([options["model_name"]], parse_settings(options["settings"])).values()
+        model = TableModel(learner, stream.encoder, options["target"], options["time"])
+    n_rows = model.learn(stream)
+    save(model, out)
+    talk(f"learned {n_rows:,} rows into {out}")
+    summary = {"model": str(out), "learned": n_rows, **summary_of(model)}
+    emit_json(summary) if as_json else emit_pairs(summary)

@@ -1,0 +1,44 @@
+"""``steelyard models``: what there is and what each can do."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import click
+
+from steelyard.base import ForgettingMixin, Learner, MergingMixin, Traits
+from steelyard.cli.output import emit_json, emit_table, json_option
+from steelyard.cli.registry import Entry, available
+
+__all__ = ["models_command"]
+
+
+@click.command("models")
+@json_option
+def models_command(as_json: bool) -> None:
+    """List the models and what each can do."""
+    rows = [_describe(name, entry) for name, entry in available().items()]
+    if as_json:
+        emit_json(rows)
+    else:
+        emit_table(["name", "class", "forgets", "merges", "exact", "bounded", "summary"], rows)
+
+
+def _describe(name: str, entry: Entry) -> dict[str, Any]:
+    learner = entry.learner
+    assert learner is not None
+    traits = learner._traits if issubclass(learner, Learner) else Traits(bounded_memory=False)
+    return {
+        "name": name,
+        "class": entry.class_name,
+        "forgets": issubclass(learner, ForgettingMixin),
+        "merges": issubclass(learner, MergingMixin),
+        "exact": traits.exact,
+        "bounded": traits.bounded_memory,
+        "summary": entry.summary,
+        "parameters": {
+            key: entry.parameters.get(key, parameter.default)
+            for key, parameter in inspect.signature(learner).parameters.items()
+        },
+    }

@@ -1,0 +1,52 @@
+"""Saved models and tables, as several commands need them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from steelyard.exceptions import FileFormatError
+from steelyard.persistence import load
+from steelyard.streams import TableModel, TableStream, open_stream
+
+__all__ = ["load_table_model", "open_table", "summary_of"]
+
+
+def load_table_model(path: Path) -> TableModel:
+    """A model with its columns; another kind of saved object is refused."""
+    model = load(path)
+    if not isinstance(model, TableModel):
+        raise FileFormatError(
+            f"{path}: this file holds a {type(model).__name__} without the columns it was taught from.",
+            hint="models for the command line are written by `steelyard fit` and `steelyard stream --save`",
+        )
+    return model
+
+
+def open_table(source: str, options: dict[str, Any]) -> TableStream:
+    """A labelled table, as the column options say."""
+    return open_stream(
+        source,
+        options["target"],
+        time=options["time"],
+        features=options["features"] or None,
+        drop=options["drop"],
+        categorical=options["categorical"],
+        missing=options["missing"],
+        chunk=options["chunk"],
+        limit=options["limit"],
+        max_classes=options["max_classes"],
+    )
+
+
+def summary_of(model: TableModel) -> dict[str, Any]:
+    """Class, labels and counts of a model."""
+    learner = getattr(model.learner, "learner_", model.learner)  # what a window holds
+    labels = np.asarray(getattr(learner, "classes_", [])).tolist()
+    counts = getattr(learner, "class_count_", None)
+    classes: Any = labels
+    if counts is not None:
+        classes = {str(label): float(count) for label, count in zip(labels, np.asarray(counts), strict=True)}
+    return {"class": type(model.learner).__name__, "target": model.target, "classes": classes}

@@ -1,0 +1,90 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from steelyard.cli.registry import available
+from steelyard.exceptions import ParameterError
+from steelyard.streams.encoding import MISSING
+
+__all__ = ["MODEL_FILE", "OUT_FILE", "column_options", "complete_models", "label_of", "model_options"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+MODEL_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+OUT_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
+
+
+def complete_models(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Names for shell completion."""
+    names = [*available(), "sklearn:linear_model.SGDClassifier", "river:linear_model.LogisticRegression"]
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def column_options(command: Command) -> Command:
+    """Which columns are what, and how they are read."""
+    for option in reversed(
+        [
+            click.option("--time", metavar="COL", help="Column that says when a row happened."),
+            click.option(
+                "--feature", "features", metavar="COL", multiple=True, help="Use only these columns."
+            ),
+            click.option("--drop", metavar="COL", multiple=True, help="Leave these columns out."),
+            click.option(
+                "--categorical",
+                metavar="COL",
+                multiple=True,
+                help="Categories although they look like numbers.",
+            ),
+            click.option(
+                "--missing",
+                type=click.Choice(MISSING),
+                default="refuse",
+                show_default=True,
+                help="Missing values: refuse, the mean of the column so far, or zero.",
+            ),
+            click.option(
+                "--max-classes", type=click.IntRange(2), default=500, show_default=True, metavar="N"
+            ),
+            click.option("--chunk", type=click.IntRange(1), default=1000, show_default=True, metavar="N"),
+            click.option("--limit", type=click.IntRange(1), metavar="N", help="Stop after so many rows."),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def model_options(*, multiple: bool) -> Callable[[Command], Command]:
+    """Which model, with which parameters."""
+
+    def add(command: Command) -> Command:
+        several = " Several race each other." if multiple else ""
+        command = click.option(
+            "--set", "settings", metavar="NAME=VALUE", multiple=True, help="A parameter: C=10, or LABEL.C=10."
+        )(command)
+        return click.option(
+            "--model",
+            "model_names" if multiple else "model_name",
+            metavar="[LABEL=]NAME",
+            multiple=multiple,
+            default=None if multiple else "proximal",
+            shell_complete=complete_models,
+            help=f"A model of `steelyard models`, or sklearn:... or river:... by dotted name.{several}",
+        )(command)
+
+    return add
+
+
+def label_of(text: str | None, labels: Any) -> Any:
+    """The label that was written on the command line, as the data has it."""
+    if text is None:
+        return None
+    for label in labels:
+        if str(label) == text:
+            return label
+    raise ParameterError(f"--positive: there is no class {text!r}; there are {', '.join(map(str, labels))}.")

@@ -1,0 +1,94 @@
+"""``steelyard predict``: rows in, labels and scores out."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+from steelyard.cli.models_io import load_table_model
+from steelyard.cli.options import MODEL_FILE, OUT_FILE
+from steelyard.cli.output import json_option, plain
+from steelyard.exceptions import FileAccessError
+from steelyard.streams import TableModel
+
+__all__ = ["predict_command"]
+
+
+@click.command("predict")
+@click.argument("model", type=MODEL_FILE)
+@click.argument("source")
+@click.option(
+    "-o", "--out", type=OUT_FILE, metavar="FILE", help="CSV, or Parquet if it ends so; stdout by default."
+)
+@click.option("--chunk", type=click.IntRange(1), default=1000, show_default=True, metavar="N")
+@json_option
+def predict_command(model: Path, source: str, out: Path | None, chunk: int, as_json: bool) -> None:
+    """Predict the rows of SOURCE: row number, label and one score a class.
+
+    Columns are found by name; the target need not be there. With --json every row is one JSON line.
+    """
+    answers = _lines(load_table_model(model), source, chunk)
+    if out is not None and out.suffix == ".parquet":
+        _write_parquet(answers, out)
+        return
+    try:
+        with out.open("w", encoding="utf-8", newline="") if out else _Standard() as file:
+            _write_text(answers, file, as_json=as_json)
+    except BrokenPipeError:
+        raise  # whoever read has read enough
+    except OSError as error:
+        raise FileAccessError(f"predict: {out or 'standard output'} cannot be written: {error}.") from error
+
+
+def _lines(model: TableModel, source: str, chunk: int) -> Iterator[list[dict[str, Any]]]:
+    """The answers, chunk by chunk, as lines of a table."""
+    for part, answers in model.answers(source, chunk=chunk):
+        names = [f"score_{label}" for label in answers.classes]
+        labels = answers.labels.tolist()
+        yield [
+            {"row": part.first_row + row + 1, "label": label, **dict(zip(names, scores, strict=True))}
+            for row, (label, scores) in enumerate(zip(labels, answers.scores.tolist(), strict=True))
+        ]
+
+
+def _write_text(chunks: Iterator[list[dict[str, Any]]], file: IO[str], *, as_json: bool) -> None:
+    writer = None
+    for lines in chunks:
+        if as_json:
+            file.writelines(json.dumps(plain(line), ensure_ascii=False) + "\n" for line in lines)
+            continue
+        if writer is None:
+            writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
+            writer.writeheader()
+        writer.writerows(lines)
+
+
+def _write_parquet(chunks: Iterator[list[dict[str, Any]]], out: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    writer = None
+    try:
+        for lines in chunks:
+            table = pa.Table.from_pylist(lines)
+            writer = writer or parquet.ParquetWriter(out, table.schema)
+            writer.write_table(table)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+class _Standard:
+    """Standard output as a file that is left open."""
+
+    def __enter__(self) -> IO[str]:
+        return sys.stdout
+
+    def __exit__(self, *_: object) -> None:
+        sys.stdout.flush()

@@ -1,0 +1,194 @@
+"""``steelyard stream``: learn from a stream, measure it honestly, show what happened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from steelyard.cli.interrupts import StopOnInterrupt
+from steelyard.cli.models_io import open_table
+from steelyard.cli.options import OUT_FILE, column_options, label_of, model_options
+from steelyard.cli.output import emit_json, emit_table, json_option, talk
+from steelyard.cli.panel import StreamPanel
+from steelyard.cli.registry import make_models, parse_settings
+from steelyard.exceptions import ParameterError, SteelyardError
+from steelyard.persistence import save
+from steelyard.streams import (
+    PrequentialResult,
+    Race,
+    RowStream,
+    SlidingWindow,
+    TableModel,
+    TableStream,
+    demo_stream,
+)
+from steelyard.streams.race import DEFAULT_METRICS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from steelyard.streams import Chunk
+
+__all__ = ["stream_command"]
+
+_DEMO_MODELS = (
+    "balanced=proximal",
+    "unweighted=proximal-unweighted",
+    "SGD=sklearn:linear_model.SGDClassifier",
+)
+_DEMO_WINDOW = "4000"
+_COLUMNS = [
+    "model",
+    "g_mean",
+    "mean_g_mean",
+    "lowest_g_mean",
+    "sensitivity",
+    "specificity",
+    "auc",
+    "rows_per_second",
+]
+
+
+@click.command("stream")
+@click.argument("source", required=False)
+@click.option("--target", metavar="COL", help="Column of the labels.")
+@model_options(multiple=True)
+@click.option(
+    "--window", metavar="N|30d", help="Models forget what is older: so many rows, or 30d, 12h, 90m."
+)
+@click.option("--delay", type=click.IntRange(0), default=0, metavar="N", help="Labels arrive N rows late.")
+@click.option("--warmup", type=click.IntRange(0), default=0, metavar="N", help="Learn N rows before testing.")
+@click.option("--positive", metavar="LABEL", help="The positive class; the rarer of two by default.")
+@click.option(
+    "--measure-window",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Rows that the running measures are taken over; 1000, for the built-in stream 2000.",
+)
+@column_options
+@click.option(
+    "--seed", type=click.IntRange(0), default=None, metavar="N", help="For the built-in stream and samples."
+)
+@click.option("--report", type=OUT_FILE, metavar="FILE.html", help="Write a report to read in a browser.")
+@click.option("--table", type=OUT_FILE, metavar="FILE.csv", help="Write the measures over time.")
+@click.option("--save", "save_to", type=OUT_FILE, metavar="FILE", help="Save the first model.")
+@json_option
+def stream_command(**options: Any) -> None:
+    """Learn from SOURCE row by row, testing every row before it is learned.
+
+    SOURCE is a CSV or TSV file, JSON lines (all also .gz), Parquet or Arrow, or - for standard input.
+    Without SOURCE a built-in stream with a moving imbalance and one drift is used.
+
+    What was learned and measured before an error or Ctrl-C is reported; the exit code tells (1, 130).
+    """
+    _check(options)
+    stream = _stream(options)
+    models = _models(options)
+    race, error, stopped = _run(stream, models, options)
+    if error is not None and not race.n_rows:
+        raise error
+    result = race.result(stream)
+    _deliver(result, stream, options)
+    if error is not None:
+        raise SteelyardError(
+            f"{error.message} What came before, {race.n_rows:,} rows, was learned and reported.",
+            hint=error.hint,
+        )
+    if stopped:
+        talk(f"stopped after {race.n_rows:,} rows")
+        raise click.exceptions.Exit(130)
+
+
+def _check(options: dict[str, Any]) -> None:
+    if options["source"] is not None and options["target"] is None:
+        raise click.UsageError("with a SOURCE, --target must name the column of the labels.")
+    if options["source"] is None and options["save_to"] is not None:
+        raise click.UsageError("--save needs a SOURCE: the built-in stream has no columns to remember.")
+    if options["report"] is not None and not options["report"].parent.exists():
+        options["report"].parent.mkdir(parents=True, exist_ok=True)
+
+
+def _stream(options: dict[str, Any]) -> RowStream:
+    if options["source"] is None:
+        seed = {} if options["seed"] is None else {"seed": options["seed"]}
+        chunk = min(options["chunk"], 500)
+        return demo_stream(options["limit"] or 60_000, chunk=chunk, **seed)
+    return open_table(options["source"], options)
+
+
+def _models(options: dict[str, Any]) -> dict[str, Any]:
+    settings = parse_settings(options["settings"])
+    if options["source"] is None and not options["model_names"]:
+        settings.setdefault("SGD.random_state", 0)
+        models = make_models(_DEMO_MODELS, settings)
+        window, windowed = (
+            options["window"] or _DEMO_WINDOW,
+            [m for m in models if hasattr(models[m], "forget")],
+        )
+    else:
+        models = make_models(options["model_names"] or ("proximal",), settings)
+        window, windowed = options["window"], list(models) if options["window"] else []
+    unable = [name for name in windowed if not hasattr(models[name], "forget")]
+    if unable:
+        raise ParameterError(f"--window: {unable[0]!r} cannot forget, so it cannot keep a window.")
+    return {name: SlidingWindow(m, window) if name in windowed else m for name, m in models.items()}
+
+
+def _run(
+    stream: RowStream, models: dict[str, Any], options: dict[str, Any]
+) -> tuple[Race, SteelyardError | None, bool]:
+    """The race until the end, an error or Ctrl-C."""
+    race = Race(
+        models,
+        window=options["measure_window"] or (2000 if options["source"] is None else 1000),
+        delay=options["delay"],
+        warmup=options["warmup"],
+        metrics=(*DEFAULT_METRICS, "pmauc"),
+        seed=options["seed"] or 0,
+    )
+    error = None
+    with StreamPanel(stream) as panel, StopOnInterrupt() as interrupt:
+        try:
+            for chunk in _with_positive(interrupt.until_stopped(stream), race, options["positive"]):
+                race.step(chunk)
+                panel.update(race)
+        except SteelyardError as trouble:
+            error = trouble
+        except KeyboardInterrupt:
+            interrupt.stopped = True
+        race.finish()
+        panel.update(race, final=True)
+    return race, error, interrupt.stopped
+
+
+def _with_positive(chunks: Iterator[Chunk], race: Race, text: str | None) -> Iterator[Chunk]:
+    """The chunks; at the first one the name of the positive class becomes a label."""
+    for chunk in chunks:
+        if text is not None and not race.n_rows:
+            race.set_positive(label_of(text, dict.fromkeys([*chunk.y.tolist()])))
+        yield chunk
+
+
+def _deliver(result: PrequentialResult, stream: RowStream, options: dict[str, Any]) -> None:
+    """Files that were asked for, and the summary."""
+    if options["save_to"] is not None:
+        assert isinstance(stream, TableStream)
+        learner = next(iter(result.models.values()))
+        model = TableModel(learner, stream.encoder, options["target"], options["time"])
+        save(model.note("streamed", stream.name, result.n_rows), options["save_to"])
+    if options["table"] is not None:
+        result.to_csv(options["table"])
+    if options["report"] is not None:
+        from steelyard.report import write_report
+
+        write_report(result, options["report"])
+    if options["as_json"]:
+        emit_json(result.as_dict())
+    else:
+        emit_table(_COLUMNS, result.summary())
+    for name in ("report", "table", "save_to"):
+        path: Path | None = options[name]
+        if path is not None:
+            click.echo(f"{name.removesuffix('_to')}: {path}", err=True)

@@ -1,0 +1,90 @@
+"""``steelyard tune``: race several settings on one pass over the data."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import click
+
+from steelyard.cli.models_io import open_table
+from steelyard.cli.options import OUT_FILE, column_options, label_of, model_options
+from steelyard.cli.output import emit_json, emit_table, json_option, talk
+from steelyard.cli.registry import make_models, parse_settings
+from steelyard.exceptions import ParameterError
+from steelyard.persistence import save
+from steelyard.streams import Race, TableModel
+from steelyard.streams.race import DEFAULT_METRICS
+
+__all__ = ["tune_command"]
+
+_MEASURES = ("mean_g_mean", "lowest_g_mean", "g_mean", "f1", "auc", "sensitivity", "specificity")
+
+
+@click.command("tune")
+@click.argument("source")
+@click.option("--target", metavar="COL", required=True, help="Column of the labels.")
+@click.option(
+    "--grid",
+    metavar="NAME=V1,V2,...",
+    multiple=True,
+    help="Values to try; several grids are combined.  [C=0.01,...,100]",
+)
+@click.option(
+    "--by", type=click.Choice(_MEASURES), default="mean_g_mean", show_default=True, help="What decides."
+)
+@click.option("--positive", metavar="LABEL", help="The positive class; the rarer of two by default.")
+@click.option("--measure-window", type=click.IntRange(1), default=1000, show_default=True, metavar="N")
+@model_options(multiple=False)
+@column_options
+@click.option(
+    "-o", "--out", type=OUT_FILE, metavar="FILE", help="Save the best model; it has learned all rows."
+)
+@json_option
+def tune_command(
+    source: str, grid: tuple[str, ...], by: str, out: Path | None, as_json: bool, **options: Any
+) -> None:
+    """Try every combination of the grids on SOURCE, testing each row before it is learned.
+
+    All candidates share one pass, so the table is read once, and the winner needs no second fit.
+    """
+    fixed = parse_settings(options["settings"])
+    candidates = {
+        _label(values): make_models([f"candidate={options['model_name']}"], {**fixed, **values})["candidate"]
+        for values in _combinations(grid or ("C=0.01,0.1,1,10,100",))
+    }
+    stream = open_table(source, options)
+    race = Race(candidates, window=options["measure_window"], metrics=DEFAULT_METRICS)
+    for chunk in stream:
+        if options["positive"] is not None and not race.n_rows:
+            race.set_positive(label_of(options["positive"], dict.fromkeys(chunk.y.tolist())))
+        race.step(chunk)
+    race.finish()
+    lines = sorted(race.result(stream).summary(), key=lambda line: -line.get(by, 0.0))
+    best = lines[0]["model"]
+    if out is not None:
+        model = TableModel(candidates[best], stream.encoder, options["target"], options["time"])
+        save(model.note("tuned", stream.name, race.n_rows), out)
+    talk(f"best by {by}: {best}")
+    if as_json:
+        emit_json({"best": best, "by": by, "candidates": lines})
+    else:
+        emit_table(["model", *dict.fromkeys([by, "g_mean", "sensitivity", "specificity", "auc"])], lines)
+
+
+def _combinations(grids: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Every combination of the values of all grids."""
+    choices = []
+    for grid in grids:
+        name, equals, values = grid.partition("=")
+        if not equals or not values:
+            raise ParameterError(
+                f"--grid: expected NAME=V1,V2,...; got {grid!r}.", hint="such as --grid C=0.1,1,10"
+            )
+        choices.append([parse_settings([f"{name}={value}"]) for value in values.split(",")])
+    return [{name: value for part in parts for name, value in part.items()} for parts in product(*choices)]
+
+
+def _label(values: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())

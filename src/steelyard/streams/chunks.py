@@ -1,0 +1,152 @@
+"""What flows: chunks of rows, and the streams that give them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from steelyard.exceptions import DataError, ParameterError
+from steelyard.params import Integer
+
+__all__ = ["ArrayStream", "Chunk", "RowStream", "check_chunk"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Some consecutive rows of a stream.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n_rows, n_features)
+        Features. Later chunks may be wider: a new category is a new feature at the end.
+    y : ndarray of shape (n_rows,)
+        Labels.
+    first_row : int
+        How many rows of the stream came before.
+    time : ndarray of shape (n_rows,) or None
+        When each row happened, in seconds.
+    fixed : ndarray or None
+        The same rows in a width that never changes, for learners that cannot grow; None where ``X``
+        itself never changes its width.
+    """
+
+    X: FloatArray
+    y: NDArray[Any]
+    first_row: int = 0
+    time: FloatArray | None = None
+    fixed: FloatArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def rows_for(self, model: Any) -> FloatArray:
+        """The form of the rows that a model can take: growing, or of one width."""
+        return self.X if self.fixed is None or hasattr(model, "grow") else self.fixed
+
+    def take(self, begin: int, end: int) -> Chunk:
+        """Some of these rows; nothing is copied."""
+        return Chunk(
+            self.X[begin:end],
+            self.y[begin:end],
+            self.first_row + begin,
+            None if self.time is None else self.time[begin:end],
+            None if self.fixed is None else self.fixed[begin:end],
+        )
+
+
+class RowStream:
+    """Something that gives chunks, one after the other, in bounded memory.
+
+    Attributes
+    ----------
+    name : str
+        What to call it in a report.
+    chunk : int
+        Rows in a chunk; the last one may have fewer.
+    n_rows : int or None
+        How many rows there will be, where that is known.
+    drifts : list of (int, int)
+        Rows between which the concept changes, where that is known.
+    """
+
+    name: str = "stream"
+    chunk: int = 1000
+    n_rows: int | None = None
+    drifts: tuple[tuple[int, int], ...] = ()
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Chunk]: ...
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of the features so far; None where they have none."""
+        return None
+
+    def fraction_read(self) -> float | None:
+        """How much of the stream has come, from 0 to 1; None where nobody knows."""
+        return None
+
+
+class ArrayStream(RowStream):
+    """Rows that are in memory already, chunk by chunk.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_rows, n_features)
+        Features.
+    y : array-like of shape (n_rows,)
+        Labels.
+    chunk : int, default=1000
+        Rows in a chunk.
+    time : array-like of shape (n_rows,), optional
+        When each row happened, in seconds.
+    name : str, default="arrays"
+        What to call it in a report.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard.streams import ArrayStream
+    >>> [len(chunk) for chunk in ArrayStream(np.zeros((25, 2)), np.zeros(25, dtype=int), chunk=10)]
+    [10, 10, 5]
+    """
+
+    def __init__(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        chunk: int = 1000,
+        time: ArrayLike | None = None,
+        name: str = "arrays",
+    ) -> None:
+        self.chunk = check_chunk(chunk, "ArrayStream")
+        self.name = name
+        self._X = np.ascontiguousarray(X, dtype=np.float64)
+        self._y = np.asarray(y)
+        self._time = None if time is None else np.asarray(time, dtype=np.float64)
+        if self._X.ndim != 2 or len(self._X) != len(self._y):
+            raise DataError(
+                f"ArrayStream: expected a table X and as many labels; got X of shape {self._X.shape} and "
+                f"{len(self._y)} labels."
+            )
+        self.n_rows = len(self._y)
+
+    def __iter__(self) -> Iterator[Chunk]:
+        whole = Chunk(self._X, self._y, 0, self._time)
+        for begin in range(0, len(whole), self.chunk):
+            yield whole.take(begin, begin + self.chunk)
+
+
+def check_chunk(chunk: int, who: str) -> int:
+    """A number of rows that a chunk can have."""
+    if not Integer(1).accepts(chunk):
+        raise ParameterError(f"{who}: chunk must be a whole number of at least 1; got {chunk!r}.")
+    return int(chunk)

@@ -1,0 +1,246 @@
+"""Streams that are made up: known concepts, known drift, a known imbalance at every row."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.exceptions import ParameterError
+from steelyard.streams.chunks import Chunk, RowStream, check_chunk
+from steelyard.streams.schedules import ImbalanceSchedule
+
+__all__ = ["SEA", "Drift", "Gaussians", "GeneratedStream", "KOILMixture", "RotatingHyperplane"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+Random = np.random.Generator
+
+_BLOCK = 1024  # rows that are made at a time; a block depends on the seed and its number alone
+_TRIES = 10_000  # rounds of drawing before a region counts as empty
+
+
+@dataclass(frozen=True)
+class Drift:
+    """The concept changes at a row: at once, or with rows of both concepts mixed over ``width`` rows."""
+
+    at: int
+    width: int = 0
+
+    def progress(self, rows: IntArray) -> FloatArray:
+        """Chance of the new concept at each row, from 0 to 1."""
+        if self.width == 0:
+            return (rows >= self.at).astype(np.float64)
+        progress: FloatArray = np.clip((rows - self.at) / self.width, 0.0, 1.0)
+        return progress
+
+
+class GeneratedStream(RowStream):
+    """Base of the generators; a subclass says how rows of given labels look.
+
+    Parameters
+    ----------
+    n_rows : int
+        How many rows there are.
+    schedule : ImbalanceSchedule
+        Share of the rare classes (labels 1 and up, together) at each row.
+    drifts : sequence of Drift
+        Changes of the concept, in order.
+    noise : float, default=0.0
+        Share of rows whose label is replaced by another one.
+    presence : mapping of int to (int, int), optional
+        Rows between which a class exists, the end excluded; others stand in for it elsewhere.
+    chunk : int, default=1000
+        Rows in a chunk. The rows are the same however they are cut.
+    seed : int, default=0
+        The same seed gives the same rows.
+    """
+
+    n_classes = 2
+
+    def __init__(
+        self,
+        n_rows: int = 100_000,
+        *,
+        schedule: ImbalanceSchedule | None = None,
+        drifts: Sequence[Drift] = (),
+        noise: float = 0.0,
+        presence: Mapping[int, tuple[int, int]] | None = None,
+        chunk: int = 1000,
+        seed: int = 0,
+    ) -> None:
+        who = type(self).__name__
+        if not 0.0 <= noise <= 1.0:
+            raise ParameterError(
+                f"{who}: noise must be a number between 0 and 1, ends included; got {noise!r}."
+            )
+        if n_rows < 1:
+            raise ParameterError(f"{who}: n_rows must be at least 1; got {n_rows!r}.")
+        self.n_rows: int = n_rows
+        self.schedule = schedule or ImbalanceSchedule.constant(0.1)
+        self.concept_drifts = tuple(sorted(drifts, key=lambda drift: drift.at))
+        self.drifts = tuple((drift.at, drift.at + drift.width) for drift in self.concept_drifts)
+        self.noise = noise
+        self.presence = dict(presence or {})
+        self.chunk = check_chunk(chunk, who)
+        self.seed = seed
+        self.name = f"{who}, {self.schedule.name} imbalance"
+        self._begun = 0
+
+    @abstractmethod
+    def _features(self, rng: Random, labels: IntArray, concepts: IntArray, rows: IntArray) -> FloatArray:
+        """Rows of the given labels under the given concepts."""
+
+    def __iter__(self) -> Iterator[Chunk]:
+        for begin in range(0, self.n_rows, self.chunk):
+            X, y = self.rows(begin, min(begin + self.chunk, self.n_rows))
+            self._begun = begin + len(y)
+            yield Chunk(X, y, begin)
+
+    def rows(self, begin: int, end: int) -> tuple[FloatArray, IntArray]:
+        """Features and labels of the rows from ``begin`` to ``end``, without making those before."""
+        blocks = [self._block(number) for number in range(begin // _BLOCK, (end - 1) // _BLOCK + 1)]
+        first = begin // _BLOCK * _BLOCK
+        X, y = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+        return X[begin - first : end - first], y[begin - first : end - first]
+
+    def fraction_read(self) -> float:
+        """How much of the stream has come."""
+        return self._begun / self.n_rows
+
+    def _block(self, number: int) -> tuple[FloatArray, IntArray]:
+        rng = np.random.default_rng([self.seed, number])
+        rows = np.arange(number * _BLOCK, (number + 1) * _BLOCK)
+        concepts = np.zeros(_BLOCK, dtype=np.int64)
+        for drift in self.concept_drifts:
+            concepts += rng.random(_BLOCK) < drift.progress(rows)
+        labels = self._labels(rng, rows)
+        X = self._features(rng, labels, concepts, rows)
+        return X, self._with_noise(rng, labels)
+
+    def _labels(self, rng: Random, rows: IntArray) -> IntArray:
+        rare = rng.random(_BLOCK) < self.schedule.share(rows)
+        labels = np.where(rare, rng.integers(1, max(self.n_classes, 2), size=_BLOCK), 0)
+        for label, (begin, end) in self.presence.items():
+            absent = (labels == label) & ((rows < begin) | (rows >= end))
+            labels[absent] = 0 if label != 0 else 1
+        return labels
+
+    def _with_noise(self, rng: Random, labels: IntArray) -> IntArray:
+        flipped = rng.random(_BLOCK) < self.noise
+        shifts = rng.integers(1, max(self.n_classes, 2), size=_BLOCK)
+        return np.where(flipped, (labels + shifts) % self.n_classes, labels)
+
+
+class Gaussians(GeneratedStream):
+    """Every class a Gaussian cloud; each drift moves the means to other places.
+
+    Parameters
+    ----------
+    n_rows, **options
+        As for :class:`GeneratedStream`.
+    n_features : int, default=10
+        Number of features.
+    n_classes : int, default=2
+        Number of classes; the rare ones share the scheduled share.
+    distance : float, default=2.0
+        Length of each mean, in standard deviations.
+
+    Examples
+    --------
+    >>> from steelyard.streams import Gaussians, ImbalanceSchedule
+    >>> stream = Gaussians(3000, schedule=ImbalanceSchedule.constant(0.02), chunk=1000, seed=1)
+    >>> [int(chunk.y.sum()) for chunk in stream]
+    [16, 24, 17]
+    """
+
+    def __init__(
+        self,
+        n_rows: int = 100_000,
+        *,
+        n_features: int = 10,
+        n_classes: int = 2,
+        distance: float = 2.0,
+        **options: object,
+    ) -> None:
+        super().__init__(n_rows, **options)  # type: ignore[arg-type]  # checked there
+        self.n_features, self.n_classes, self.distance = n_features, n_classes, distance
+        rng = np.random.default_rng([self.seed, 2**31])
+        directions = rng.normal(size=(len(self.concept_drifts) + 1, n_classes, n_features))
+        self.means = distance * directions / np.linalg.norm(directions, axis=2, keepdims=True)
+
+    def _features(self, rng: Random, labels: IntArray, concepts: IntArray, rows: IntArray) -> FloatArray:  # noqa: ARG002
+        X: FloatArray = self.means[concepts, labels] + rng.normal(size=(len(labels), self.n_features))
+        return X
+
+
+class KOILMixture(GeneratedStream):
+    """The two-dimensional mixture of the KOIL paper: one rare cloud amid four, not linearly separable.
+
+    Each drift turns the four clouds by an eighth of a circle.
+    """
+
+    def _features(self, rng: Random, labels: IntArray, concepts: IntArray, rows: IntArray) -> FloatArray:  # noqa: ARG002
+        angle = np.pi / 2 * rng.integers(0, 4, size=len(labels)) + np.pi / 4 * concepts
+        offset = np.column_stack([np.cos(angle), np.sin(angle)]) / 3.0
+        centre = 0.5 + np.where((labels == 0)[:, None], offset, 0.0)
+        X: FloatArray = centre + rng.normal(scale=0.1, size=(len(labels), 2))
+        return X
+
+
+class RotatingHyperplane(GeneratedStream):
+    """Two sides of a plane through the middle of the unit cube that turns steadily; a drift turns it at once.
+
+    Parameters
+    ----------
+    n_rows, **options
+        As for :class:`GeneratedStream`.
+    n_features : int, default=10
+        Number of features.
+    turn : float, default=0.0
+        Part of a full turn that the plane makes from the first row to the last.
+    """
+
+    def __init__(
+        self, n_rows: int = 100_000, *, n_features: int = 10, turn: float = 0.0, **options: object
+    ) -> None:
+        super().__init__(n_rows, **options)  # type: ignore[arg-type]  # checked there
+        self.n_features, self.turn = n_features, turn
+        rng = np.random.default_rng([self.seed, 2**31])
+        self._axes = np.linalg.qr(rng.normal(size=(n_features, 2)))[0]
+
+    def normals(self, concepts: IntArray, rows: IntArray) -> FloatArray:
+        """Normal of the plane at each row."""
+        angle = 2 * np.pi * self.turn * rows / self.n_rows + np.pi / 2 * concepts
+        normals: FloatArray = np.column_stack([np.cos(angle), np.sin(angle)]) @ self._axes.T
+        return normals
+
+    def _features(self, rng: Random, labels: IntArray, concepts: IntArray, rows: IntArray) -> FloatArray:
+        X = rng.random((len(labels), self.n_features))
+        side = np.einsum("ij,ij->i", X - 0.5, self.normals(concepts, rows)) > 0.0
+        # The cube is symmetric: the mirror image of a row lies on the other side.
+        return np.where((side == (labels == 1))[:, None], X, 1.0 - X)
+
+
+class SEA(GeneratedStream):
+    """Three features from 0 to 10, the first two decide: positive where their sum is below a level.
+
+    Each drift goes to the next of the levels 8, 9, 7 and 9.5 (Street and Kim, 2001).
+    """
+
+    levels = (8.0, 9.0, 7.0, 9.5)
+
+    def _features(self, rng: Random, labels: IntArray, concepts: IntArray, rows: IntArray) -> FloatArray:  # noqa: ARG002
+        level = np.array(self.levels)[concepts % len(self.levels)]
+        X = np.empty((len(labels), 3))
+        wrong = np.arange(len(labels))
+        for _ in range(_TRIES):
+            X[wrong] = rng.uniform(0.0, 10.0, size=(len(wrong), 3))
+            positive = X[wrong, 0] + X[wrong, 1] <= level[wrong]
+            wrong = wrong[positive != (labels[wrong] == 1)]
+            if not len(wrong):
+                break
+        return X

@@ -1,0 +1,152 @@
+"""A learner together with the columns it was taught from: what is saved, asked and taught again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from steelyard.exceptions import DataError
+from steelyard.persistence import storable
+from steelyard.streams.answers import Answers, ask, is_ready, teach
+from steelyard.streams.chunks import Chunk
+from steelyard.streams.encoding import TableEncoder
+from steelyard.streams.table_stream import TableStream, open_stream
+from steelyard.streams.wrappers import padded
+
+__all__ = ["TableModel"]
+
+
+@storable("TableModel")
+class TableModel(BaseEstimator):
+    """A learner that takes tables: it remembers its columns, their categories and what happened to it.
+
+    Parameters
+    ----------
+    learner : Learner
+        The learner; it is taught, not copied.
+    encoder : TableEncoder
+        How columns become numbers.
+    target : str
+        The column of labels.
+    time : str, optional
+        The column of times.
+
+    Attributes
+    ----------
+    history_ : list of dict
+        What was done: ``what``, ``source``, ``rows`` and ``when``.
+    """
+
+    def __init__(self, learner: Any, encoder: TableEncoder, target: str, time: str | None = None) -> None:
+        self.learner = learner
+        self.encoder = encoder
+        self.target = target
+        self.time = time
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """What was done with this model, oldest first."""
+        entries: list[dict[str, Any]] = self.__dict__.setdefault("history_", [])
+        return entries
+
+    def note(self, what: str, source: str, rows: int) -> Self:
+        """Add a line to the history."""
+        when = datetime.now(UTC).isoformat(timespec="seconds")
+        self.history.append({"what": what, "source": source, "rows": int(rows), "when": when})
+        return self
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the learner's features."""
+        grows = hasattr(self.learner, "grow")
+        return self.encoder.feature_names if grows else self.encoder.fixed_names
+
+    def open(self, source: Any, *, labelled: bool, chunk: int = 1000, **options: Any) -> TableStream:
+        """Open a table with the columns that this model knows."""
+        return open_stream(
+            source,
+            self.target if labelled else None,
+            time=self.time if labelled else None,
+            encoder=self.encoder,
+            chunk=chunk,
+            **options,
+        )
+
+    def learn(self, stream: TableStream) -> int:
+        """Learn all rows of a stream; returns their number."""
+        n_rows = 0
+        try:
+            for chunk in stream:
+                teach(self.learner, chunk)
+                n_rows += len(chunk)
+        finally:
+            if n_rows:
+                self.note("learned", stream.name, n_rows)
+        return n_rows
+
+    def forget(self, source: Any) -> int:
+        """Unlearn the rows of a table, all or none; returns their number."""
+        if not hasattr(self.learner, "forget"):
+            raise DataError(f"forget: a model of class {type(self.learner).__name__} cannot forget rows.")
+        stream = self.open(source, labelled=True)
+        stream.learning = False
+        chunks = list(stream)
+        width = self.learner.n_features_in_
+        X = np.concatenate([padded(chunk.rows_for(self.learner), width) for chunk in chunks])
+        y = np.concatenate([chunk.y for chunk in chunks])
+        self.learner.forget(X, y)
+        self.note("forgot", stream.name, len(y))
+        return len(y)
+
+    def answers(
+        self, source: Any, *, chunk: int = 1000, labelled: bool = False
+    ) -> Iterator[tuple[Chunk, Answers]]:
+        """The answers to the rows of a table, chunk by chunk."""
+        if not is_ready(self.learner):
+            raise DataError("predict: this model has learned no rows yet.")
+        stream = self.open(source, labelled=labelled, chunk=chunk)
+        stream.learning = False
+        for part in stream:
+            yield part, ask(self.learner, part)
+
+    def merge(self, other: TableModel) -> Self:
+        """Learn what another model has learned; both must have been taught from the same columns."""
+        if not isinstance(other, TableModel):
+            raise DataError(f"merge: expected a saved model with its columns; got a {type(other).__name__}.")
+        if type(self.learner) is not type(other.learner) or not hasattr(self.learner, "merge"):
+            raise DataError(
+                f"merge: models of class {type(self.learner).__name__} and {type(other.learner).__name__} "
+                "cannot be merged."
+            )
+        if (self.target, self.encoder.columns_) != (other.target, other.encoder.columns_):
+            raise DataError(
+                f"merge: both models must have the same columns; got target {self.target!r} with "
+                f"{self.encoder.columns_} and target {other.target!r} with {other.encoder.columns_}."
+            )
+        order = self.encoder.adopt(other.encoder)
+        theirs = other.learner
+        if hasattr(theirs, "grow"):
+            n_features = len(self.encoder.feature_names)
+            self.learner.grow(n_features)
+            theirs = theirs.rearranged(order, n_features)
+        self.learner.merge(theirs)
+        self.history.extend(other.history)
+        return self.note("merged", "another model", 0)
+
+    def _get_state(self) -> dict[str, Any]:
+        return {"history": list(self.history)}
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        self.history_ = [
+            {
+                "what": str(e["what"]),
+                "source": str(e["source"]),
+                "rows": int(e["rows"]),
+                "when": str(e["when"]),
+            }
+            for e in state["history"]
+        ]

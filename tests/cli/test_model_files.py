@@ -1,0 +1,147 @@
+"""fit, predict, forget, merge, inspect, evaluate and tune on saved models."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import steelyard
+from steelyard import ProximalSVC
+from steelyard.cli import main
+
+
+@pytest.fixture
+def run():
+    def invoke(*arguments):
+        result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    return invoke
+
+
+def _frame(n=600, seed=0):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({"a": rng.normal(size=n), "b": rng.normal(size=n)})
+    frame["kind"] = np.array(["x", "z"] if seed == 0 else ["z", "w"])[rng.integers(0, 2, size=n)]
+    frame["y"] = (frame["a"] + (frame["kind"] == "z") > 1.2).astype(int)
+    return frame
+
+
+@pytest.fixture
+def files(tmp_path):
+    first, second = _frame(seed=0), _frame(seed=1)
+    first.to_csv(tmp_path / "first.csv", index=False)
+    second.to_parquet(tmp_path / "second.parquet")
+    pd.concat([first, second]).to_csv(tmp_path / "both.csv", index=False)
+    return tmp_path
+
+
+def _scores(run, model, rows):
+    lines = run("predict", model, rows, "--json").splitlines()
+    return np.array([json.loads(line)["score_1"] for line in lines])
+
+
+def test_predict_gives_the_scores_of_the_learner(run, files):
+    run("fit", files / "first.csv", "--target", "y", "-o", files / "m")
+    frame = _frame(seed=0)
+    X = np.column_stack(
+        [frame["a"], frame["b"], frame["kind"] == frame["kind"][0], frame["kind"] != frame["kind"][0]]
+    )
+    expected = ProximalSVC().fit(X, frame["y"]).decision_function(X)
+    np.testing.assert_allclose(_scores(run, files / "m", files / "first.csv"), expected, atol=1e-9)
+
+
+def test_predict_needs_no_target_and_writes_csv_and_parquet(run, files):
+    run("fit", files / "first.csv", "--target", "y", "-o", files / "m")
+    _frame(5).drop(columns="y").to_csv(files / "rows.csv", index=False)
+    run("predict", files / "m", files / "rows.csv", "-o", files / "out.csv")
+    run("predict", files / "m", files / "rows.csv", "-o", files / "out.parquet")
+    as_csv, as_parquet = pd.read_csv(files / "out.csv"), pd.read_parquet(files / "out.parquet")
+    assert as_csv.columns.tolist() == ["row", "label", "score_0", "score_1"]
+    pd.testing.assert_frame_equal(as_csv, as_parquet)
+
+
+def test_continuing_equals_learning_all_at_once(run, files):
+    run("fit", files / "first.csv", "--target", "y", "-o", files / "a")
+    run("fit", files / "second.parquet", "--continue", files / "a", "-o", files / "ab")
+    run("fit", files / "both.csv", "--target", "y", "-o", files / "both")
+    scores = [_scores(run, files / name, files / "both.csv") for name in ("ab", "both")]
+    np.testing.assert_allclose(*scores, atol=1e-9)
+
+
+def test_merging_equals_learning_all_at_once_whatever_categories_each_has_met(run, files):
+    run("fit", files / "first.csv", "--target", "y", "-o", files / "a")
+    run("fit", files / "second.parquet", "--target", "y", "-o", files / "b")
+    run("fit", files / "both.csv", "--target", "y", "-o", files / "both")
+    run("merge", files / "b", files / "a", "-o", files / "c")
+    scores = [_scores(run, files / name, files / "both.csv") for name in ("c", "both")]
+    np.testing.assert_allclose(*scores, atol=1e-9)
+
+
+def test_forgetting_equals_never_having_learned(run, files):
+    run("fit", files / "both.csv", "--target", "y", "-o", files / "m")
+    out = json.loads(run("forget", files / "m", files / "second.parquet", "--json"))
+    assert out["forgot"] == 600
+    run("fit", files / "first.csv", "--target", "y", "-o", files / "a")
+    scores = [_scores(run, files / name, files / "first.csv") for name in ("m", "a")]
+    np.testing.assert_allclose(*scores, atol=1e-7)
+
+
+def test_forgetting_rows_that_never_came_changes_nothing(files):
+    CliRunner().invoke(main, ["fit", str(files / "first.csv"), "--target", "y", "-o", str(files / "m")])
+    before = (files / "m").read_bytes()
+    result = CliRunner().invoke(main, ["forget", str(files / "m"), str(files / "both.csv")])
+    assert result.exit_code == 1
+    assert "nothing was changed" in result.stderr
+    assert (files / "m").read_bytes() == before
+
+
+def test_inspect_tells_classes_features_size_and_history(run, files):
+    run("fit", files / "first.csv", "--target", "y", "-o", files / "m", "--set", "C=5")
+    facts = json.loads(run("inspect", files / "m", "--json"))
+    assert facts["class"] == "ProximalSVC"
+    assert facts["parameters"]["C"] == "5"
+    assert sum(facts["classes"].values()) == 600
+    assert facts["telling_features"][0]["feature"] == "a"
+    assert facts["bytes"] == (files / "m").stat().st_size
+    assert [entry["what"] for entry in facts["history"]] == ["learned"]
+    assert "telling" not in run("inspect", files / "m").splitlines()[0]
+
+
+def test_evaluate_agrees_with_the_metrics_of_the_package(run, files):
+    from steelyard.metrics import g_mean_score, roc_auc_score
+
+    run("fit", files / "first.csv", "--target", "y", "-o", files / "m")
+    facts = json.loads(run("evaluate", files / "m", files / "second.parquet", "--json"))
+    lines = [
+        json.loads(line)
+        for line in run("predict", files / "m", files / "second.parquet", "--json").splitlines()
+    ]
+    true = _frame(seed=1)["y"]
+    assert facts["g_mean"] == pytest.approx(
+        g_mean_score(true, [line["label"] for line in lines], pos_label=1)
+    )
+    assert facts["auc"] == pytest.approx(roc_auc_score(true, [line["score_1"] for line in lines]))
+    assert sum(map(sum, facts["confusion"]["counts"])) == 600
+
+
+def test_tune_finds_the_best_of_a_grid_and_saves_it(run, files):
+    out = json.loads(
+        run("tune", files / "both.csv", "--target", "y", "--grid", "C=1e-9,1",
+            "--grid", "standardize=True,False", "--chunk", 100, "-o", files / "best", "--json")
+    )  # fmt: skip
+    assert len(out["candidates"]) == 4
+    assert out["best"].startswith("C=1,")
+    assert steelyard.load(files / "best").learner.C == 1
+
+
+def test_a_file_that_holds_no_table_model_is_refused(files):
+    steelyard.save(ProximalSVC(), files / "bare")
+    result = CliRunner().invoke(main, ["inspect", str(files / "bare")])
+    assert result.exit_code == 1
+    assert "without the columns" in result.stderr

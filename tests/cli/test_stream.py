@@ -1,0 +1,215 @@
+"""``steelyard stream``: what it prints where, what it writes, and how it ends."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import steelyard
+from steelyard import ProximalSVC
+from steelyard.cli import main
+from steelyard.cli.panel import StreamPanel
+from steelyard.streams import Race, demo_stream
+
+
+@pytest.fixture
+def run():
+    return lambda *arguments, **options: CliRunner().invoke(main, [str(a) for a in arguments], **options)
+
+
+@pytest.fixture
+def table(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(4000, 3)), columns=["a", "b", "c"])
+    frame["where"] = np.array(["north", "south", "west"])[rng.integers(0, 3, size=4000)]
+    frame["label"] = np.where(frame["a"] + (frame["where"] == "west") > 1.8, "bad", "ok")
+    path = tmp_path / "rows.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def test_without_a_source_the_built_in_stream_shows_the_point(run):
+    result = run("stream", "--limit", 30_000, "--json")
+    assert result.exit_code == 0
+    summary = {row["model"]: row for row in json.loads(result.stdout)["summary"]}
+    assert summary["balanced"]["mean_g_mean"] > 0.84
+    assert summary["unweighted"]["mean_g_mean"] < summary["balanced"]["mean_g_mean"] - 0.1
+    assert summary["SGD"]["mean_g_mean"] < summary["balanced"]["mean_g_mean"] - 0.05
+    assert summary["unweighted"]["lowest_g_mean"] < 0.1
+    assert summary["SGD"]["lowest_g_mean"] < 0.5
+    assert summary["balanced"]["lowest_g_mean"] > 0.55
+
+
+def test_data_goes_to_stdout_and_nothing_else_does(run, table):
+    result = run("stream", table, "--target", "label")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[0].startswith("model\tg_mean")
+    assert result.stderr == ""
+
+
+def test_report_table_and_model_are_written(run, table, tmp_path):
+    paths = {name: tmp_path / "new" / name for name in ("report.html",)}
+    result = run(
+        "stream", table, "--target", "label", "--report", paths["report.html"],
+        "--table", tmp_path / "t.csv", "--save", tmp_path / "m.steelyard",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "<svg" in paths["report.html"].read_text(encoding="utf-8")
+    assert len(pd.read_csv(tmp_path / "t.csv")) == 3
+    model = steelyard.load(tmp_path / "m.steelyard")
+    assert model.history[0]["rows"] == 4000
+    assert f"report: {paths['report.html']}" in result.stderr
+
+
+def test_models_race_with_settings_windows_and_peers(run, table):
+    result = run(
+        "stream", table, "--target", "label", "--model", "proximal", "--model", "soft=proximal",
+        "--model", "adaptive", "--model", "sklearn:naive_bayes.GaussianNB", "--set", "soft.C=0.001", "--json",
+    )  # fmt: skip
+    document = json.loads(result.stdout)
+    names = [row["model"] for row in document["summary"]]
+    assert names == ["proximal", "soft", "adaptive", "sklearn:naive_bayes.GaussianNB"]
+    assert document["positive"] == "bad"
+
+
+def test_a_river_peer_races_too(run, table):
+    pytest.importorskip("river", reason="river is an optional peer and is not installed")
+    result = run(
+        "stream",
+        table,
+        "--target",
+        "label",
+        "--model",
+        "river:linear_model.LogisticRegression",
+        "--limit",
+        600,
+    )
+    assert result.exit_code == 0, result.output
+    assert "river:linear_model" in result.stdout
+
+
+def test_a_window_of_time_needs_a_time_column(run, tmp_path):
+    frame = pd.DataFrame({"t": pd.date_range("2026-01-01", periods=900, freq="h"), "a": np.arange(900) % 7})
+    frame["y"] = (frame["a"] > 4).astype(int)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    base = ("stream", tmp_path / "t.csv", "--target", "y", "--window", "10d", "--chunk", 100)
+    assert run(*base, "--time", "t").exit_code == 0
+    refused = run(*base, "--drop", "t")
+    assert refused.exit_code == 1
+    assert "needs the times of the rows" in refused.stderr
+
+
+def test_the_positive_class_can_be_named(run, table):
+    document = json.loads(run("stream", table, "--target", "label", "--positive", "ok", "--json").stdout)
+    assert document["positive"] == "ok"
+    refused = run("stream", table, "--target", "label", "--positive", "odd")
+    assert refused.exit_code == 1
+    assert "there is no class 'odd'" in refused.stderr
+
+
+def test_standard_input_is_read(run, table):
+    result = run("stream", "-", "--target", "label", "--json", input=table.read_bytes())
+    assert json.loads(result.stdout)["rows"] == 4000
+
+
+def test_an_error_on_the_way_still_gives_report_and_model(run, table, tmp_path):
+    with table.open("a", encoding="utf-8") as file:
+        file.write("1,2,oops,north,ok\n")
+    result = run(
+        "stream",
+        table,
+        "--target",
+        "label",
+        "--report",
+        tmp_path / "r.html",
+        "--save",
+        tmp_path / "m.steelyard",
+        "--json",
+    )
+    assert result.exit_code == 1
+    assert "rows.csv, line 4,002, column 'c': expected a number; got 'oops'." in result.stderr
+    assert "4,000 rows, was learned and reported" in result.stderr
+    assert json.loads(result.stdout)["rows"] == 4000
+    assert (tmp_path / "r.html").exists()
+    assert steelyard.load(tmp_path / "m.steelyard").learner.class_count_.sum() == 4000
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("", "the file is empty"),
+        ("a,b\n1,2\n", "there is no target column 'label'"),
+        ("\0\0\0", "this is a binary file"),
+    ],
+)
+def test_an_error_at_once_gives_a_sentence_and_no_traceback(run, tmp_path, content, sentence):
+    path = tmp_path / "bad.csv"
+    path.write_text(content, encoding="utf-8")
+    result = run("stream", path, "--target", "label")
+    assert result.exit_code == 1
+    assert sentence in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["stream", "rows.csv"], ["stream", "--save", "x"], ["stream", "--chunk", "0"], ["stream", "--nonsense"]],
+)
+def test_a_command_written_wrongly_exits_with_2(run, arguments):
+    assert run(*arguments).exit_code == 2
+
+
+def test_ctrl_c_ends_with_a_complete_report(tmp_path):
+    """A feed that never ends, stopped by the signal that Ctrl-C sends."""
+    command = [sys.executable, "-c", "from steelyard.cli import main; main()", "stream", "-", "--target", "y"]
+    command += ["--chunk", "1000", "--report", str(tmp_path / "r.html"), "--json"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        # More than a pipe holds: when all is written, the command has started and reads.
+        process.stdin.write(b"a,y\n" + b"".join(b"%020d,%d\n" % (i % 9, i % 2) for i in range(20_000)))
+        process.stdin.flush()
+        time.sleep(2.0)  # it has read all, and waits for more
+        process.send_signal(signal.SIGINT)
+        timer = threading.Timer(60, process.kill)
+        timer.start()
+        out = process.stdout.read()
+        process.wait()
+        timer.cancel()
+    assert process.returncode == 130
+    assert json.loads(out)["rows"] >= 10_000
+    assert "<svg" in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+
+def test_the_panel_shows_progress_measures_share_and_counts(monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setitem(os.environ, "COLUMNS", "100")
+    stream = demo_stream(6000)
+    race = Race({"balanced": ProximalSVC()}, window=1000)
+    for chunk in stream:
+        race.step(chunk)
+    from rich.console import Console
+
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(StreamPanel(stream)._picture(race))
+    text = console.export_text()
+    for part in (
+        "6,000 rows",
+        "rows/s",
+        "G-mean, last 1,000 rows",
+        "balanced",
+        "share of 1",
+        "true, then predicted",
+    ):
+        assert part in text

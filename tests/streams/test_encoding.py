@@ -1,0 +1,104 @@
+"""Columns to numbers: categories that grow, a form that does not, missing values, and saving."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steelyard.exceptions import DataError
+from steelyard.persistence import from_bytes, to_bytes
+from steelyard.streams import TableEncoder, open_stream
+
+
+def _frame(values, **columns):
+    return pd.DataFrame({"a": values, **columns, "y": np.arange(len(values)) % 2})
+
+
+def _read(frame, **options):
+    stream = open_stream(frame, "y", **options)
+    return stream, list(stream)
+
+
+def test_a_new_category_becomes_a_feature_at_the_end():
+    stream, chunks = _read(_frame([1.0, 2.0, 3.0], c=["x", "x", "z"]), chunk=2)
+    assert [chunk.X.shape[1] for chunk in chunks] == [2, 3]
+    assert stream.feature_names == ["a", "c=x", "c=z"]
+
+
+def test_the_fixed_form_never_changes_its_width():
+    _, chunks = _read(_frame(np.zeros(60), c=[f"v{i}" for i in range(60)]), chunk=7)
+    assert {chunk.fixed.shape[1] for chunk in chunks} == {1 + 32}
+    assert all((np.abs(chunk.fixed).sum(axis=1) == 1).all() for chunk in chunks)
+
+
+def test_numbers_alone_need_no_second_form():
+    _, chunks = _read(_frame([1.0, 2.0]))
+    assert chunks[0].fixed is None
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    values=st.lists(st.sampled_from([None, "p", "q", "r", "s"]), min_size=4, max_size=40),
+    chunk=st.integers(1, 9),
+    seed=st.integers(0, 99),
+)
+def test_chunk_borders_change_neither_numbers_nor_names(values, chunk, seed):
+    rng = np.random.default_rng(seed)
+    numbers = np.where(rng.random(len(values)) < 0.3, np.nan, rng.normal(size=len(values)))
+    frame = _frame(numbers, c=pd.Series(values, dtype=object), d=pd.Series(values[::-1], dtype=object))
+    if frame["c"].isna().all():
+        return
+    whole_stream, (whole,) = _read(frame, missing="mean")
+    stream, chunks = _read(frame, missing="mean", chunk=chunk)
+    width = whole.X.shape[1]
+    X = np.vstack([np.pad(c.X, ((0, 0), (0, width - c.X.shape[1]))) for c in chunks])
+    np.testing.assert_array_equal(X, whole.X)
+    np.testing.assert_array_equal(np.vstack([c.fixed for c in chunks]), whole.fixed)
+    assert stream.feature_names == whole_stream.feature_names
+
+
+def test_missing_values_are_refused_with_row_and_column():
+    with pytest.raises(DataError, match="row 3, column 'a': a value is missing"):
+        _read(_frame([1.0, 2.0, np.nan, 4.0]))
+    with pytest.raises(DataError, match="row 2, column 'c': a value is missing"):
+        _read(_frame([1.0, 2.0], c=["x", None]))
+
+
+def test_missing_mean_takes_the_mean_of_the_values_before():
+    _, (chunk,) = _read(_frame([np.nan, 2.0, np.nan, 6.0, np.nan]), missing="mean")
+    assert chunk.X[:, 0].tolist() == [0.0, 2.0, 2.0, 6.0, 4.0]
+
+
+def test_missing_zero_takes_zero():
+    _, (chunk,) = _read(_frame([np.nan, 2.0], c=["x", None]), missing="zero")
+    assert chunk.X.tolist() == [[0.0, 1.0], [2.0, 0.0]]
+
+
+def test_a_column_of_identifiers_is_refused():
+    with pytest.raises(DataError, match="column 'c' has more than 1,000 distinct values"):
+        _read(_frame(np.zeros(1500), c=[f"id{i}" for i in range(1500)]), chunk=500)
+
+
+def test_a_saved_encoder_goes_on_where_it_was():
+    frame = _frame([1.0, np.nan, 3.0, np.nan], c=["x", "z", "w", "x"])
+    stream, _ = _read(frame, missing="mean")
+    again = from_bytes(to_bytes(stream.encoder))
+    assert again.feature_names == stream.encoder.feature_names
+    rows = pd.DataFrame({"c": ["w", "new"], "a": [np.nan, 5.0]})
+    (chunk,) = open_stream(rows, None, encoder=again)
+    assert chunk.X.tolist() == [[2.0, 0.0, 0.0, 1.0], [5.0, 0.0, 0.0, 0.0]]
+    assert again.feature_names == stream.encoder.feature_names
+
+
+def test_text_in_a_column_that_was_numbers_is_refused():
+    stream, _ = _read(_frame([1.0, 2.0]))
+    with pytest.raises(DataError, match="row 1, column 'a': expected a number; got 'lots'"):
+        list(open_stream(pd.DataFrame({"a": ["lots"]}), None, encoder=stream.encoder))
+
+
+def test_an_unknown_way_with_missing_values_is_refused():
+    with pytest.raises(ValueError, match="missing must be one of"):
+        list(open_stream(_frame([1.0]), "y", encoder=TableEncoder(missing="guess")))

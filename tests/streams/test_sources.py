@@ -1,0 +1,285 @@
+"""Sources: every format gives the same rows, and every kind of bad input a sentence with its place."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from steelyard.exceptions import DataError, FileAccessError
+from steelyard.streams import open_stream, table_stream
+
+FRAME = pd.DataFrame(
+    {
+        "amount": np.round(np.random.default_rng(0).normal(size=250), 3),
+        "count": np.arange(250) % 7,
+        "country": np.array(["NZ", "AU", "FJ"])[np.arange(250) % 3],
+        "label": np.where(np.arange(250) % 10 == 0, "bad", "ok"),
+    }
+)
+
+
+def _csv(path, **options):
+    FRAME.to_csv(path, index=False, **options)
+    return path
+
+
+def _gzip(path):
+    path.write_bytes(gzip.compress(FRAME.to_csv(index=False).encode()))
+    return path
+
+
+def _jsonl(path):
+    path.write_text("\n".join(json.dumps(row) for row in FRAME.to_dict("records")), encoding="utf-8")
+    return path
+
+
+def _parquet(path):
+    pq.write_table(pa.Table.from_pandas(FRAME), path, row_group_size=64)
+    return path
+
+
+def _arrow(path):
+    table = pa.Table.from_pandas(FRAME)
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=60)
+    return path
+
+
+def _arrow_stream(path):
+    table = pa.Table.from_pandas(FRAME)
+    with pa.ipc.new_stream(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=60)
+    return path
+
+
+FORMATS = {
+    "csv": _csv,
+    "tsv": lambda path: _csv(path, sep="\t"),
+    "semicolons": lambda path: _csv(path, sep=";"),
+    "csv.gz": _gzip,
+    "jsonl": _jsonl,
+    "parquet": _parquet,
+    "arrow": _arrow,
+    "arrow stream": _arrow_stream,
+    "pandas": lambda path: FRAME,
+    "polars": lambda path: pl.from_pandas(FRAME),
+    "pyarrow": lambda path: pa.Table.from_pandas(FRAME),
+    "binary file": lambda path: io.BytesIO(FRAME.to_csv(index=False).encode()),
+}
+
+
+def _rows(source, **options):
+    """All rows of a stream, padded to the last width."""
+    chunks = list(open_stream(source, "label", **options))
+    width = chunks[-1].X.shape[1]
+    X = np.vstack([np.pad(chunk.X, ((0, 0), (0, width - chunk.X.shape[1]))) for chunk in chunks])
+    return X, np.concatenate([chunk.y for chunk in chunks])
+
+
+@pytest.fixture(params=["pyarrow", "built in"])
+def engine(request, monkeypatch):
+    if request.param == "built in":
+        monkeypatch.setattr(table_stream, "has_pyarrow", lambda: False)
+    return request.param
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_gives_the_same_rows(name, tmp_path):
+    X, y = _rows(FORMATS[name](tmp_path / "rows"), chunk=100)
+    np.testing.assert_array_equal(X[:, 0], FRAME["amount"])
+    np.testing.assert_array_equal(X[:, 1], FRAME["count"])
+    np.testing.assert_array_equal(X[:, 2:], pd.get_dummies(FRAME["country"])[["NZ", "AU", "FJ"]])
+    assert y.tolist() == FRAME["label"].tolist()
+
+
+def test_the_built_in_reader_agrees_with_pyarrow(tmp_path, engine):
+    X, y = _rows(_csv(tmp_path / "rows.csv"), chunk=33)
+    np.testing.assert_array_equal(X[:, :2], FRAME[["amount", "count"]])
+    assert y.tolist() == FRAME["label"].tolist()
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 100, 250, 999])
+def test_chunk_borders_do_not_change_the_rows(chunk, tmp_path):
+    whole = _rows(FRAME, chunk=250)
+    parts = _rows(_csv(tmp_path / "rows.csv"), chunk=chunk)
+    np.testing.assert_array_equal(parts[0], whole[0])
+    assert next(len(c) for c in open_stream(FRAME, "label", chunk=chunk)) == min(chunk, 250)
+
+
+def test_limit_stops_early():
+    assert sum(len(chunk) for chunk in open_stream(FRAME, "label", chunk=40, limit=130)) == 130
+
+
+def test_features_are_chosen_and_dropped_by_name():
+    assert _rows(FRAME, features=["count"])[0].shape[1] == 1
+    assert _rows(FRAME, drop=["country", "count"])[0].shape[1] == 1
+
+
+def test_numbers_can_be_taken_as_categories():
+    stream = open_stream(FRAME, "label", categorical=["count"], drop=["country"])
+    next(iter(stream))
+    assert stream.feature_names[1:4] == ["count=0", "count=1", "count=2"]
+
+
+def test_times_are_read_from_text_numbers_and_timestamps():
+    days = pd.date_range("2026-01-01", periods=250, freq="D")
+    expected = days.astype("int64").to_numpy() / (1e9 if days.dtype == "datetime64[ns]" else 1e6)
+    for times in (days, days.strftime("%Y-%m-%d"), expected):
+        chunks = list(open_stream(FRAME.assign(when=times), "label", time="when", chunk=250))
+        np.testing.assert_array_equal(chunks[0].time, expected)
+        assert chunks[0].X.shape[1] == 5
+
+
+def test_standard_input_is_a_source(monkeypatch):
+    class Pipe:
+        buffer = io.BufferedReader(io.BytesIO(gzip.compress(FRAME.to_csv(index=False).encode())))
+
+    monkeypatch.setattr("sys.stdin", Pipe)
+    assert len(_rows("-")[1]) == 250
+
+
+# -- bad input --------------------------------------------------------------------------------------
+
+
+def _read_until_error(source, target="y", **options):
+    sizes = []
+    with pytest.raises(DataError) as caught:
+        sizes.extend(len(chunk) for chunk in open_stream(source, target, **options))
+    return sum(sizes), str(caught.value)
+
+
+def _lines(tmp_path, *, rows=3000, bad=None, at=2500):
+    lines = [f"{i},{i / 4},{i % 2}" for i in range(rows)]
+    if bad is not None:
+        lines.insert(at, bad)
+    path = tmp_path / "data.csv"
+    path.write_text("\n".join(["a,b,y", *lines]) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_missing_target_column_is_named_with_what_there_is(tmp_path):
+    _, sentence = _read_until_error(_lines(tmp_path), target="Y")
+    assert "no target column 'Y'" in sentence
+    assert "'a', 'b', 'y'" in sentence
+
+
+def test_a_ragged_line_is_named_and_the_rows_before_it_are_kept(tmp_path, engine):
+    n_rows, sentence = _read_until_error(_lines(tmp_path, bad="1,2"), chunk=1000)
+    assert n_rows == 2500
+    assert "data.csv, line 2,502: expected 3 columns, as in the header; got 2" in sentence
+
+
+def test_text_where_numbers_were_is_named_and_the_rows_before_it_are_kept(tmp_path, engine):
+    n_rows, sentence = _read_until_error(_lines(tmp_path, bad="1,lots,0"), chunk=1000)
+    assert n_rows == 2500
+    assert "data.csv, line 2,502, column 'b': expected a number; got 'lots'" in sentence
+
+
+def test_a_bad_line_at_the_very_beginning_is_named(tmp_path, engine):
+    n_rows, sentence = _read_until_error(_lines(tmp_path, bad="1,2,0,9", at=1), chunk=1000)
+    assert n_rows == 1
+    assert "line 3: expected 3 columns" in sentence
+
+
+def test_a_bad_line_in_a_pipe_is_named(tmp_path):
+    n_rows, sentence = _read_until_error(io.BytesIO(_lines(tmp_path, bad="1,2").read_bytes()))
+    assert n_rows == 2500
+    assert "input, line 2,502: expected 3 columns" in sentence
+
+
+def test_line_breaks_between_quotes_end_no_row(tmp_path, engine, monkeypatch):
+    monkeypatch.setattr("steelyard.streams.arrow_sources._BLOCK_BYTES", 64)
+    rows = "".join(f'{i},"one\ntwo, ""{i % 3}""",{i % 2}\n' for i in range(40))
+    path = tmp_path / "quoted.csv"
+    path.write_text('a,"the\ntext",y\n' + rows, encoding="utf-8")
+    stream = open_stream(path, "y", chunk=7)
+    assert sum(len(chunk) for chunk in stream) == 40
+    assert stream.feature_names == ["a", *(f'the\ntext=one\ntwo, "{k}"' for k in range(3))]
+
+
+def test_a_pipe_gives_its_rows_before_it_is_closed(engine):
+    """A feed that stays open must not be waited for."""
+    import os
+
+    reading, writing = os.pipe()
+    os.write(writing, b"a,y\n" + b"".join(b"%d,%d\n" % (i, i % 2) for i in range(500)))
+    with os.fdopen(reading, "rb") as pipe:
+        chunks = iter(open_stream(pipe, "y", chunk=100))
+        assert [len(next(chunks)) for _ in range(4)] == [100] * 4
+        os.close(writing)
+        assert len(list(chunks)) == 1
+
+
+def test_broken_json_is_named(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"a": 1, "y": 0}\n{"a": 2, "y": 1}\n{"a": 2,\n', encoding="utf-8")
+    _, sentence = _read_until_error(path)
+    assert "rows.jsonl, line 3: this is not a JSON object" in sentence
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "the file is empty"),
+        (b"\n\n", "the file is empty"),
+        (b"a,b,y\n", "a header line but there are no rows"),
+        (b"a,b,y\n1,\x00,2\n", "binary file"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00", "binary file"),
+        (b"PAR1 but not really", "damaged or cut short"),
+        (b"ARROW1 but not really", "damaged or cut short"),
+        (gzip.compress(b"a,b,y\n1,2,3\n" * 99)[:-20], "damaged or cut short"),
+        (b"a,a,y\n1,2,3\n", "two columns are called 'a'"),
+        (b"a,b,y\n1,caf\xe9,3\n", "not text with columns"),
+        (b"y\n1\n", "no column is left as a feature"),
+        (b"a,y\n1,0\n2,\n", "line 3, column 'y': the label is missing"),
+        (b"a,y\n1,0.5\n2,1.25\n", "a label must be a whole number or text; got 0.5"),
+        (b"a,y\n1,0\n,1\n", "line 3, column 'a': a value is missing"),
+        (b"a,y\n1,0\ninf,1\n", "line 3, column 'a': an infinite value cannot be used"),
+    ],
+)
+def test_bad_content_gives_a_sentence(content, sentence, tmp_path, engine):
+    path = tmp_path / "data.csv"
+    path.write_bytes(content)
+    if engine == "built in" and (b"PAR1" in content or b"ARROW1" in content):
+        sentence = "needs pyarrow"
+    assert sentence in _read_until_error(path)[1]
+
+
+def test_a_target_with_ten_thousand_distinct_values_is_refused(tmp_path):
+    frame = pd.DataFrame({"a": np.zeros(10_000), "y": [f"id{i}" for i in range(10_000)]})
+    assert "distinct labels in the first 1,000 rows" in _read_until_error(frame)[1]
+
+
+def test_a_target_with_many_labels_is_refused_at_the_limit():
+    frame = pd.DataFrame({"a": np.zeros(10_000), "y": np.arange(10_000) // 3})
+    n_rows, sentence = _read_until_error(frame, max_classes=500)
+    assert n_rows == 1000
+    assert "at most 500 can be classes" in sentence
+
+
+def test_a_file_that_is_not_there_is_named():
+    with pytest.raises(FileAccessError, match=r"nowhere\.csv: cannot be read"):
+        open_stream("nowhere.csv", "y")
+
+
+def test_memory_stays_flat_however_long_the_file(tmp_path):
+    import tracemalloc
+
+    def peak(rows):
+        path = _lines(tmp_path, rows=rows)
+        tracemalloc.start()
+        for _ in open_stream(path, "y"):
+            pass
+        _, highest = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return highest
+
+    assert peak(400_000) < 6_000_000  # of a file of 7 MB; a block has half a megabyte
