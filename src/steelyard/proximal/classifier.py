@@ -316,6 +316,33 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
         self._folds = folds
         return self
 
+    @all_or_nothing
+    def unmerge(self, other: Self | ClassStatistics) -> Self:
+        """Unlearn what another learner has learned, rows that this one has learned too.
+
+        Parameters
+        ----------
+        other : ProximalSVC or ClassStatistics
+            As for :meth:`merge`.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        DataError
+            If counts or the statistics show that some of the rows were never learned. Nothing changes.
+        """
+        self._check_params()
+        self._check_started("unmerge")
+        theirs = self._mergeable(other)
+        self._folds = [
+            mine.copy().unmerge(fold, "ProximalSVC.unmerge")
+            for mine, fold in zip(self._folds, theirs, strict=True)
+        ]
+        return self
+
     def _mergeable(self, other: Any) -> list[ClassStatistics]:
         """The folds of the other side, after all checks; a learner without rows adopts its shape."""
         if isinstance(other, ClassStatistics):
