@@ -58,7 +58,7 @@ def test_unmerging_rows_that_were_never_learned_is_refused_and_changes_nothing(r
     strange, labels = imbalanced(rng, n_other, 5)
     model = ProximalSVC().fit(X, y)
     before = model.statistics_.to_bytes()
-    with pytest.raises(DataError, match="were never learned|are learned"):
+    with pytest.raises(DataError, match=r"were never learned|are learned"):
         model.unmerge(ProximalSVC().fit(10.0 * strange, labels))
     assert model.statistics_.to_bytes() == before
 

@@ -33,7 +33,6 @@ FloatArray = NDArray[np.float64]
 
 __all__ = ["ProximalSVC"]
 
-_N_FOLDS = 5  # kept only for C="auto"
 _BLOCK_ROWS = 2048  # rows that are mapped to random features at a time
 _MAPPED_TOLERANCE = 1e-10  # a product of matrices may round differently for other numbers of rows
 _LARGEST = 1e100  # far from overflow also after mapping
@@ -153,6 +152,7 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
     _traits = Traits(exact=True, bounded_memory=True)
     _accepts_sparse = True
     _finds_nonfinite = True
+    _n_folds = 5  # kept only for C="auto"
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
             self._check_range(batch.X, "fit")
             self._map = self.feature_map.settled(batch.X)
             width, tolerance = self._map.n_components, _MAPPED_TOLERANCE
-        n_folds = _N_FOLDS if self.C == "auto" else 1
+        n_folds = self._n_folds if self.C == "auto" else 1
         self._folds = [ClassStatistics(width, row_tolerance=tolerance) for _ in range(n_folds)]
         self._derived = _Derived()
 

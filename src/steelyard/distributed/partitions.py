@@ -1,0 +1,262 @@
+"""What all engines share: rows of a partition become statistics, statistics add up, models take them in.
+
+A worker's share of the work is a learner of its own that has seen one partition. Learners merge, so a
+reduction of any shape gives the learner of all rows, and the models on the client take in the result. What
+a worker must know is a :class:`Kind` of statistics: models that differ only in what becomes of the
+statistics (C, weights, thresholds) share one.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from steelyard._threads import one_thread
+from steelyard.exceptions import DataError, DataTypeError, ParameterError, SteelyardError
+from steelyard.features import RandomFeatures
+from steelyard.proximal import ProximalSVC
+from steelyard.proximal.messages import get_state
+from steelyard.proximal.statistics import ClassStatistics
+
+__all__ = [
+    "MAP_ROWS",
+    "Kind",
+    "Models",
+    "Pass",
+    "as_column",
+    "as_rows",
+    "fold_probe",
+    "learn_partition",
+    "learn_rows",
+    "merge_learners",
+    "n_rows",
+]
+
+Models = TypeVar("Models", ProximalSVC, Sequence[ProximalSVC])
+
+MAP_ROWS = 2048  # rows of the first partition that settle a feature map which is not settled yet
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """Which statistics are wanted: all that a worker needs to know about a model.
+
+    Attributes
+    ----------
+    n_folds : int
+        Into how many parts rows are sorted, by their values.
+    feature_map : RandomFeatures or None
+        The map in front.
+    n_features : int or None
+        Width of the rows, if the model knows it already.
+    feature_names : ndarray or None
+        Their names, likewise.
+    """
+
+    n_folds: int
+    feature_map: RandomFeatures | None = None
+    n_features: int | None = None
+    feature_names: Any = None
+
+    @classmethod
+    def of(cls, model: ProximalSVC, method: str) -> Kind:
+        """The kind of statistics that a model takes in; ``fit`` begins anew."""
+        if method == "fit" or not model._is_started():
+            return cls(model._n_folds if model.C == "auto" else 1, model.feature_map)
+        names = vars(model).get("feature_names_in_")
+        return cls(len(model._folds), model._map, model.n_features_in_, names)
+
+    def learner(self) -> ProximalSVC:
+        """A learner without rows that will keep such statistics."""
+        learner = ProximalSVC(C="auto" if self.n_folds > 1 else 1.0, feature_map=self.feature_map)
+        learner._n_folds = self.n_folds
+        if self.n_features is not None:
+            width = self.n_features if self.feature_map is None else self.feature_map.n_components
+            learner._set_state(
+                {
+                    "n_features": self.n_features,
+                    "feature_names": self.feature_names,
+                    "map": self.feature_map,
+                    "folds": [get_state(ClassStatistics(width))] * self.n_folds,
+                }
+            )
+        return learner
+
+    def equals(self, other: Kind) -> bool:
+        """Whether one set of statistics serves both."""
+        return (
+            self.n_folds == other.n_folds
+            and self.n_features == other.n_features
+            and np.array_equal(self.feature_names, other.feature_names)
+            and _same_map(self.feature_map, other.feature_map)
+        )
+
+
+class Pass:
+    """One pass over all rows for one or several models.
+
+    Parameters
+    ----------
+    models : ProximalSVC or sequence of ProximalSVC
+        Whom the rows are for.
+    method : {"fit", "partial_fit", "forget"}
+        What the models do with them.
+
+    Attributes
+    ----------
+    kinds : list of Kind
+        The distinct kinds of statistics that the models need.
+    """
+
+    def __init__(self, models: ProximalSVC | Sequence[ProximalSVC], method: str) -> None:
+        self.models = _model_list(models, method)
+        self.method = method
+        self.kinds: list[Kind] = []
+        self._which: list[int] = []
+        for model in self.models:
+            model._check_params()
+            if method == "forget":
+                model._check_started(method)
+            kind = Kind.of(model, method)
+            known = [place for place, other in enumerate(self.kinds) if other.equals(kind)]
+            self._which.append(known[0] if known else len(self.kinds))
+            if not known:
+                self.kinds.append(kind)
+
+    def settle_maps(self, first_rows: Callable[[], Any]) -> None:
+        """Settle feature maps that are not settled yet, by rows that are asked for only if needed."""
+        open_maps = [kind for kind in self.kinds if kind.feature_map is not None and kind.n_features is None]
+        if open_maps:
+            rows = first_rows()
+            if rows is not None:
+                self.kinds = [
+                    replace(kind, feature_map=settled_map(kind.feature_map, rows))
+                    if kind in open_maps
+                    else kind
+                    for kind in self.kinds
+                ]
+
+    def finish(self, totals: Sequence[ProximalSVC]) -> None:
+        """Let the models take in the learners of all rows, one for each kind: all models or none."""
+        if not all(total._is_started() for total in totals):
+            raise DataError(
+                f"{self.method}: there was no row in any partition; nothing was changed.",
+                hint="look at the filter, or the list of files, that chose the rows",
+            )
+        changed = [
+            self._changed(model, totals[place]) for model, place in zip(self.models, self._which, strict=True)
+        ]
+        for model, twin in zip(self.models, changed, strict=True):
+            model.__dict__ = twin.__dict__
+
+    def _changed(self, model: ProximalSVC, total: ProximalSVC) -> ProximalSVC:
+        if self.method == "fit":
+            return ProximalSVC(**model.get_params(deep=False)).merge(total)
+        twin = copy.copy(model)
+        try:
+            return twin.unmerge(total) if self.method == "forget" else twin.merge(total)
+        except DataError as error:
+            raise _renamed(error, self.method) from error
+
+
+def learn_partition(
+    kinds: Sequence[Kind], X: Any, y: Any, sample_weight: Any, where: str
+) -> list[ProximalSVC]:
+    """Learners, one for each kind, of the rows of one partition; without rows they stay empty."""
+    learners = [kind.learner() for kind in kinds]
+    learn_rows(learners, X, y, sample_weight, where)
+    return learners
+
+
+def learn_rows(learners: Iterable[ProximalSVC], X: Any, y: Any, sample_weight: Any, where: str) -> None:
+    """Let learners see some rows; what is wrong with these is said with the place where they are."""
+    X = as_rows(X)
+    if n_rows(X) == 0:
+        return
+    with one_thread():  # the engine runs as many partitions at once as there are cores
+        for learner in learners:
+            try:
+                learner.partial_fit(X, as_column(y), sample_weight=as_column(sample_weight))
+            except (DataError, DataTypeError) as error:
+                raise _renamed(error, where) from error
+
+
+def merge_learners(parts: Sequence[Sequence[ProximalSVC]]) -> list[ProximalSVC]:
+    """The learners of several partitions as one for each kind; those given are left as they are."""
+    with one_thread():
+        return [_merge(learners) for learners in zip(*parts, strict=True)]
+
+
+def _merge(learners: Iterable[ProximalSVC]) -> ProximalSVC:
+    first, *others = learners
+    total = copy.copy(first)
+    for learner in others:
+        if learner._is_started():
+            total.merge(learner)
+    return total
+
+
+def fold_probe(model: ProximalSVC, folds: int) -> ProximalSVC:
+    """A model whose statistics are kept by folds, for cross-validation."""
+    if isinstance(folds, bool) or not isinstance(folds, int) or folds < 2:
+        raise ParameterError(f"cross_validate: folds must be a whole number from 2 on; got {folds!r}.")
+    model._check_params()
+    probe = ProximalSVC(C="auto", feature_map=model.feature_map)
+    probe._n_folds = folds
+    return probe
+
+
+def settled_map(feature_map: Any, rows: Any) -> Any:
+    """The map as a learner that first sees these rows would settle it."""
+    probe = ProximalSVC(feature_map=feature_map)
+    batch = probe._check_batch(rows, np.zeros(n_rows(rows), dtype=np.int64), None, "fit", reset=True)
+    probe._start(batch)
+    return probe._map
+
+
+def as_rows(X: Any) -> Any:
+    """A partition as learners take it: Arrow tables become data frames, all else is left."""
+    if type(X).__module__.partition(".")[0] == "pyarrow":
+        return X.to_pandas()
+    return X
+
+
+def as_column(values: Any) -> Any:
+    """Labels or weights of a partition as an array."""
+    if type(values).__module__.partition(".")[0] == "pyarrow":
+        return values.to_numpy(zero_copy_only=False) if hasattr(values, "type") else values.to_numpy()
+    return values
+
+
+def n_rows(X: Any) -> int:
+    """Number of rows of whatever a partition is."""
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+
+
+def _renamed(error: SteelyardError, where: str) -> SteelyardError:
+    """The same error, told of this place."""
+    _, _, sentence = error.message.partition(": ")
+    return type(error)(f"{where}: {sentence or error.message}", hint=error.hint)
+
+
+def _model_list(models: Any, method: str) -> list[ProximalSVC]:
+    listed = list(models) if isinstance(models, Sequence) else [models]
+    for model in listed:
+        if not isinstance(model, ProximalSVC):
+            raise DataTypeError(
+                f"{method}: expected a ProximalSVC or a list of them; got {type(model).__name__}.",
+                hint="only learners whose statistics add up can be trained in many places at once",
+            )
+    if not listed:
+        raise DataError(f"{method}: the list of models is empty.")
+    return listed
+
+
+def _same_map(a: RandomFeatures | None, b: RandomFeatures | None) -> bool:
+    if a is b:
+        return True
+    return a is not None and b is not None and repr(a.get_params()) == repr(b.get_params())
