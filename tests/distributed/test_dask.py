@@ -55,7 +55,7 @@ def test_the_cut_into_partitions_does_not_matter(rng, cut):
 
 @pytest.mark.parametrize("C", [0.5, "auto"])
 def test_arrays_train_like_one_machine(rng, C):
-    X, y, cuts = rows_and_cuts(rng, "skewed")
+    X, y, cuts = rows_and_cuts(rng, "skewed, with single rows")
     model = engine.fit(ProximalSVC(C=C), dask_array(X, cuts), dask_array(y, [100, 400]))
     assert_same_model(model, one_machine(X, y, C=C))
     assert model.C_ == one_machine(X, y, C=C).C_

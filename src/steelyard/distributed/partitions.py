@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -86,6 +87,15 @@ class Kind:
             )
         return learner
 
+    def settled(self, rows: Any) -> Kind:
+        """The same with its feature map settled as a learner that first sees these rows would do it."""
+        if self.feature_map is None or self.n_features is not None:
+            return self
+        probe = ProximalSVC(feature_map=self.feature_map)
+        labels = np.zeros(n_rows(rows), dtype=np.int64)
+        probe._start(probe._check_batch(rows, labels, None, "fit", reset=True))
+        return replace(self, feature_map=probe._map)
+
     def equals(self, other: Kind) -> bool:
         """Whether one set of statistics serves both."""
         return (
@@ -129,20 +139,17 @@ class Pass:
 
     def settle_maps(self, first_rows: Callable[[], Any]) -> None:
         """Settle feature maps that are not settled yet, by rows that are asked for only if needed."""
-        open_maps = [kind for kind in self.kinds if kind.feature_map is not None and kind.n_features is None]
-        if open_maps:
-            rows = first_rows()
+        if all(kind.feature_map is None or kind.n_features is not None for kind in self.kinds):
+            return
+        rows = first_rows()
+        # Rows that cannot be used are told of by the worker who meets them, with their partition.
+        with suppress(DataError, DataTypeError):
             if rows is not None:
-                self.kinds = [
-                    replace(kind, feature_map=settled_map(kind.feature_map, rows))
-                    if kind in open_maps
-                    else kind
-                    for kind in self.kinds
-                ]
+                self.kinds = [kind.settled(rows) for kind in self.kinds]
 
     def finish(self, totals: Sequence[ProximalSVC]) -> None:
         """Let the models take in the learners of all rows, one for each kind: all models or none."""
-        if not all(total._is_started() for total in totals):
+        if not all(total._is_started() and total.statistics_.classes for total in totals):
             raise DataError(
                 f"{self.method}: there was no row in any partition; nothing was changed.",
                 hint="look at the filter, or the list of files, that chose the rows",
@@ -208,14 +215,6 @@ def fold_probe(model: ProximalSVC, folds: int) -> ProximalSVC:
     probe = ProximalSVC(C="auto", feature_map=model.feature_map)
     probe._n_folds = folds
     return probe
-
-
-def settled_map(feature_map: Any, rows: Any) -> Any:
-    """The map as a learner that first sees these rows would settle it."""
-    probe = ProximalSVC(feature_map=feature_map)
-    batch = probe._check_batch(rows, np.zeros(n_rows(rows), dtype=np.int64), None, "fit", reset=True)
-    probe._start(batch)
-    return probe._map
 
 
 def as_rows(X: Any) -> Any:
