@@ -22,12 +22,12 @@ from steelyard.distributed.partitions import (
     as_rows,
     fold_probe,
     learn_partition,
-    merge_learners,
+    merge_parts,
     n_rows,
+    validated,
 )
 from steelyard.exceptions import DataError, DataTypeError
 from steelyard.proximal import ProximalSVC
-from steelyard.proximal.validation import validate_folds
 
 try:
     import dask
@@ -155,7 +155,7 @@ def cross_validate(
     """
     probe = fold_probe(model, folds)
     _run(probe, "fit", (X, y, sample_weight), client)
-    return validate_folds(model._rule(), probe._folds)
+    return validated(probe, model)
 
 
 # -- one pass -------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def _run(models: Any, method: str, data: tuple[Any, Any, Any], client: Any) -> A
     with _engine(client) as engine:
         work.settle_maps(lambda: _first_rows(parts, engine))
         kinds = dask.delayed(work.kinds)
-        learn, merge = dask.delayed(learn_partition), dask.delayed(merge_learners)
+        learn, merge = dask.delayed(learn_partition), dask.delayed(merge_parts)
         level = [learn(kinds, *part, f"{method}: partition {number}") for number, part in enumerate(parts)]
         while len(level) > 1:
             level = [merge(level[begin : begin + _ARITY]) for begin in range(0, len(level), _ARITY)]

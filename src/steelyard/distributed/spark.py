@@ -17,22 +17,22 @@ from steelyard.distributed.partitions import (
     MAP_ROWS,
     Kind,
     Models,
+    Part,
     Pass,
     fold_probe,
     learn_rows,
-    merge_learners,
+    validated,
 )
 from steelyard.exceptions import DataError, DataTypeError, ParameterError, SteelyardError
 from steelyard.persistence import decode, encode, from_bytes, to_bytes
 from steelyard.proximal import ProximalSVC
-from steelyard.proximal.validation import validate_folds
 
 __all__ = ["cross_validate", "fit", "forget", "partial_fit", "predict"]
 
 Features = Sequence[str] | str
 
 _BUCKET = 32  # partitions whose statistics are added on the executors before the client sees them
-_MESSAGES = "bucket int, place int, kind int, learner binary, trouble string"
+_MESSAGES = "bucket int, place int, kind int, part binary, trouble string"
 
 
 def fit(
@@ -144,7 +144,7 @@ def cross_validate(
     """
     probe = fold_probe(model, folds)
     fit(probe, df, features=features, label=label, weight=weight)
-    return validate_folds(model._rule(), probe._folds)
+    return validated(probe, model)
 
 
 # -- on the client --------------------------------------------------------------------------------------
@@ -179,13 +179,11 @@ def _run(models: Any, method: str, df: Any, columns: Columns) -> Any:
     troubles = [row for row in arrived if row["trouble"] is not None]
     if troubles:
         raise DataError(**json.loads(min(troubles, key=lambda row: row["place"])["trouble"]))
-    work.finish([_total(arrived, kind) for kind in range(len(work.kinds))])
+    totals = [Part() for _ in work.kinds]
+    for row in arrived:
+        totals[row["kind"]] += Part.from_bytes(bytes(row["part"]))
+    work.finish(totals)
     return models
-
-
-def _total(arrived: Iterable[Any], kind: int) -> ProximalSVC:
-    learners = [[from_bytes(bytes(row["learner"]))] for row in arrived if row["kind"] == kind]
-    return merge_learners(learners)[0] if learners else ProximalSVC()
 
 
 def _first_rows(rows: Any, columns: Columns) -> Any:
@@ -214,7 +212,7 @@ def _quoted(name: str) -> str:
 def _statistics(
     kinds: Sequence[Kind], columns: Columns, method: str, bucket: int, batches: Iterable[Any]
 ) -> Iterator[Any]:
-    """The learners of one partition. Bad rows are an answer, not an error: trying again would not help."""
+    """The parts of one partition. Bad rows are an answer, not an error: trying again would not help."""
     from pyspark import TaskContext
 
     place = TaskContext.get().partitionId()
@@ -232,27 +230,24 @@ def _statistics(
             return
         seen += batch.num_rows
     for kind, learner in enumerate(learners):
-        if learner._is_started() and seen:
-            yield _message(place // bucket, place, kind, learner=to_bytes(learner))
+        yield _message(place // bucket, place, kind, part=Part.of(learner).to_bytes())
 
 
 def _add_up(batches: Iterable[Any]) -> Iterator[Any]:
-    """One learner for each bucket and kind; troubles pass through."""
+    """One part for each bucket and kind; troubles pass through."""
     rows = (row for batch in batches for row in batch.to_pylist())
     for (bucket, kind), group in groupby(rows, key=lambda row: (row["bucket"], row["kind"])):
-        total = None
+        total = Part()
         for row in group:
             if row["trouble"] is not None:
                 yield _message(**row)
             else:
-                learner = from_bytes(row["learner"])
-                total = learner if total is None else merge_learners([[total], [learner]])[0]
-        if total is not None:
-            yield _message(bucket, 0, kind, learner=to_bytes(total))
+                total += Part.from_bytes(row["part"])
+        yield _message(bucket, 0, kind, part=total.to_bytes())
 
 
 def _message(
-    bucket: int, place: int, kind: int, learner: bytes | None = None, trouble: str | None = None
+    bucket: int, place: int, kind: int, part: bytes | None = None, trouble: str | None = None
 ) -> Any:
     import pyarrow as pa
 
@@ -260,7 +255,7 @@ def _message(
         "bucket": pa.array([bucket], pa.int32()),
         "place": pa.array([place], pa.int32()),
         "kind": pa.array([kind], pa.int32()),
-        "learner": pa.array([learner], pa.binary()),
+        "part": pa.array([part], pa.binary()),
         "trouble": pa.array([trouble], pa.string()),
     }
     return pa.RecordBatch.from_pydict(columns)

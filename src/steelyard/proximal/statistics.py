@@ -418,6 +418,14 @@ class ClassStatistics:
         twin.version, twin.touched, twin.look_after = self.version, self.touched, self.look_after
         return twin
 
+    def compact(self) -> Self:
+        """Fold waiting rows wherever the matrix takes less room, as before sending."""
+        for moments in self._classes.values():
+            if moments.gram is not None or moments.n_waiting > (self.n_features + 2) // 2:
+                self.origin = self._settled_origin(moments.rows)
+                moments.fold(self.origin)
+        return self
+
     def scale(self, factor: float) -> Self:
         """Multiply the weight of every row, for memories that fade."""
         if not 0.0 < factor < np.inf:
