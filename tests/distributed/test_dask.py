@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 
-from steelyard import ProximalSVC
+from steelyard import ProximalSVC, RandomFeatures
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError
 from tests.distributed.data import CUTS, assert_same_model, one_machine, rows_and_cuts
 from tests.proximal.data import imbalanced
@@ -112,6 +112,36 @@ def test_delayed_parts_may_be_tuples_of_rows_and_labels(rng):
     X, y = imbalanced(rng)
     parts = [dask.delayed(lambda i: (X[i::3], y[i::3]))(i) for i in range(3)]
     assert_same_model(engine.fit(ProximalSVC(), parts), one_machine(X, y))
+
+
+def test_a_delayed_part_without_labels_is_refused(rng):
+    with pytest.raises(DataTypeError, match=r"partition 0: .* must be a tuple .* got ndarray"):
+        engine.fit(ProximalSVC(), [dask.delayed(imbalanced(rng)[0])])
+
+
+def test_maps_that_follow_the_data_are_settled_once_for_all_workers(rng):
+    X, y = imbalanced(rng, 400)
+    parts = [dask.delayed((X[:0], y[:0])), *(dask.delayed((X[i::2], y[i::2])) for i in range(2))]
+    model = engine.fit(ProximalSVC(feature_map=RandomFeatures(30)), parts)
+    fresh = ProximalSVC(feature_map=RandomFeatures(30).fit(X[::2])).fit(X, y)
+    np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), rtol=0, atol=1e-9)
+
+
+def test_without_a_client_a_local_cluster_is_there_for_the_call(rng, monkeypatch):
+    def no_client():
+        raise ValueError("No clients found")
+
+    clusters = []
+    local_cluster = distributed.LocalCluster
+    monkeypatch.setattr(distributed, "default_client", no_client)
+    monkeypatch.setattr(
+        distributed,
+        "LocalCluster",
+        lambda **options: clusters.append(local_cluster(**options)) or clusters[0],
+    )
+    X, y = imbalanced(rng)
+    assert_same_model(engine.fit(ProximalSVC(), dask_array(X, [100]), y), one_machine(X, y))
+    assert [cluster.status.name for cluster in clusters] == ["closed"]
 
 
 def test_features_with_a_huge_offset_keep_their_digits(rng):

@@ -17,7 +17,9 @@ import numpy as np
 from steelyard._threads import num_threads
 from steelyard.distributed.partitions import (
     MAP_ROWS,
+    Kind,
     Models,
+    Part,
     Pass,
     as_rows,
     fold_probe,
@@ -167,8 +169,8 @@ def _run(models: Any, method: str, data: tuple[Any, Any, Any], client: Any) -> A
     with _engine(client) as engine:
         work.settle_maps(lambda: _first_rows(parts, engine))
         kinds = dask.delayed(work.kinds)
-        learn, merge = dask.delayed(learn_partition), dask.delayed(merge_parts)
-        level = [learn(kinds, *part, f"{method}: partition {number}") for number, part in enumerate(parts)]
+        learn, merge = dask.delayed(_learn), dask.delayed(merge_parts)
+        level = [learn(kinds, f"{method}: partition {number}", *part) for number, part in enumerate(parts)]
         while len(level) > 1:
             level = [merge(level[begin : begin + _ARITY]) for begin in range(0, len(level), _ARITY)]
         totals = engine.compute(level[0]).result()
@@ -192,18 +194,35 @@ def _engine(client: Any) -> Iterator[Any]:
         yield own
 
 
-def _first_rows(parts: Sequence[tuple[Any, Any, Any]], engine: Any) -> Any:
+def _first_rows(parts: Sequence[tuple[Any, ...]], engine: Any) -> Any:
     """The first rows there are; None if there are none."""
     head = dask.delayed(_head)
     for part in parts:
-        rows = engine.compute(head(part[0])).result()
+        rows = engine.compute(head(*part)).result()
         if n_rows(rows):
             return rows
     return None
 
 
-def _head(X: Any) -> Any:
-    return as_rows(X)[:MAP_ROWS]
+def _learn(kinds: Sequence[Kind], where: str, *part: Any) -> list[Part]:
+    return learn_partition(kinds, *_unpacked(part, where), where)
+
+
+def _head(*part: Any) -> Any:
+    return as_rows(_unpacked(part, "fit")[0])[:MAP_ROWS]
+
+
+def _unpacked(part: tuple[Any, ...], where: str) -> tuple[Any, Any, Any]:
+    """Rows, labels and weights of a part that may have come as one tuple."""
+    if len(part) == 3:
+        return part
+    (rows,) = part
+    if not isinstance(rows, tuple) or len(rows) not in {2, 3}:
+        raise DataTypeError(
+            f"{where}: a delayed part without separate labels must be a tuple (X, y) or (X, y, "
+            f"sample_weight); got {type(rows).__name__}."
+        )
+    return rows[0], rows[1], rows[2] if len(rows) == 3 else None
 
 
 # -- partitions -----------------------------------------------------------------------------------------
@@ -224,11 +243,11 @@ def _container(X: Any, method: str) -> str:
     )
 
 
-def _parts(X: Any, y: Any, sample_weight: Any, method: str) -> list[tuple[Any, Any, Any]]:
-    """Rows, labels and weights (or None) of each partition, as delayed values."""
+def _parts(X: Any, y: Any, sample_weight: Any, method: str) -> list[tuple[Any, ...]]:
+    """Rows, labels and weights (or None) of each partition, as delayed values, or all in one."""
     kind = _container(X, method)
     if kind == "list" and y is None:
-        return [_unpacked(part) for part in X]
+        return [(part,) for part in X]
     if y is None:
         raise DataError(f"{method}: labels y are needed; got None.")
     if kind == "dataframe":
@@ -278,20 +297,6 @@ def _cut(values: Any, name: str, n_parts: int, sizes: Any, method: str) -> list[
             hint="cut both alike, for example with repartition() or rechunk()",
         )
     return parts
-
-
-def _unpacked(part: Any) -> tuple[Any, Any, Any]:
-    pick = dask.delayed(_item)
-    return pick(part, 0), pick(part, 1), pick(part, 2)
-
-
-def _item(part: Any, place: int) -> Any:
-    if not isinstance(part, tuple) or len(part) not in {2, 3}:
-        raise DataTypeError(
-            "a delayed part without separate labels must be a tuple (X, y) or (X, y, sample_weight); got "
-            f"{type(part).__name__}."
-        )
-    return part[place] if place < len(part) else None
 
 
 def _predict_part(model: ProximalSVC, X: Any) -> Any:
