@@ -81,7 +81,7 @@ def run_dask(n_rows: int, n_workers: int) -> float:
     def rows(n_rows: int) -> list[Any]:
         return [dask.delayed(generate)(number, size) for number, size in enumerate(sizes(n_rows))]
 
-    cluster = LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None)
+    cluster = LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=":0")
     with cluster, Client(cluster):
         engine.fit(ProximalSVC(), rows(4 * 2000))  # workers have imported everything
         start = perf_counter()

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.xdist_group("dask")  # one cluster for the module
 
 @pytest.fixture(scope="module", autouse=True)
 def client():
-    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")
     with cluster, distributed.Client(cluster) as client:
         yield client
 
@@ -131,6 +131,7 @@ def test_without_a_client_a_local_cluster_is_there_for_the_call(rng, monkeypatch
     def no_client():
         raise ValueError("No clients found")
 
+    monkeypatch.setenv("STEELYARD_NUM_THREADS", "1")  # one worker will do
     clusters = []
     local_cluster = distributed.LocalCluster
     monkeypatch.setattr(distributed, "default_client", no_client)

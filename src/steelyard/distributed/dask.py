@@ -189,7 +189,7 @@ def _engine(client: Any) -> Iterator[Any]:
     if client is not None:
         yield client
         return
-    cluster = distributed.LocalCluster(n_workers=num_threads(), threads_per_worker=1, dashboard_address=None)
+    cluster = distributed.LocalCluster(n_workers=num_threads(), threads_per_worker=1, dashboard_address=":0")
     with cluster, distributed.Client(cluster, set_as_default=False) as own:
         yield own
 
