@@ -14,10 +14,10 @@ from tests.proximal.data import imbalanced
 
 
 def validated(X, y, n_folds=4, **parameters):
-    probe = ProximalSVC(C="auto")
+    probe = ProximalSVC(**{**parameters, "C": "auto"})
     probe._n_folds = n_folds
-    probe.fit(X, y)
-    return validate_folds(ProximalSVC(**parameters)._rule(), probe._folds)
+    probe.fit(X, y).set_params(C=parameters.get("C", 1.0))
+    return validate_folds(probe._rule(), probe._folds)
 
 
 def held_out(X, y, n_folds=4, **parameters):
