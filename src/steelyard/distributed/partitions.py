@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from steelyard._threads import one_thread
+from steelyard.base import Batch
 from steelyard.exceptions import DataError, DataTypeError, ParameterError, SteelyardError
 from steelyard.features import RandomFeatures
 from steelyard.persistence import decode, encode
@@ -158,20 +159,12 @@ class Kind:
         known = self if part is None or part.n_features is None else part
         if known.n_features is None:
             return learner
-        settled = None
-        width = known.n_features
-        if self.feature_map is not None:
-            settled = self.feature_map.settled(np.zeros((1, width)))
-            width = settled.n_components
-        folds = part.folds if part is not None and part.folds else [ClassStatistics(width)] * self.n_folds
-        learner._set_state(
-            {
-                "n_features": known.n_features,
-                "feature_names": known.feature_names,
-                "map": settled,
-                "folds": [get_state(fold) for fold in folds],
-            }
-        )
+        learner.n_features_in_ = known.n_features
+        if known.feature_names is not None:
+            learner.feature_names_in_ = known.feature_names
+        learner._start(Batch(np.zeros((1, known.n_features)), [], np.zeros(0, dtype=np.int32), None))
+        if part is not None and part.folds:
+            learner._folds = list(part.folds)
         return learner
 
     def equals(self, other: Kind) -> bool:
