@@ -45,7 +45,7 @@ demo: $(VENV)/.built
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.dev test-native
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 test-native: $(VENV)/.created
 	$(BIN)/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \

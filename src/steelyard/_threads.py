@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from numbers import Integral
 from typing import Any
 
 from steelyard.exceptions import ParameterError
 
-__all__ = ["check_threads", "num_threads"]
+__all__ = ["check_threads", "num_threads", "one_thread"]
+
+_alone: ContextVar[bool] = ContextVar("_alone", default=False)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let native loops called from here use one thread: whoever runs many calls at once has the cores."""
+    token = _alone.set(True)
+    try:
+        yield
+    finally:
+        _alone.reset(token)
 
 
 def num_threads() -> int:
     """Return the number of cores this process may use, at most ``STEELYARD_NUM_THREADS`` if that is set."""
+    if _alone.get():
+        return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = os.environ.get("STEELYARD_NUM_THREADS", "").strip()
     if not limit:

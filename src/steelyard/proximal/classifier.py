@@ -35,7 +35,6 @@ FloatArray = NDArray[np.float64]
 
 __all__ = ["ProximalSVC"]
 
-_N_FOLDS = 5  # kept only for C="auto"
 _BLOCK_ROWS = 2048  # rows that are mapped to random features at a time
 _MAPPED_TOLERANCE = 1e-10  # a product of matrices may round differently for other numbers of rows
 _LARGEST = 1e100  # far from overflow also after mapping
@@ -155,6 +154,7 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
     _traits = Traits(exact=True, bounded_memory=True)
     _accepts_sparse = True
     _finds_nonfinite = True
+    _n_folds = 5  # kept only for C="auto"
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
             self._check_range(batch.X, "fit")
             self._map = self.feature_map.settled(batch.X)
             width, tolerance = self._map.n_components, _MAPPED_TOLERANCE
-        n_folds = _N_FOLDS if self.C == "auto" else 1
+        n_folds = self._n_folds if self.C == "auto" else 1
         self._folds = [ClassStatistics(width, row_tolerance=tolerance) for _ in range(n_folds)]
         self._derived = _Derived()
 
@@ -386,6 +386,33 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
         theirs = self._mergeable(other)
         folds = [mine + fold for mine, fold in zip(self._folds, theirs, strict=True)]
         self._folds = folds
+        return self
+
+    @all_or_nothing
+    def unmerge(self, other: Self | ClassStatistics) -> Self:
+        """Unlearn what another learner has learned, rows that this one has learned too.
+
+        Parameters
+        ----------
+        other : ProximalSVC or ClassStatistics
+            As for :meth:`merge`.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        DataError
+            If counts or the statistics show that some of the rows were never learned. Nothing changes.
+        """
+        self._check_params()
+        self._check_started("unmerge")
+        theirs = self._mergeable(other)
+        self._folds = [
+            mine.copy().unmerge(fold, "ProximalSVC.unmerge")
+            for mine, fold in zip(self._folds, theirs, strict=True)
+        ]
         return self
 
     def _mergeable(self, other: Any) -> list[ClassStatistics]:

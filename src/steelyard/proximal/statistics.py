@@ -8,7 +8,6 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import lapack
 from sklearn.utils.validation import check_array, column_or_1d
 
 from steelyard import _native
@@ -19,6 +18,12 @@ from steelyard.exceptions import DataError
 from steelyard.proximal import messages
 from steelyard.proximal.batches import one_class, without_zero_weights
 from steelyard.proximal.moments import Moments, buffer_capacity, symmetric
+from steelyard.proximal.removal import (
+    check_enough,
+    check_nothing_left,
+    check_semidefinite,
+    never_learned,
+)
 
 FloatArray = NDArray[np.float64]
 
@@ -26,7 +31,6 @@ __all__ = ["ClassStatistics"]
 
 _ORIGIN_ROWS = 256  # rows that settle the origin: enough for the neighbourhood of the mean
 _FAR = 100.0  # standard deviations from origin to mean at which the origin is moved
-_INDEFINITE = 1e-8  # relative; above what rounding leaves after long histories of adding and removing
 
 
 class ClassStatistics:
@@ -176,12 +180,7 @@ class ClassStatistics:
         """The class without these rows, None if nothing is left; refuses rows that were never there."""
         amount = float(len(batch.codes)) if batch.weights is None else float(batch.weights.sum())
         present = self.count(label)
-        if amount > present * (1 + 1e-12):
-            raise DataError(
-                f"{who}: {amount:g} rows of class {label!r} were to be forgotten, but only {present:g} are "
-                "learned; nothing was changed.",
-                hint="forget only rows that were learned before; check what decides which rows retire",
-            )
+        check_enough(amount, present, who, label)
         moments = self._classes[label].copy()
         dense = _few_dense_rows(batch, moments)
         if dense is not None:
@@ -192,33 +191,27 @@ class ClassStatistics:
             batch = without_zero_weights(batch)
         if len(batch.codes):
             if moments.gram is None:
-                raise _never_learned(who, label)
+                raise never_learned(who, label)
             self._subtract(moments, batch, who, label)
         left = moments.count
         if left > 1e-9 * present:
             return moments
-        if moments.gram is not None and _largest(moments.folded(self._any_origin())) > _INDEFINITE * _largest(
-            self._classes[label].folded(self._any_origin())
-        ):
-            raise _never_learned(who, label)
+        if moments.gram is not None:
+            origin = self._any_origin()
+            check_nothing_left(self._classes[label].folded(origin), moments.folded(origin), who, label)
         return None
 
     def _subtract(self, moments: Moments, batch: Batch, who: str, label: Label) -> None:
         origin = self._any_origin()
         moments.fold(origin)
         assert moments.gram is not None
-        before = np.sqrt(np.diagonal(moments.gram))
+        before = np.diagonal(moments.gram).copy()
         if sp.issparse(batch.X):
             moments.gram -= self._sparse_gram(batch, 0, origin)
         else:
             weights = np.full(len(batch.codes), -1.0) if batch.weights is None else -batch.weights
             _native.add_class_grams(batch.X, batch.codes, weights, origin, [moments.gram], num_threads())
-        # Rows that were learned leave a matrix without negative directions. Others need not.
-        scale = np.divide(1.0, before, out=np.zeros_like(before), where=before > 0.0)
-        scaled = scale[:, None] * moments.gram * scale
-        scaled[np.diag_indices_from(scaled)] += _INDEFINITE
-        if lapack.dpotrf(scaled.T, lower=0, clean=0, overwrite_a=1)[1] != 0:
-            raise _never_learned(who, label)
+        check_semidefinite(before, moments.gram, who, label)
 
     def _split(self, batch: Batch) -> tuple[list[int], list[int]]:
         """Codes of the classes whose rows wait in the buffer, and of those that are folded at once."""
@@ -338,6 +331,37 @@ class ClassStatistics:
         self._combine(other, 1.0)
         return self
 
+    def unmerge(self, other: ClassStatistics, who: str = "ClassStatistics.unmerge") -> Self:
+        """Take out what ``other`` holds, rows that were added here before; on error nothing changes."""
+        for label in other.classes:
+            check_enough(other.count(label), self.count(label), who, label)
+        left = self - other
+        for label in other.classes:
+            left._check_unmerged(label, self, who)
+        self.origin = left.origin if left._classes else None
+        self._classes, self.version = left._classes, left.version
+        self.touched, self.look_after = left.touched, left.look_after
+        return self
+
+    def _check_unmerged(self, label: Label, before: ClassStatistics, who: str) -> None:
+        """Refuse a difference that no rows could have left; drop a class that has none any more."""
+        moments = self._classes.get(label)
+        if moments is None:
+            return
+        if moments.gram is None:
+            if (moments.weights < 0.0).any():
+                raise never_learned(who, label)
+            return
+        origin = self._any_origin()
+        earlier = before._classes[label].copy()
+        if earlier.gram is not None:
+            earlier.move(origin - before._any_origin())
+        moments.fold(origin)
+        check_semidefinite(np.diagonal(earlier.folded(origin)), moments.gram, who, label)
+        if moments.count <= 1e-9 * earlier.count:
+            check_nothing_left(earlier.folded(origin), moments.gram, who, label)
+            del self._classes[label]
+
     def __add__(self, other: ClassStatistics) -> ClassStatistics:
         return self.copy().merge(other)
 
@@ -395,6 +419,14 @@ class ClassStatistics:
         twin.version, twin.touched, twin.look_after = self.version, self.touched, self.look_after
         return twin
 
+    def compact(self) -> Self:
+        """Fold waiting rows wherever the matrix takes less room, as before sending."""
+        for moments in self._classes.values():
+            if moments.gram is not None or moments.n_waiting > (self.n_features + 2) // 2:
+                self.origin = self._settled_origin(moments.rows)
+                moments.fold(self.origin)
+        return self
+
     def scale(self, factor: float) -> Self:
         """Multiply the weight of every row, for memories that fade."""
         if not 0.0 < factor < np.inf:
@@ -451,6 +483,10 @@ class ClassStatistics:
     def from_bytes(cls, data: bytes) -> ClassStatistics:
         """The statistics that :meth:`to_bytes` wrote; anything else is refused with a sentence."""
         return messages.from_bytes(data, cls)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The message has half the size of the matrices, which is what copies between processes cost.
+        return ClassStatistics.from_bytes, (self.to_bytes(),)
 
     def __repr__(self) -> str:
         counts = {label: self.count(label) for label in self.classes[:10]}
@@ -512,18 +548,6 @@ def _check_magnitude(batch: Batch) -> None:
         raise DataError(
             "ClassStatistics: X has NaN or inf, or values whose squares overflow; nothing was changed."
         )
-
-
-def _largest(lower: FloatArray) -> float:
-    return float(np.abs(lower).max(initial=0.0))
-
-
-def _never_learned(who: str, label: Label) -> DataError:
-    return DataError(
-        f"{who}: some rows of class {label!r} that were to be forgotten were never learned; nothing was "
-        "changed.",
-        hint="forget rows with exactly the values, labels and weights with which they were learned",
-    )
 
 
 def _some(labels: list[Label]) -> str:

@@ -1,0 +1,314 @@
+"""Training on Dask: one pass over the partitions, a tree of additions, one solution on the client.
+
+The work of a partition and the additions are ordinary tasks, so what Dask does about slow, full or dying
+workers holds for them too. Without an active client a ``LocalCluster`` is started for the call and closed
+after it, which takes a second or two; scripts that want it need the usual ``if __name__ == "__main__":``.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from steelyard._threads import num_threads
+from steelyard.distributed.partitions import (
+    MAP_ROWS,
+    Kind,
+    Models,
+    Part,
+    Pass,
+    as_rows,
+    fold_probe,
+    learn_partition,
+    merge_parts,
+    n_rows,
+    validated,
+)
+from steelyard.exceptions import DataError, DataTypeError
+from steelyard.proximal import ProximalSVC
+
+try:
+    import dask
+
+    import distributed
+except ImportError as error:  # pragma: no cover  # both are there wherever the tests run
+    raise ImportError("steelyard.distributed.dask needs Dask. hint: pip install 'steelyard[dask]'") from error
+
+__all__ = ["cross_validate", "fit", "forget", "partial_fit", "predict"]
+
+_ARITY = 4  # statistics that are added in one task
+
+
+def fit(models: Models, X: Any, y: Any = None, sample_weight: Any = None, *, client: Any = None) -> Models:
+    """Forget all, then learn these rows: the same models as ``fit`` on one machine gives.
+
+    Parameters
+    ----------
+    models : ProximalSVC or sequence of ProximalSVC
+        Several models learn from one pass over the rows; those that differ only in C, weights or
+        thresholds share all the work.
+    X : dask array, dask dataframe or list of delayed
+        Rows. Blocks of an array may be dense or sparse; parts of a list may be arrays, sparse matrices,
+        data frames or Arrow tables.
+    y : dask array, dask series, array-like, list of delayed or str
+        Labels, cut like the rows; for a dataframe also the name of its label column. None if each
+        delayed part is a tuple of rows, labels and, if there are any, weights.
+    sample_weight : like y, optional
+        How often each row counts.
+    client : distributed.Client, optional
+        Where to run; the active client, or else a local cluster of the call's own.
+
+    Returns
+    -------
+    ProximalSVC or sequence of ProximalSVC
+        ``models``, changed in place.
+
+    Raises
+    ------
+    DataError
+        With the partition and the column, when a value is not finite. No model is changed.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from steelyard import ProximalSVC
+    >>> from steelyard.distributed import dask as steelyard_dask
+    >>> X = da.random.default_rng(0).normal(size=(100_000, 20), chunks=(10_000, 20))
+    >>> y = (X[:, 0] > 2.0).astype(int)
+    >>> model = steelyard_dask.fit(ProximalSVC(), X, y)  # doctest: +SKIP
+    """
+    return _run(models, "fit", (X, y, sample_weight), client)
+
+
+def partial_fit(
+    models: Models, X: Any, y: Any = None, sample_weight: Any = None, *, client: Any = None
+) -> Models:
+    """Learn these rows too. For the parameters see :func:`fit`."""
+    return _run(models, "partial_fit", (X, y, sample_weight), client)
+
+
+def forget(models: Models, X: Any, y: Any = None, sample_weight: Any = None, *, client: Any = None) -> Models:
+    """Unlearn rows that were learned before. For the parameters see :func:`fit`."""
+    return _run(models, "forget", (X, y, sample_weight), client)
+
+
+def predict(model: ProximalSVC, X: Any) -> Any:
+    """Labels of rows, computed when they are asked for.
+
+    Parameters
+    ----------
+    model : ProximalSVC
+        What it has learned by now is what counts, whatever it learns later.
+    X : dask array, dask dataframe or list of delayed
+        Rows.
+
+    Returns
+    -------
+    dask array, dask series or list of delayed
+        Cut like the rows.
+    """
+    model._check_started("predict")
+    frozen = copy.deepcopy(model)
+    dtype = frozen.classes_.dtype
+    kind = _container(X, "predict")
+    if kind == "list":
+        shared = dask.delayed(frozen)
+        return [dask.delayed(_predict_part)(shared, part) for part in X]
+    if kind == "dataframe":
+        import pandas as pd
+
+        dtype = dtype if dtype.kind in "iufb" else np.dtype(object)
+        meta = pd.Series(np.empty(0, dtype), name="prediction")
+        return X.map_partitions(_predict_frame, frozen, meta=meta)
+    rows = X.rechunk({1: -1})
+    return rows.map_blocks(_predict_part_of_array, frozen, dtype=dtype, drop_axis=1, meta=np.empty(0, dtype))
+
+
+def cross_validate(
+    model: ProximalSVC,
+    X: Any,
+    y: Any = None,
+    folds: int = 5,
+    sample_weight: Any = None,
+    *,
+    client: Any = None,
+) -> dict[str, Any]:
+    """Measure a model on rows that it has not seen, for all folds in one pass over the rows.
+
+    Rows fall into folds by their values, so equal rows share a fold. The model itself stays as it is.
+
+    Parameters
+    ----------
+    model : ProximalSVC
+        The model; with ``C="auto"``, C is chosen anew for each fold, from the other folds.
+    X, y, sample_weight, client
+        As for :func:`fit`.
+    folds : int, default=5
+        Number of folds.
+
+    Returns
+    -------
+    dict of str to ndarray of shape (folds,)
+        See :func:`steelyard.proximal.validation.validate_folds` for what is exact among the measures.
+    """
+    probe = fold_probe(model, folds)
+    _run(probe, "fit", (X, y, sample_weight), client)
+    return validated(probe, model)
+
+
+# -- one pass -------------------------------------------------------------------------------------------
+
+
+def _run(models: Any, method: str, data: tuple[Any, Any, Any], client: Any) -> Any:
+    work = Pass(models, method)
+    parts = _parts(*data, method)
+    with _engine(client) as engine:
+        work.settle_maps(lambda: _first_rows(parts, engine))
+        kinds = dask.delayed(work.kinds)
+        learn, merge = dask.delayed(_learn), dask.delayed(merge_parts)
+        level = [learn(kinds, f"{method}: partition {number}", *part) for number, part in enumerate(parts)]
+        while len(level) > 1:
+            level = [merge(level[begin : begin + _ARITY]) for begin in range(0, len(level), _ARITY)]
+        totals = engine.compute(level[0]).result()
+    work.finish(totals)
+    return models
+
+
+@contextmanager
+def _engine(client: Any) -> Iterator[Any]:
+    """The client to run on; a local cluster for the time being where there is none."""
+    if client is None:
+        try:
+            client = distributed.default_client()
+        except ValueError:
+            client = None
+    if client is not None:
+        yield client
+        return
+    cluster = distributed.LocalCluster(n_workers=num_threads(), threads_per_worker=1, dashboard_address=":0")
+    with cluster, distributed.Client(cluster, set_as_default=False) as own:
+        yield own
+
+
+def _first_rows(parts: Sequence[tuple[Any, ...]], engine: Any) -> Any:
+    """The first rows there are; None if there are none."""
+    head = dask.delayed(_head)
+    for part in parts:
+        rows = engine.compute(head(*part)).result()
+        if n_rows(rows):
+            return rows
+    return None
+
+
+def _learn(kinds: Sequence[Kind], where: str, *part: Any) -> list[Part]:
+    return learn_partition(kinds, *_unpacked(part, where), where)
+
+
+def _head(*part: Any) -> Any:
+    return as_rows(_unpacked(part, "fit")[0])[:MAP_ROWS]
+
+
+def _unpacked(part: tuple[Any, ...], where: str) -> tuple[Any, Any, Any]:
+    """Rows, labels and weights of a part that may have come as one tuple."""
+    if len(part) == 3:
+        return part
+    (rows,) = part
+    if not isinstance(rows, tuple) or len(rows) not in {2, 3}:
+        raise DataTypeError(
+            f"{where}: a delayed part without separate labels must be a tuple (X, y) or (X, y, "
+            f"sample_weight); got {type(rows).__name__}."
+        )
+    return rows[0], rows[1], rows[2] if len(rows) == 3 else None
+
+
+# -- partitions -----------------------------------------------------------------------------------------
+
+
+def _container(X: Any, method: str) -> str:
+    if isinstance(X, (list, tuple)) and len(X) and all(dask.is_dask_collection(part) for part in X):
+        return "list"
+    if dask.is_dask_collection(X):
+        if hasattr(X, "blocks") and hasattr(X, "rechunk"):
+            return "array"
+        if hasattr(X, "map_partitions") and hasattr(X, "columns"):
+            return "dataframe"
+    raise DataTypeError(
+        f"{method}: X must be a dask array, a dask dataframe or a list of delayed parts; got "
+        f"{type(X).__name__}.",
+        hint="rows in the memory of this process need no engine: call the model's own method",
+    )
+
+
+def _parts(X: Any, y: Any, sample_weight: Any, method: str) -> list[tuple[Any, ...]]:
+    """Rows, labels and weights (or None) of each partition, as delayed values, or all in one."""
+    kind = _container(X, method)
+    if kind == "list" and y is None:
+        return [(part,) for part in X]
+    if y is None:
+        raise DataError(f"{method}: labels y are needed; got None.")
+    if kind == "dataframe":
+        X, y, sample_weight = _named_columns(X, y, sample_weight)
+    rows, sizes = list(X), None
+    if kind == "array":
+        X = X.rechunk({1: -1})
+        rows, sizes = X.to_delayed().ravel().tolist(), X.chunks[0]
+    elif kind == "dataframe":
+        rows = X.to_delayed()
+    labels = _cut(y, "y", len(rows), sizes, method)
+    if sample_weight is None:
+        return [(part, label, None) for part, label in zip(rows, labels, strict=True)]
+    return list(
+        zip(rows, labels, _cut(sample_weight, "sample_weight", len(rows), sizes, method), strict=True)
+    )
+
+
+def _named_columns(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+    """Columns of the dataframe that were given by name."""
+    taken = [name for name in (y, sample_weight) if isinstance(name, str)]
+    rows = X.drop(columns=taken) if taken else X
+    pick = [X[given] if isinstance(given, str) else given for given in (y, sample_weight)]
+    return rows, pick[0], pick[1]
+
+
+def _cut(values: Any, name: str, n_parts: int, sizes: Any, method: str) -> list[Any]:
+    """Labels or weights, one delayed value for each partition."""
+    if isinstance(values, (list, tuple)) and len(values) and dask.is_dask_collection(values[0]):
+        parts = list(values)
+    elif dask.is_dask_collection(values):
+        known = sizes is not None and not any(np.isnan(size) for size in sizes)
+        if known and hasattr(values, "rechunk") and sum(values.chunks[0]) == sum(sizes):
+            values = values.rechunk((sizes,))
+        parts = np.ravel(values.to_delayed()).tolist()
+    elif sizes is not None and len(values) == sum(sizes):
+        borders = np.cumsum(sizes)[:-1].astype(int)
+        parts = [dask.delayed(part) for part in np.split(np.asarray(values), borders)]
+    else:
+        raise DataTypeError(
+            f"{method}: {name} must be cut like the rows, or be an array of as many values as X has rows; "
+            f"got {type(values).__name__}."
+        )
+    if len(parts) != n_parts:
+        raise DataError(
+            f"{method}: X has {n_parts} partitions, but {name} has {len(parts)}; nothing was changed.",
+            hint="cut both alike, for example with repartition() or rechunk()",
+        )
+    return parts
+
+
+def _predict_part(model: ProximalSVC, X: Any) -> Any:
+    rows = as_rows(X)
+    return model.predict(rows) if n_rows(rows) else np.empty(0, model.classes_.dtype)
+
+
+def _predict_part_of_array(X: Any, model: ProximalSVC) -> Any:
+    return _predict_part(model, X)
+
+
+def _predict_frame(X: Any, model: ProximalSVC) -> Any:
+    import pandas as pd
+
+    return pd.Series(_predict_part(model, X), index=X.index, name="prediction")

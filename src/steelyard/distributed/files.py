@@ -1,0 +1,234 @@
+"""Training without an engine: every machine writes its statistics to a file, and the files are combined.
+
+On the command line this is ``steelyard statistics`` and ``steelyard combine``. Every part carries an id that
+follows from its rows, so a part that was copied, or made twice from the same rows, is not counted twice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+from steelyard import _native
+from steelyard.base import encode_labels
+from steelyard.distributed.partitions import as_column, as_rows, n_rows
+from steelyard.exceptions import DataError, FileFormatError
+from steelyard.persistence import from_bytes, load, save, storable, to_bytes
+
+__all__ = ["RowDigest", "StatisticsPart", "combine", "read", "statistics", "write"]
+
+
+class RowDigest:
+    """A short name for many rows: the same whatever their order, their chunks and the machine.
+
+    >>> import numpy as np
+    >>> X, y = np.arange(6.0).reshape(3, 2), np.array(["a", "b", "a"])
+    >>> once, turned = RowDigest(), RowDigest()
+    >>> once.add(X, y)
+    >>> turned.add(X[::-1].copy(), y[::-1])
+    >>> once.id == turned.id
+    True
+    """
+
+    def __init__(self) -> None:
+        self.n_rows = 0
+        self._sum = 0
+
+    def add(self, X: Any, y: Any, sample_weight: Any = None) -> None:
+        """Count rows in."""
+        hashes = _row_hashes(X)
+        labels, codes = encode_labels(np.asarray(y))
+        hashes = hashes ^ np.array([_label_hash(label) for label in labels], dtype=np.uint64)[codes]
+        if sample_weight is not None:
+            hashes ^= np.asarray(sample_weight, dtype=np.float64).view(np.uint64)
+        # Scrambled before they are added, so that rows and labels cannot change partners unnoticed.
+        total = int(_scramble(hashes).sum(dtype=np.uint64))
+        self._sum = (self._sum + total) % 2**64
+        self.n_rows += len(hashes)
+
+    @property
+    def id(self) -> str:
+        """The name."""
+        return f"{self._sum:016x}-{self.n_rows}"
+
+
+@storable("StatisticsPart")
+class StatisticsPart(BaseEstimator):
+    """What one machine, or several together, learned of their rows, and which rows these were.
+
+    Parameters
+    ----------
+    model : ProximalSVC or another storable model with ``merge``
+        The model that has learned the rows.
+
+    Attributes
+    ----------
+    sources : dict of str to str
+        Id of every part that is in, and where it came from.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Id of every part that is in, and where it came from."""
+        found: dict[str, str] = self.__dict__.setdefault("sources_", {})
+        return found
+
+    def note(self, digest: RowDigest, source: str) -> Self:
+        """Remember that these rows are in; a part without rows has no id."""
+        if digest.n_rows:
+            self.sources[digest.id] = source
+        return self
+
+    def merge(self, other: StatisticsPart) -> Self:
+        """Take in another part; one that is in already, alone or with others, is refused."""
+        twice = [part for part in other.sources if part in self.sources]
+        if twice:
+            mine, theirs = self.sources[twice[0]], other.sources[twice[0]]
+            raise DataError(
+                f"combine: the part {twice[0]} of {theirs!r} is there already, from {mine!r}; its rows would "
+                "count twice, so nothing was combined.",
+                hint="give every part once; a pattern such as part*.stats may match copies",
+            )
+        if other.sources:
+            if self.sources:
+                self.model.merge(other.model)
+            else:
+                self.model = _twin(other.model)
+            self.sources.update(other.sources)
+        return self
+
+    def _get_state(self) -> dict[str, Any]:
+        return {"sources": [[part, source] for part, source in self.sources.items()]}
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        self.sources_ = {str(part): str(source) for part, source in state["sources"]}
+
+
+def statistics(model: Any, chunks: Iterable[Sequence[Any]], *, source: str = "") -> StatisticsPart:
+    """Learn the rows of this machine.
+
+    Parameters
+    ----------
+    model : ProximalSVC
+        Taught in place. Parameters that decide which statistics are kept (``C="auto"`` or a number, the
+        feature map) must be the same on all machines; the others count only after combining. A feature
+        map must be decided by its seed (numbers for ``gamma``) or settled before.
+    chunks : iterable of (X, y) or (X, y, sample_weight)
+        The rows, in pieces of any size, so that they need not fit into memory together.
+    source : str
+        What to call these rows in messages, such as the name of their file.
+
+    Returns
+    -------
+    StatisticsPart
+        To be written with :func:`write`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard import ProximalSVC
+    >>> from steelyard.distributed import files
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.normal(size=(90, 2)), np.arange(90) % 3
+    >>> parts = [files.statistics(ProximalSVC(), [(X[i::2], y[i::2])], source=str(i)) for i in range(2)]
+    >>> model = files.combine(parts).model
+    >>> bool(np.allclose(model.coef_, ProximalSVC().fit(X, y).coef_, rtol=1e-10))
+    True
+    """
+    digest = RowDigest()
+    for number, chunk in enumerate(chunks):
+        X, y, *weight = (as_rows(chunk[0]), *map(as_column, chunk[1:]))
+        if n_rows(X) == 0:
+            continue
+        sample_weight = weight[0] if weight else None
+        try:
+            model.partial_fit(X, y, sample_weight=sample_weight)
+        except DataError as error:
+            message = f"statistics: {source or 'rows'}, chunk {number}: {error.message.partition(': ')[2]}"
+            raise DataError(message, hint=error.hint) from error
+        digest.add(X, y, sample_weight)
+    return StatisticsPart(model).note(digest, source)
+
+
+def combine(parts: Iterable[StatisticsPart | str | os.PathLike[str]]) -> StatisticsPart:
+    """Bring parts together.
+
+    Parameters
+    ----------
+    parts : iterable of StatisticsPart or path
+        Parts, or files with parts; combined parts may be combined again.
+
+    Returns
+    -------
+    StatisticsPart
+        Its ``model`` is the one that a single machine would have learned of all rows.
+
+    Raises
+    ------
+    DataError
+        If the same rows are in two of the parts, or the parts do not fit together.
+    """
+    total: StatisticsPart | None = None
+    for item in parts:
+        part = item if isinstance(item, StatisticsPart) else read(item)
+        if total is None:
+            total = StatisticsPart(_twin(part.model))
+            total.sources_ = dict(part.sources)
+        else:
+            total.merge(part)
+    if total is None:
+        raise DataError("combine: there are no parts.")
+    return total
+
+
+def _twin(model: Any) -> Any:
+    """A model that can be merged into without changing this one."""
+    return from_bytes(to_bytes(model))
+
+
+def write(part: StatisticsPart, path: str | os.PathLike[str]) -> None:
+    """Write a part to a file, whole or not at all."""
+    save(part, path)
+
+
+def read(path: str | os.PathLike[str]) -> StatisticsPart:
+    """Read a part; anything else is refused with a sentence."""
+    part = load(path)
+    if not isinstance(part, StatisticsPart):
+        raise FileFormatError(
+            f"combine: {os.fspath(path)} holds a {type(part).__name__}, not statistics.",
+            hint="files to combine are written by `steelyard statistics`",
+        )
+    return part
+
+
+def _row_hashes(X: Any) -> NDArray[np.uint64]:
+    if sp.issparse(X):
+        rows = X.tocsr()
+        rows.sum_duplicates()
+        return _native.sparse_row_hashes(rows.data.astype(np.float64), rows.indices, rows.indptr)
+    return _native.row_hashes(np.ascontiguousarray(X, dtype=np.float64))
+
+
+def _label_hash(label: Any) -> int:
+    if isinstance(label, float) and label.is_integer():
+        label = int(label)  # a column of whole numbers is read as one or the other
+    return int.from_bytes(blake2b(repr(label).encode(), digest_size=8).digest(), "little")
+
+
+def _scramble(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Each bit reaches every other; multiplication is meant to wrap."""
+    shift, factor = np.uint64(32), np.uint64(0xD6E8FEB86659FD93)
+    for _ in range(2):
+        hashes = (hashes ^ (hashes >> shift)) * factor
+    return hashes ^ (hashes >> shift)

@@ -1,0 +1,37 @@
+"""Rows cut into partitions of every awkward shape, and what one machine makes of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steelyard import ProximalSVC
+from tests.proximal.data import assert_same_planes, imbalanced
+
+# Where rows are cut; the rows are sorted by class for "one class each".
+CUTS = {
+    "one": [],
+    "halves": [300],
+    "skewed, with single rows": [1, 2, 598, 599],
+    "empty in front, between and behind": [0, 200, 200, 450, 600],
+    "one class each": [330, 480],
+}
+
+
+def rows_and_cuts(rng, cut):
+    """600 rows of three classes, one of them rare, and the borders of their partitions."""
+    X, y = imbalanced(rng, 600, 6, (0.55, 0.4, 0.05))
+    if cut == "one class each":
+        order = np.argsort(y, kind="stable")
+        X, y = X[order], y[order]
+        return X, y, list(np.cumsum(np.bincount(y))[:-1])
+    return X, y, CUTS[cut]
+
+
+def assert_same_model(model, fresh, tolerance=1e-10):
+    np.testing.assert_array_equal(model.classes_, fresh.classes_)
+    np.testing.assert_array_equal(model.class_count_, fresh.class_count_)
+    assert_same_planes(model, fresh.coef_, fresh.intercept_, tolerance)
+
+
+def one_machine(X, y, **parameters):
+    return ProximalSVC(**parameters).fit(X, y)

@@ -1,0 +1,347 @@
+"""Dask: the result of one machine, whatever the partitions are and whoever dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import scipy.sparse as sp
+
+from steelyard import ProximalSVC, RandomFeatures
+from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError
+from tests.distributed.data import CUTS, assert_same_model, one_machine, rows_and_cuts
+from tests.proximal.data import imbalanced
+
+dask = pytest.importorskip("dask", reason="Dask is not installed")
+distributed = pytest.importorskip("distributed", reason="Dask's distributed scheduler is not installed")
+da = pytest.importorskip("dask.array")
+dd = pytest.importorskip("dask.dataframe")
+pd = pytest.importorskip("pandas")
+
+from steelyard.distributed import dask as engine  # noqa: E402  # after the checks above
+
+pytestmark = pytest.mark.xdist_group("dask")  # one cluster for the module
+
+
+@pytest.fixture(scope="module", autouse=True)
+def client():
+    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")
+    with cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+def delayed_parts(values, cuts):
+    return [dask.delayed(part) for part in np.split(values, cuts)]
+
+
+def dask_array(X, cuts):
+    sizes = tuple(len(part) for part in np.split(np.arange(len(X)), cuts))
+    return da.from_array(X, chunks=(sizes, *((size,) for size in X.shape[1:])))
+
+
+# -- the same result ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_the_cut_into_partitions_does_not_matter(rng, cut):
+    X, y, cuts = rows_and_cuts(rng, cut)
+    model = engine.fit(ProximalSVC(C=3.0), delayed_parts(X, cuts), delayed_parts(y, cuts))
+    assert_same_model(model, one_machine(X, y, C=3.0))
+
+
+@pytest.mark.parametrize("C", [0.5, "auto"])
+def test_arrays_train_like_one_machine(rng, C):
+    X, y, cuts = rows_and_cuts(rng, "skewed, with single rows")
+    model = engine.fit(ProximalSVC(C=C), dask_array(X, cuts), dask_array(y, [100, 400]))
+    assert_same_model(model, one_machine(X, y, C=C))
+    assert model.C_ == one_machine(X, y, C=C).C_
+
+
+def test_arrays_that_are_cut_across_columns_train_like_one_machine(rng):
+    X, y = imbalanced(rng)
+    model = engine.fit(ProximalSVC(), da.from_array(X, chunks=(70, 2)), y)
+    assert_same_model(model, one_machine(X, y))
+
+
+def test_dataframes_train_like_one_machine_and_keep_the_names(rng):
+    X, y = imbalanced(rng)
+    frame = pd.DataFrame(X, columns=list("abcde")).assign(label=np.where(y, "fraud", "ok"))
+    model = engine.fit(ProximalSVC(), dd.from_pandas(frame, npartitions=4), "label")
+    assert_same_model(model, one_machine(frame[list("abcde")], frame["label"]))
+    assert list(model.feature_names_in_) == list("abcde")
+
+
+def test_dataframe_parts_that_a_filter_has_emptied_are_no_trouble(rng):
+    X, y = imbalanced(rng)
+    frame = pd.DataFrame(X, columns=list("abcde")).assign(y=y)
+    rows = dd.from_pandas(frame, npartitions=5)
+    rows = rows[rows["a"] > frame["a"].median()]
+    kept = frame[frame["a"] > frame["a"].median()]
+    model = engine.fit(ProximalSVC(), rows[list("abcde")], rows["y"])
+    assert_same_model(model, one_machine(kept[list("abcde")], kept["y"]))
+
+
+def test_weights_count_like_on_one_machine(rng):
+    X, y = imbalanced(rng)
+    weight = rng.integers(0, 4, len(y)).astype(float)
+    model = engine.fit(ProximalSVC(), dask_array(X, [100]), y, weight)
+    assert_same_model(model, ProximalSVC().fit(X, y, weight))
+
+
+def test_sparse_parts_train_like_one_machine(rng):
+    X, y = imbalanced(rng, 400, 30)
+    X[rng.random(X.shape) < 0.9] = 0.0
+    parts = [dask.delayed(sp.csr_matrix(part)) for part in np.split(X, [10, 11, 200])]
+    model = engine.fit(ProximalSVC(), parts, delayed_parts(y, [10, 11, 200]))
+    assert_same_model(model, one_machine(X, y))
+
+
+def test_arrow_parts_train_like_one_machine(rng):
+    X, y = imbalanced(rng)
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    tables = [dask.delayed(pa.Table.from_pandas(part)) for part in (frame[:50], frame[50:])]
+    labels = [dask.delayed(pa.array(part)) for part in (y[:50], y[50:])]
+    assert_same_model(engine.fit(ProximalSVC(), tables, labels), one_machine(frame, y))
+
+
+def test_delayed_parts_may_be_tuples_of_rows_and_labels(rng):
+    X, y = imbalanced(rng)
+    parts = [dask.delayed(lambda i: (X[i::3], y[i::3]))(i) for i in range(3)]
+    assert_same_model(engine.fit(ProximalSVC(), parts), one_machine(X, y))
+
+
+def test_a_delayed_part_without_labels_is_refused(rng):
+    with pytest.raises(DataTypeError, match=r"partition 0: .* must be a tuple .* got ndarray"):
+        engine.fit(ProximalSVC(), [dask.delayed(imbalanced(rng)[0])])
+
+
+def test_maps_that_follow_the_data_are_settled_once_for_all_workers(rng):
+    X, y = imbalanced(rng, 400)
+    parts = [dask.delayed((X[:0], y[:0])), *(dask.delayed((X[i::2], y[i::2])) for i in range(2))]
+    model = engine.fit(ProximalSVC(feature_map=RandomFeatures(30)), parts)
+    fresh = ProximalSVC(feature_map=RandomFeatures(30).fit(X[::2])).fit(X, y)
+    np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), rtol=0, atol=1e-9)
+
+
+def test_without_a_client_a_local_cluster_is_there_for_the_call(rng, monkeypatch):
+    def no_client():
+        raise ValueError("No clients found")
+
+    monkeypatch.setenv("STEELYARD_NUM_THREADS", "1")  # one worker will do
+    clusters = []
+    local_cluster = distributed.LocalCluster
+    monkeypatch.setattr(distributed, "default_client", no_client)
+    monkeypatch.setattr(
+        distributed,
+        "LocalCluster",
+        lambda **options: clusters.append(local_cluster(**options)) or clusters[0],
+    )
+    X, y = imbalanced(rng)
+    assert_same_model(engine.fit(ProximalSVC(), dask_array(X, [100]), y), one_machine(X, y))
+    assert [cluster.status.name for cluster in clusters] == ["closed"]
+
+
+def test_features_with_a_huge_offset_keep_their_digits(rng):
+    X, y = imbalanced(rng, 4000, 4)
+    X[:, 2] += 1.7e9  # a timestamp
+    model = engine.fit(ProximalSVC(), dask_array(X, [7, 2000]), y)
+    fresh = one_machine(X, y)
+    np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), rtol=1e-6, atol=1e-6)
+
+
+def test_several_models_share_one_pass(rng):
+    X, y = imbalanced(rng, 600)
+    reads = []
+
+    def read(i):
+        reads.append(i)
+        return X[i::4], y[i::4]
+
+    models = [ProximalSVC(C=0.1), ProximalSVC(C=10.0, class_weight=None), ProximalSVC(C="auto")]
+    with dask.config.set(scheduler="synchronous"):
+        parts = [dask.delayed(read)(i) for i in range(4)]
+        engine.fit(models, parts, client=SynchronousClient())
+    assert sorted(reads) == [0, 1, 2, 3]
+    for model in models:
+        assert_same_model(model, one_machine(X, y, **model.get_params()))
+
+
+class SynchronousClient:
+    """Runs everything here and now, so that what is read can be counted."""
+
+    def compute(self, task):
+        return SynchronousResult(task.compute(scheduler="synchronous"))
+
+
+class SynchronousResult:
+    def __init__(self, value):
+        self.value = value
+
+    def result(self):
+        return self.value
+
+
+# -- histories ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("C", [1.0, "auto"])
+def test_partial_fit_and_forget_leave_what_the_remaining_rows_would_teach(rng, C):
+    X, y = imbalanced(rng, 900, 5, (0.6, 0.3, 0.1))
+    model = engine.fit(ProximalSVC(C=C), dask_array(X[:500], [50]), y[:500])
+    engine.partial_fit(model, dask_array(X[500:], [100, 100, 300]), y[500:])
+    engine.forget(model, dask_array(X[200:400], [1, 90]), y[200:400])
+    kept = np.r_[0:200, 400:900]
+    assert_same_model(model, one_machine(X[kept], y[kept], C=C), 1e-9)
+
+
+def test_fit_forgets_what_was_there_before(rng):
+    X, y = imbalanced(rng)
+    names = pd.DataFrame(X[:, :3], columns=list("abc"))
+    model = engine.fit(ProximalSVC().fit(names, y), dask_array(X, [100]), y)
+    assert_same_model(model, one_machine(X, y))
+    assert not hasattr(model, "feature_names_in_")
+
+
+def test_forgetting_rows_that_were_never_learned_changes_nothing(rng):
+    X, y = imbalanced(rng)
+    model = one_machine(X, y)
+    before = model.statistics_.to_bytes()
+    with pytest.raises(DataError, match=r"forget: some rows of class 0 .* never learned"):
+        engine.forget(model, dask_array(50.0 * X[:200], [100]), y[:200])
+    assert model.statistics_.to_bytes() == before
+
+
+# -- trouble --------------------------------------------------------------------------------------------
+
+
+def test_nan_fails_the_job_naming_partition_and_column_and_leaves_all_models(rng):
+    X, y = imbalanced(rng)
+    models = [one_machine(X, y), one_machine(X, y, C="auto")]
+    before = [model.statistics_.to_bytes() for model in models]
+    bad = pd.DataFrame(X, columns=["age", "amount", "hour", "place", "days"])
+    bad.loc[130, "amount"] = np.nan
+    rows = dd.from_pandas(bad.assign(y=y), npartitions=3)
+    with pytest.raises(
+        DataError, match=r"fit: partition 1: X has NaN in row 30, column 1 \('amount'\).*nothing was changed"
+    ):
+        engine.fit(models, rows, "y")
+    assert [model.statistics_.to_bytes() for model in models] == before
+
+
+def test_infinite_value_in_a_sparse_part_is_named(rng):
+    X, y = imbalanced(rng, 100)
+    X[70, 3] = np.inf
+    parts = [dask.delayed(sp.csr_matrix(part)) for part in np.split(X, [50])]
+    with pytest.raises(DataError, match=r"partition 1: X has inf .* in row 20, column 3"):
+        engine.fit(ProximalSVC(), parts, delayed_parts(y, [50]))
+
+
+def test_a_part_of_another_width_is_refused_with_its_number(rng):
+    X, y = imbalanced(rng)
+    model = one_machine(X, y)
+    parts = [dask.delayed(X[:10]), dask.delayed(X[10:20, :4])]
+    with pytest.raises(DataError, match="partition 1: X has 4 features, but ProximalSVC is expecting 5"):
+        engine.partial_fit(model, parts, delayed_parts(y[:20], [10]))
+
+
+def test_partitions_without_any_row_are_refused(rng):
+    with pytest.raises(DataError, match="no row in any partition"):
+        engine.fit(ProximalSVC(), [dask.delayed(np.empty((0, 3)))], [dask.delayed(np.empty(0, int))])
+
+
+def test_labels_that_are_cut_otherwise_are_refused(rng):
+    X, y = imbalanced(rng)
+    with pytest.raises(DataError, match="X has 2 partitions, but y has 3"):
+        engine.fit(ProximalSVC(), delayed_parts(X, [9]), delayed_parts(y, [9, 20]))
+
+
+def test_rows_in_memory_are_sent_to_the_model_itself(rng):
+    X, y = imbalanced(rng)
+    with pytest.raises(DataTypeError, match=r"list of delayed parts; got ndarray(.|\n)*call the model's own"):
+        engine.fit(ProximalSVC(), X, y)
+
+
+def test_only_learners_whose_statistics_add_up_are_taken(rng):
+    with pytest.raises(DataTypeError, match=r"expected a ProximalSVC .* got object"):
+        engine.fit(object(), *imbalanced(rng))
+
+
+def test_forget_before_fit_is_refused(rng):
+    X, y = imbalanced(rng)
+    with pytest.raises(NotFittedError, match="forget"):
+        engine.forget(ProximalSVC(), dask_array(X, []), y)
+
+
+def dies_once(X, y, marker):
+    """The rows; but whoever asks first is killed."""
+    if not Path(marker).exists():
+        Path(marker).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return X, y
+
+
+def test_a_worker_killed_in_the_middle_changes_nothing_in_the_result(rng, tmp_path, client):
+    X, y = imbalanced(rng, 1200, 8)
+    workers = set(client.scheduler_info()["workers"])
+    parts = [
+        dask.delayed(dies_once)(X[i::6], y[i::6], tmp_path / "died" if i == 3 else tmp_path) for i in range(6)
+    ]
+    undisturbed = [dask.delayed((X[i::6], y[i::6])) for i in range(6)]
+    model = engine.fit(ProximalSVC(), parts)
+    assert (tmp_path / "died").exists()
+    assert model.statistics_.to_bytes() == engine.fit(ProximalSVC(), undisturbed).statistics_.to_bytes()
+    client.wait_for_workers(2)
+    assert set(client.scheduler_info()["workers"]) != workers
+
+
+# -- answers --------------------------------------------------------------------------------------------
+
+
+def test_predict_of_an_array_is_lazy_and_equals_one_machine(rng):
+    X, y = imbalanced(rng)
+    model = one_machine(X, np.where(y, "fraud", "ok"))
+    lazy = engine.predict(model, dask_array(X, [0, 100, 101]))
+    assert isinstance(lazy, da.Array)
+    answers = model.predict(X)
+    model.fit(X, y)  # what was asked before does not change
+    np.testing.assert_array_equal(lazy.compute(), answers)
+
+
+def test_predict_of_a_dataframe_keeps_its_index(rng):
+    X, y = imbalanced(rng)
+    frame = pd.DataFrame(X, columns=list("abcde"), index=np.arange(1000, 1300))
+    model = one_machine(frame, y)
+    answers = engine.predict(model, dd.from_pandas(frame, npartitions=3)).compute()
+    pd.testing.assert_series_equal(answers, pd.Series(model.predict(frame), frame.index, name="prediction"))
+
+
+def test_predict_of_delayed_parts_gives_delayed_parts(rng):
+    X, y = imbalanced(rng)
+    model = one_machine(X, y)
+    answers = dask.compute(*engine.predict(model, delayed_parts(X, [0, 100])))
+    np.testing.assert_array_equal(np.concatenate(answers), model.predict(X))
+
+
+def test_predict_before_fit_is_refused(rng):
+    with pytest.raises(NotFittedError, match="predict"):
+        engine.predict(ProximalSVC(), dask_array(imbalanced(rng)[0], []))
+
+
+def test_cross_validate_needs_two_folds(rng):
+    X, y = imbalanced(rng)
+    with pytest.raises(ParameterError, match="folds must be a whole number from 2 on; got 1"):
+        engine.cross_validate(ProximalSVC(), dask_array(X, []), y, 1)
+
+
+def test_cross_validate_does_not_depend_on_the_partitions(rng):
+    X, y = imbalanced(rng, 600)
+    model = ProximalSVC(C="auto")
+    once, many = (engine.cross_validate(model, dask_array(X, cuts), y, 4) for cuts in ([], [5, 300]))
+    assert once.keys() == many.keys()
+    for name, values in once.items():
+        np.testing.assert_allclose(many[name], values, rtol=1e-9)
+    assert not hasattr(model, "coef_")

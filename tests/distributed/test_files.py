@@ -1,0 +1,141 @@
+"""Statistics in files: combined like one machine, and never counted twice."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steelyard import ProximalSVC, RandomFeatures, load, save
+from steelyard.distributed import files
+from steelyard.exceptions import DataError, FileFormatError
+from tests.distributed.data import CUTS, assert_same_model, one_machine, rows_and_cuts
+from tests.proximal.data import imbalanced
+
+
+def written(folder, X, y, cuts, **parameters):
+    paths = []
+    for number, rows in enumerate(np.split(np.arange(len(y)), cuts)):
+        paths.append(folder / f"part{number}.stats")
+        part = files.statistics(ProximalSVC(**parameters), [(X[rows], y[rows])], source=f"site {number}")
+        files.write(part, paths[-1])
+    return paths
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("C", [2.0, "auto"])
+def test_combined_files_are_the_model_of_one_machine(rng, tmp_path, cut, C):
+    X, y, cuts = rows_and_cuts(rng, cut)
+    model = files.combine(written(tmp_path, X, y, cuts, C=C)).model
+    assert_same_model(model, one_machine(X, y, C=C))
+
+
+def test_parameters_that_do_not_decide_the_statistics_may_change_afterwards(rng, tmp_path):
+    X, y, cuts = rows_and_cuts(rng, "halves")
+    model = files.combine(written(tmp_path, X, y, cuts)).model.set_params(C=7.0, class_weight=None)
+    assert_same_model(model, one_machine(X, y, C=7.0, class_weight=None))
+
+
+def test_maps_decided_by_their_seed_combine(rng, tmp_path):
+    X, y, cuts = rows_and_cuts(rng, "halves")
+    feature_map = RandomFeatures(30, gamma=0.05)
+    model = files.combine(written(tmp_path, X, y, cuts, feature_map=feature_map)).model
+    fresh = one_machine(X, y, feature_map=feature_map)
+    np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), rtol=0, atol=1e-10)
+
+
+def test_a_copied_part_is_refused_by_name(rng, tmp_path):
+    X, y, cuts = rows_and_cuts(rng, "halves")
+    paths = written(tmp_path, X, y, cuts)
+    shutil.copy(paths[1], tmp_path / "part1 (copy).stats")
+    with pytest.raises(DataError, match=r"'site 1' is there already, from 'site 1'; .* count twice"):
+        files.combine([*paths, tmp_path / "part1 (copy).stats"])
+
+
+def test_rows_that_were_read_twice_are_refused_in_whatever_order_and_chunks(rng):
+    X, y = imbalanced(rng)
+    order = rng.permutation(len(y))
+    first = files.statistics(ProximalSVC(), [(X, y)], source="monday")
+    chunks = [(X[rows], y[rows]) for rows in np.array_split(order, 7)]
+    second = files.statistics(ProximalSVC(), chunks, source="monday again")
+    with pytest.raises(DataError, match="'monday again' is there already, from 'monday'"):
+        files.combine([first, second])
+
+
+def test_a_part_inside_a_combined_part_is_refused(rng, tmp_path):
+    X, y = imbalanced(rng)
+    parts = [files.statistics(ProximalSVC(), [(X[i::3], y[i::3])], source=str(i)) for i in range(3)]
+    files.write(files.combine(parts[:2]), tmp_path / "both.stats")
+    with pytest.raises(DataError, match="is there already"):
+        files.combine([tmp_path / "both.stats", parts[1]])
+    model = files.combine([tmp_path / "both.stats", parts[2]]).model
+    assert_same_model(model, one_machine(X, y))
+
+
+def test_combining_leaves_the_parts_as_they_were(rng):
+    X, y = imbalanced(rng)
+    parts = [files.statistics(ProximalSVC(), [(X[i::2], y[i::2])], source=str(i)) for i in range(2)]
+    before = [part.model.statistics_.to_bytes() for part in parts]
+    files.combine(parts)
+    assert [part.model.statistics_.to_bytes() for part in parts] == before
+    assert [len(part.sources) for part in parts] == [1, 1]
+
+
+def test_nan_is_named_with_source_chunk_and_column(rng):
+    X, y = imbalanced(rng)
+    X[250, 3] = np.nan
+    with pytest.raises(DataError, match="january, chunk 2: X has NaN in row 50, column 3"):
+        files.statistics(
+            ProximalSVC(), [(X[i : i + 100], y[i : i + 100]) for i in (0, 100, 200)], source="january"
+        )
+
+
+def test_a_model_is_no_part(rng, tmp_path):
+    save(one_machine(*imbalanced(rng)), tmp_path / "model")
+    with pytest.raises(FileFormatError, match="holds a ProximalSVC, not statistics"):
+        files.combine([tmp_path / "model"])
+
+
+def test_no_parts_are_refused():
+    with pytest.raises(DataError, match="there are no parts"):
+        files.combine([])
+
+
+def test_parts_of_different_features_are_refused(rng):
+    X, y = imbalanced(rng)
+    parts = [files.statistics(ProximalSVC(), [(rows, y)], source="") for rows in (X, X[:, :4])]
+    with pytest.raises(DataError, match="same features; got 5 and 4"):
+        files.combine(parts)
+
+
+def test_a_part_without_rows_counts_nothing(rng, tmp_path):
+    X, y = imbalanced(rng)
+    empty = files.statistics(ProximalSVC(), [(X[:0], y[:0])], source="night")
+    files.write(empty, tmp_path / "empty.stats")
+    full = files.statistics(ProximalSVC(), [(X, y)], source="day")
+    assert_same_model(files.combine([tmp_path / "empty.stats", empty, full]).model, one_machine(X, y))
+    assert load(tmp_path / "empty.stats").sources == {}
+
+
+@given(st.randoms(use_true_random=False))
+def test_ids_see_every_change_of_a_row_a_label_or_a_weight(random):
+    rng = np.random.default_rng(random.randrange(2**32))
+    X, y, weight = rng.integers(0, 3, (6, 3)).astype(float), rng.integers(0, 2, 6), np.ones(6)
+
+    def id_of(X, y, weight=None):
+        digest = files.RowDigest()
+        digest.add(X, y, weight)
+        return digest.id
+
+    i, j = rng.integers(6), rng.integers(3)
+    other_X, other_y, other_weight = X.copy(), y.copy(), weight.copy()
+    other_X[i, j] += 1.0
+    other_y[i] = 1 - y[i]
+    other_weight[i] = 2.0
+    assert id_of(X, y) not in {id_of(other_X, y), id_of(X, other_y), id_of(X[:5], y[:5])}
+    assert id_of(X, y, weight) != id_of(X, y, other_weight)
+    assert id_of(X, y) == id_of(sp.csr_matrix(X), y) == id_of(X.astype(np.float32), y.astype(float))

@@ -1,0 +1,129 @@
+"""What all engines share: parts that add up, and feature maps that many workers agree on."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from steelyard import ProximalSVC, RandomFeatures
+from steelyard._threads import num_threads, one_thread
+from steelyard.distributed.partitions import Part, Pass, learn_partition, merge_parts
+from steelyard.exceptions import DataError
+from tests.distributed.data import assert_same_model
+from tests.proximal.data import imbalanced
+
+
+def run(models, method, partitions):
+    """A pass without any engine; parts travel as bytes."""
+    work = Pass(models, method)
+    work.settle_maps(lambda: partitions[0][0][:2000])
+    kinds = pickle.loads(pickle.dumps(work.kinds))
+    parts = [learn_partition(kinds, X, y, None, f"partition {k}") for k, (X, y) in enumerate(partitions)]
+    work.finish(merge_parts([[Part.from_bytes(part.to_bytes()) for part in list_] for list_ in parts]))
+    return models
+
+
+def cut(X, y, borders):
+    return list(zip(np.split(X, borders), np.split(y, borders), strict=True))
+
+
+@pytest.mark.parametrize("kind", ["rbf", "laplacian", "relu"])
+@pytest.mark.parametrize("C", [1.0, "auto"])
+def test_a_map_decided_by_its_seed_trains_like_one_machine(rng, kind, C):
+    X, y = imbalanced(rng, 500, 4)
+    feature_map = RandomFeatures(40, kind=kind, gamma=[0.05, 0.5])
+    model = run(ProximalSVC(C=C, feature_map=feature_map), "fit", cut(X, y, [0, 7, 300]))
+    fresh = ProximalSVC(C=C, feature_map=feature_map).fit(X, y)
+    assert model.C_ == fresh.C_
+    np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), rtol=0, atol=1e-10)
+
+
+def test_a_map_that_follows_the_data_is_settled_by_the_first_rows_for_all_workers(rng):
+    X, y = imbalanced(rng, 500, 4)
+    model = run(ProximalSVC(feature_map=RandomFeatures(40)), "fit", cut(X, y, [150, 300]))
+    settled = RandomFeatures(40).fit(X[:150])
+    fresh = ProximalSVC(feature_map=settled).fit(X, y)
+    np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), rtol=0, atol=1e-9)
+
+
+def test_a_settled_map_is_taken_as_it_is(rng):
+    X, y = imbalanced(rng, 300, 4)
+    settled = RandomFeatures(30).fit(X[200:])
+    model = run(ProximalSVC(feature_map=settled), "fit", cut(X, y, [100]))
+    fresh = ProximalSVC(feature_map=settled).fit(X, y)
+    np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), rtol=0, atol=1e-9)
+
+
+def test_partial_fit_with_a_map_goes_on_with_the_same_map(rng):
+    X, y = imbalanced(rng, 300, 4)
+    model = ProximalSVC(feature_map=RandomFeatures(30)).fit(X[:100], y[:100])
+    fresh = ProximalSVC(feature_map=RandomFeatures(30)).fit(X[:100], y[:100]).partial_fit(X[100:], y[100:])
+    run(model, "partial_fit", cut(X[100:], y[100:], [50]))
+    np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), rtol=0, atol=1e-9)
+
+
+def test_maps_do_not_travel_with_the_statistics(rng):
+    X, y = imbalanced(rng, 300, 4)
+    work = Pass(ProximalSVC(feature_map=RandomFeatures(50).fit(X)), "fit")
+    (part,) = learn_partition(work.kinds, X, y, None, "partition 0")
+    assert len(part.to_bytes()) < 2 * 8 * 51 * 52 // 2 + 3000  # two triangles; the map has 50 x 50 more
+
+
+def test_a_bad_row_is_named_when_a_map_is_to_be_settled_by_it(rng):
+    X, y = imbalanced(rng, 100, 4)
+    X[5, 2] = np.nan
+    with pytest.raises(DataError, match="partition 0: X has NaN in row 5, column 2"):
+        run(ProximalSVC(feature_map=RandomFeatures(30)), "fit", cut(X, y, [50]))
+
+
+def test_models_that_differ_in_what_becomes_of_the_statistics_share_them(rng):
+    feature_map = RandomFeatures(30, gamma=0.1)
+    models = [
+        ProximalSVC(),
+        ProximalSVC(C=5.0, threshold="gmean"),
+        ProximalSVC(C="auto"),
+        ProximalSVC(class_weight=None, C="auto"),
+        ProximalSVC(feature_map=feature_map),
+        ProximalSVC(C=2.0, feature_map=RandomFeatures(30, gamma=0.1)),
+        ProximalSVC(feature_map=RandomFeatures(30, gamma=0.2)),
+    ]
+    assert len(Pass(models, "fit").kinds) == 4
+
+
+def test_all_models_change_or_none(rng):
+    X, y = imbalanced(rng)
+    first, second = ProximalSVC().fit(X, y), ProximalSVC().fit(X[:50], y[:50])
+    with pytest.raises(DataError, match=r"forget: .* are learned"):
+        run([first, second], "forget", cut(X, y, [100]))
+    assert_same_model(first, ProximalSVC().fit(X, y), 1e-14)
+
+
+def test_partitions_of_different_widths_are_refused(rng):
+    X, y = imbalanced(rng)
+    with pytest.raises(DataError, match="different features, 5 and 4"):
+        run(ProximalSVC(), "fit", [(X, y), (X[:, :4], y)])
+
+
+def test_a_part_without_rows_is_small_and_changes_nothing(rng):
+    X, y = imbalanced(rng)
+    work = Pass(ProximalSVC(), "fit")
+    (empty,) = learn_partition(work.kinds, X[:0], y[:0], None, "partition 0")
+    (part,) = learn_partition(work.kinds, X, y, None, "partition 1")
+    assert len(empty.to_bytes()) < 500
+    assert (empty + part).to_bytes() == (part + empty).to_bytes() == part.to_bytes()
+
+
+def test_one_thread_holds_inside_only():
+    outside = num_threads()
+    with one_thread():
+        assert num_threads() == 1
+    assert num_threads() == outside
+
+
+@pytest.mark.parametrize("n_rows", [10, 100, 1000])
+def test_a_message_takes_one_triangle_a_class_at_most(rng, n_rows):
+    X, y = imbalanced(rng, n_rows, 54, (0.6, 0.3, 0.1))
+    (part,) = learn_partition(Pass(ProximalSVC(), "fit").kinds, X, y, None, "partition 0")
+    assert len(part.to_bytes()) < 3 * 8 * 55 * 56 // 2 + 8 * 54 + 1500

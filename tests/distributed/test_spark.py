@@ -1,0 +1,251 @@
+"""Spark: the result of one machine, through a classic session and through Spark Connect."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import socket
+import sys
+
+import numpy as np
+import pytest
+
+from steelyard import ProximalSVC
+from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError
+from tests.distributed.data import CUTS, assert_same_model, one_machine, rows_and_cuts
+from tests.proximal.data import imbalanced
+
+pytest.importorskip("pyspark", reason="Spark is not installed")
+pa = pytest.importorskip("pyarrow")
+pd = pytest.importorskip("pandas")
+if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+    pytest.skip("Spark needs Java, and there is none on this machine", allow_module_level=True)
+
+from steelyard.distributed import spark as engine  # noqa: E402  # after the checks above
+
+NAMES = ["age", "amount", "hour", "place", "days"]
+# One session for the module; Spark itself warns of versions that are new to it.
+pytestmark = [
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support:FutureWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:pyspark"),
+]
+
+
+@pytest.fixture(scope="module")
+def sessions():
+    """A classic session, and a client of the Connect server that runs in the same Spark."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.log.level": "OFF",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100",
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.port": str(port),
+    }
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    classic = builder.getOrCreate()
+    connect = ConnectSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
+    yield {"classic": classic, "connect": connect}
+    connect.client.close()
+    classic.stop()
+
+
+@pytest.fixture
+def spark(sessions):
+    return sessions["connect"]
+
+
+def frame_of(X, y, **more):
+    return pd.DataFrame(X, columns=[*NAMES, "f"][: X.shape[1]]).assign(y=y, **more)
+
+
+def spread(spark, frame, cuts):
+    """A DataFrame whose partitions are cut where they should be, made on the executors."""
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    borders = [0, *cuts, len(frame)]
+    parts = [table.slice(begin, end - begin) for begin, end in itertools.pairwise(borders)]
+
+    def one_part(batches):
+        for batch in batches:
+            for number in batch.column("id").to_pylist():
+                yield from parts[number].to_batches(max_chunksize=100)
+
+    schema = spark.createDataFrame(frame).schema
+    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(one_part, schema)
+
+
+# -- the same result ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("session", ["classic", "connect"])
+def test_a_dataframe_trains_like_one_machine_and_keeps_the_names(rng, sessions, session):
+    X, y = imbalanced(rng)
+    frame = frame_of(X, np.where(y, "fraud", "ok"))
+    df = sessions[session].createDataFrame(frame).repartition(3)
+    model = engine.fit(ProximalSVC(C=3.0), df, features=NAMES)
+    assert_same_model(model, one_machine(frame[NAMES], frame["y"], C=3.0))
+    assert list(model.feature_names_in_) == NAMES
+
+
+@pytest.mark.parametrize("cut", [cut for cut in CUTS if cut != "one"])
+def test_the_cut_into_partitions_does_not_matter(rng, spark, cut):
+    X, y, cuts = rows_and_cuts(rng, cut)
+    df = spread(spark, frame_of(X, y), cuts)
+    model = engine.fit(ProximalSVC(), df, features=[*NAMES, "f"])
+    assert_same_model(model, one_machine(X, y))
+
+
+def test_more_partitions_than_one_bucket_are_added_on_the_executors(rng, spark, monkeypatch):
+    monkeypatch.setattr(engine, "_BUCKET", 2)
+    X, y = imbalanced(rng, 200)
+    df = spread(spark, frame_of(X, y), [10, 80, 130, 190])
+    models = [ProximalSVC(C=0.1), ProximalSVC(C="auto")]
+    for model in engine.fit(models, df, features=NAMES):
+        assert_same_model(model, one_machine(X, y, **model.get_params()))
+
+
+def test_weights_count_like_on_one_machine(rng, spark):
+    X, y = imbalanced(rng)
+    weight = rng.integers(0, 4, len(y)).astype(float)
+    df = spark.createDataFrame(frame_of(X, y, often=weight))
+    model = engine.fit(ProximalSVC(), df, features=NAMES, weight="often")
+    assert_same_model(model, ProximalSVC().fit(X, y, weight))
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "mixed", "array"])
+def test_vector_columns_train_like_one_machine(rng, spark, kind):
+    from pyspark.ml.linalg import Vectors
+
+    X, y = imbalanced(rng, 120, 8)
+    X[rng.random(X.shape) < 0.7] = 0.0
+    make = {
+        "dense": lambda i, row: Vectors.dense(row),
+        "sparse": lambda i, row: Vectors.sparse(8, {int(j): float(row[j]) for j in np.flatnonzero(row)}),
+        "array": lambda i, row: row.tolist(),
+    }
+    make["mixed"] = lambda i, row: make["dense" if i % 3 else "sparse"](i, row)
+    rows = [(make[kind](i, row), int(label)) for i, (row, label) in enumerate(zip(X, y, strict=True))]
+    df = spark.createDataFrame(rows, ["v", "y"]).repartition(2)
+    model = engine.fit(ProximalSVC(), df, features="v")
+    assert_same_model(model, one_machine(X, y))
+    answers = engine.predict(model, df, features="v").select("prediction", "y").collect()
+    assert len(answers) == 120
+
+
+# -- histories ------------------------------------------------------------------------------------------
+
+
+def test_partial_fit_and_forget_leave_what_the_remaining_rows_would_teach(rng, spark):
+    X, y = imbalanced(rng, 900, 5, (0.6, 0.3, 0.1))
+    df = spark.createDataFrame(frame_of(X, y, number=np.arange(900)))
+    model = engine.fit(ProximalSVC(), df.where("number < 500"), features=NAMES)
+    engine.partial_fit(model, df.where("number >= 500"), features=NAMES)
+    engine.forget(model, df.where("number >= 200 and number < 400"), features=NAMES)
+    kept = np.r_[0:200, 400:900]
+    assert_same_model(model, one_machine(X[kept], y[kept]), 1e-9)
+
+
+# -- trouble --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", [np.nan, None])
+def test_nan_fails_the_job_naming_partition_and_column_and_leaves_the_model(rng, spark, missing):
+    X, y = imbalanced(rng)
+    model = one_machine(frame_of(X, y)[NAMES], y)
+    before = model.statistics_.to_bytes()
+    bad = frame_of(X, y).astype({"amount": object if missing is None else float})
+    bad.loc[270, "amount"] = missing
+    df = spread(spark, bad, [20, 50])  # partition 2 is read in batches of 100 rows
+    with pytest.raises(
+        DataError,
+        match=r"fit: partition 2, after its first 200 rows: X has NaN in row 20, column 1 \('amount'\)",
+    ):
+        engine.fit(model, df, features=NAMES)
+    assert model.statistics_.to_bytes() == before
+
+
+def test_a_missing_label_is_named_with_its_partition(rng, spark):
+    X, y = imbalanced(rng)
+    frame = frame_of(X, np.where(y, "fraud", "ok").astype(object))
+    frame.loc[10, "y"] = None
+    with pytest.raises(DataError, match="partition 0: the label column 'y' has 1 missing values"):
+        engine.fit(ProximalSVC(), spread(spark, frame, [60]), features=NAMES)
+
+
+def test_a_text_column_is_named_with_its_partition(rng, spark):
+    X, y = imbalanced(rng, 50)
+    frame = frame_of(X, y).assign(hour="noon")
+    with pytest.raises(DataError, match="partition 0: column 'hour' of type string is not numeric"):
+        engine.fit(ProximalSVC(), spread(spark, frame, []), features=NAMES)
+
+
+def test_a_dataframe_without_rows_is_refused(rng, spark):
+    df = spark.createDataFrame(frame_of(*imbalanced(rng))).where("age > 1e9")
+    with pytest.raises(DataError, match="no row in any partition"):
+        engine.fit(ProximalSVC(), df, features=NAMES)
+
+
+def test_a_column_that_is_not_there_is_named(rng, spark):
+    df = spark.createDataFrame(frame_of(*imbalanced(rng)))
+    with pytest.raises(DataError, match="no column 'colour'; it has age, amount"):
+        engine.fit(ProximalSVC(), df, features=["age", "colour"])
+
+
+def test_what_is_no_dataframe_is_refused(rng):
+    with pytest.raises(DataTypeError, match="expected a Spark DataFrame; got ndarray"):
+        engine.fit(ProximalSVC(), imbalanced(rng)[0], features=NAMES)
+
+
+# -- answers --------------------------------------------------------------------------------------------
+
+
+def test_predict_keeps_all_columns_and_equals_one_machine(rng, spark):
+    X, y = imbalanced(rng)
+    frame = frame_of(X, np.where(y, "fraud", "ok"), number=np.arange(300))
+    model = one_machine(frame[NAMES], frame["y"])
+    df = engine.predict(model, spark.createDataFrame(frame).repartition(3), features=NAMES)
+    answers = df.toPandas().sort_values("number")
+    assert list(answers.columns) == [*frame.columns, "prediction"]
+    np.testing.assert_array_equal(answers["prediction"].to_numpy(), model.predict(frame[NAMES]))
+
+
+def test_predict_does_not_write_over_a_column(rng, spark):
+    X, y = imbalanced(rng, 50)
+    with pytest.raises(ParameterError, match="there is a column 'age' already"):
+        engine.predict(
+            one_machine(frame_of(X, y)[NAMES], y),
+            spark.createDataFrame(frame_of(X, y)),
+            features=NAMES,
+            output="age",
+        )
+
+
+def test_predict_before_fit_is_refused(rng, spark):
+    with pytest.raises(NotFittedError, match="predict"):
+        engine.predict(ProximalSVC(), spark.createDataFrame(frame_of(*imbalanced(rng))), features=NAMES)
+
+
+def test_cross_validate_does_not_depend_on_the_partitions(rng, spark):
+    frame = frame_of(*imbalanced(rng, 600))
+    once, many = (
+        engine.cross_validate(ProximalSVC(), spread(spark, frame, cuts), features=NAMES, folds=3)
+        for cuts in ([], [5, 300])
+    )
+    for name, values in once.items():
+        np.testing.assert_allclose(many[name], values, rtol=1e-9)

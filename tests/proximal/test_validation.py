@@ -1,0 +1,84 @@
+"""Cross-validation from fold statistics, against the same folds cut from the rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from steelyard import ProximalSVC
+from steelyard.exceptions import DataError
+from steelyard.proximal.classifier import _fold_numbers
+from steelyard.proximal.validation import validate_folds
+from tests.proximal.data import imbalanced
+
+
+def validated(X, y, n_folds=4, **parameters):
+    probe = ProximalSVC(**{**parameters, "C": "auto"})
+    probe._n_folds = n_folds
+    probe.fit(X, y).set_params(C=parameters.get("C", 1.0))
+    return validate_folds(probe._rule(), probe._folds)
+
+
+def held_out(X, y, n_folds=4, **parameters):
+    """Scores and labels of each fold under a model fitted to the rows of the others."""
+    numbers = _fold_numbers(X, n_folds)
+    for fold in range(n_folds):
+        test = numbers == fold
+        model = ProximalSVC(**parameters).fit(X[~test], y[~test])
+        yield model.decision_function(X[test]).reshape(test.sum(), -1), y[test], model
+
+
+def squared_error(scores, y, model):
+    planes = range(scores.shape[1]) if scores.shape[1] > 1 else [1]
+    errors = []
+    for column, label in enumerate(model.classes_[planes]):
+        own = y == label
+        errors.append(
+            0.5 * np.mean((scores[own, column] - 1.0) ** 2) + 0.5 * np.mean((scores[~own, column] + 1.0) ** 2)
+        )
+    return np.mean(errors)
+
+
+@pytest.mark.parametrize("shares", [(0.8, 0.2), (0.5, 0.3, 0.2)])
+@pytest.mark.parametrize("parameters", [{"C": 0.3}, {"class_weight": None}, {"threshold": "gmean"}])
+def test_squared_error_is_that_of_rows_left_out(rng, shares, parameters):
+    X, y = imbalanced(rng, 800, 5, shares)
+    expected = [squared_error(*fold) for fold in held_out(X, y, **parameters)]
+    np.testing.assert_allclose(validated(X, y, **parameters)["test_squared_error"], expected, rtol=1e-8)
+
+
+def test_auc_and_hit_rates_of_normal_classes_are_those_of_rows_left_out(rng):
+    X, y = imbalanced(rng, 20_000, 3, (0.7, 0.3))
+    result = validated(X, y)
+    for fold, (scores, labels, _) in enumerate(held_out(X, y)):
+        positive = scores[:, 0] > 0.0
+        assert abs(result["test_auc"][fold] - roc_auc_score(labels, scores[:, 0])) < 0.02
+        assert abs(result["test_sensitivity"][fold] - positive[labels == 1].mean()) < 0.03
+        assert abs(result["test_specificity"][fold] - (~positive[labels == 0]).mean()) < 0.03
+    hits = result["test_sensitivity"] * result["test_specificity"]
+    np.testing.assert_allclose(result["test_gmean"], np.sqrt(hits))
+
+
+def test_rows_of_all_folds_are_all_rows(rng):
+    assert validated(*imbalanced(rng, 500))["test_rows"].sum() == 500
+
+
+def test_automatic_c_is_chosen_from_the_other_folds(rng):
+    X, y = imbalanced(rng, 500)
+    result = validated(X, y, C="auto")
+    assert ((result["C"] >= 1e-6) & (result["C"] <= 1e6)).all()
+
+
+def test_a_fold_without_a_side_is_not_a_number(rng):
+    X, y = imbalanced(rng, 200, shares=(0.9, 0.1))
+    numbers = _fold_numbers(X, 4)
+    keep = (y == 0) | (numbers != 2)
+    result = validated(X[keep], y[keep])
+    assert np.isnan(result["test_auc"]).tolist() == [False, False, True, False]
+
+
+def test_too_few_classes_to_learn_from_are_refused(rng):
+    X, y = imbalanced(rng, 200)
+    with pytest.raises(DataError, match=r"rows of 1 class\(es\); at least two are needed"):
+        validated(X, np.zeros_like(y))
