@@ -3,11 +3,12 @@
 
 #include "gram.hpp"
 #include "kernel.hpp"
+#include "sequence.hpp"
 #include "steelyard/simd.hpp"
 
 namespace steelyard::STEELYARD_LEVEL {
 
 extern const Loops loops;
-const Loops loops{STEELYARD_LEVEL_NAME, gram_loops, kernel_loops};
+const Loops loops{STEELYARD_LEVEL_NAME, gram_loops, kernel_loops, sequence_loops};
 
 }  // namespace steelyard::STEELYARD_LEVEL

@@ -11,6 +11,7 @@
 
 #include "steelyard/loops_gram.hpp"
 #include "steelyard/loops_kernel.hpp"
+#include "steelyard/loops_sequence.hpp"
 
 namespace steelyard {
 
@@ -18,6 +19,7 @@ struct Loops {
     const char* name;  // "baseline", "avx2" or "avx512"
     GramLoops gram;
     KernelLoops kernel;
+    SequenceLoops sequence;
 };
 
 // The loops in use.
