@@ -1,7 +1,8 @@
 """Classifiers for imbalanced data that keeps coming, keeps changing and lies in several places."""
 
+from steelyard.alignment import AlignedSVC
 from steelyard.features import RandomFeatures
 from steelyard.persistence import load, save
 from steelyard.proximal import ProximalSVC
 
-__all__ = ["ProximalSVC", "RandomFeatures", "load", "save"]
+__all__ = ["AlignedSVC", "ProximalSVC", "RandomFeatures", "load", "save"]

@@ -189,9 +189,10 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         try:
             y = _check_y(column_or_1d(y, warn=True), estimator=self)
             check_classification_targets(y)
-            if len(y) != X.shape[0]:
+            n_rows = len(X) if isinstance(X, list) else X.shape[0]
+            if len(y) != n_rows:
                 raise DataError(
-                    f"{type(self).__name__}.{method}: X has {X.shape[0]} rows but y has {len(y)} labels."
+                    f"{type(self).__name__}.{method}: X has {n_rows} rows but y has {len(y)} labels."
                 )
             if sample_weight is not None:
                 sample_weight = _check_sample_weight(
@@ -228,6 +229,8 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         )
 
     def _check_table(self, X: Any, method: str, *, reset: bool) -> Any:
+        if self._takes_collections():
+            return self._check_collection(X, method, reset=reset)
         try:
             X = validate_data(
                 self,
@@ -245,6 +248,21 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         if sp.issparse(X):
             X.sum_duplicates()
         return X if self._finds_nonfinite and not sp.issparse(X) else self._check_finite(X, method)
+
+    def _takes_collections(self) -> bool:
+        """Whether samples are things that no table holds, such as trajectories; the kernel decides."""
+        return bool(getattr(getattr(self, "kernel", None), "takes_collections", False))
+
+    def _check_collection(self, X: Any, method: str, *, reset: bool) -> list[Any]:
+        """Samples for a kernel that takes them as they are; it checks them itself."""
+        if isinstance(X, str | bytes) or not hasattr(X, "__len__") or not len(X):
+            raise DataTypeError(
+                f"{type(self).__name__}.{method}: this kernel compares sequences, so X must be a list of one "
+                f"or more of them; got {type(X).__name__}."
+            )
+        if reset:
+            self.n_features_in_ = 1  # each sample is one thing
+        return list(X)
 
     def _check_finite(self, X: Any, method: str) -> Any:
         values = X.data if sp.issparse(X) else X

@@ -43,6 +43,7 @@ class _Packed:
 class SequenceKernel(BaseEstimator):
     """Base of the sequence kernels: a subclass packs sequences and fills in logarithms of kernel values."""
 
+    takes_collections = True  # learners hand over samples as they came
     _constraints: ClassVar[dict[str, Constraint]] = {}
     normalize: bool
 
