@@ -149,17 +149,19 @@ def bump_widths(
 ) -> FloatArray:
     """Equation 7: mean squared distance to the other boundary points that are near; 0 where there is none."""
     widths = np.zeros(len(lengths))
-    if len(lengths) == 1:
-        return widths
     for rows, squared in _point_distances(view, pairs, beta, lengths):
-        squared[np.arange(len(squared)), np.arange(len(lengths))[rows]] = np.inf
+        # Itself, and points that coincide: with beta = 1 all pairs of one frequent row make the same point.
+        squared[squared <= 1e-10 * (lengths[rows, None] + lengths)] = np.inf
         if neighbours == "nearest":
-            few = min(_NEAREST, len(lengths) - 1)
-            widths[rows] = np.partition(squared, few - 1, axis=1)[:, :few].mean(axis=1)
-            continue
-        near = np.isfinite(squared) if neighbours == "all" else squared < margin**2
+            few = min(_NEAREST, squared.shape[1])
+            near = squared <= np.partition(squared, few - 1, axis=1)[:, few - 1 : few]
+            near &= np.isfinite(squared)
+        else:
+            near = np.isfinite(squared) & ((neighbours == "all") | (squared < margin**2))
         counts, sums = near.sum(axis=1), np.where(near, squared, 0.0).sum(axis=1)
-        widths[rows] = np.where(counts > 0, sums / np.maximum(counts, 1), squared.min(axis=1))
+        nearest = squared.min(axis=1)
+        fallback = np.where(np.isfinite(nearest), nearest, 0.0)
+        widths[rows] = np.where(counts > 0, sums / np.maximum(counts, 1), fallback)
     return widths
 
 

@@ -14,7 +14,7 @@ FloatArray = NDArray[np.float64]
 Indices = NDArray[np.intp]
 InputDistances = Callable[[slice | Indices, Indices], FloatArray]
 
-_BLOCK = 2**20  # numbers held at a time: never a second matrix of the size of the kernel's
+_BLOCK = 2**18  # numbers held at a time: never a second matrix of the size of the kernel's
 
 
 @dataclass(frozen=True)
