@@ -39,6 +39,7 @@ void bind_gram(nb::module_& m);
 void bind_row_hash(nb::module_& m);
 void bind_kernels(nb::module_& m);
 void bind_sequences(nb::module_& m);
+void bind_boundary(nb::module_& m);
 void bind_window_auc(nb::module_& m);
 
 }  // namespace steelyard::bind

@@ -7,5 +7,6 @@ NB_MODULE(_native, m) {
     steelyard::bind::bind_row_hash(m);
     steelyard::bind::bind_kernels(m);
     steelyard::bind::bind_sequences(m);
+    steelyard::bind::bind_boundary(m);
     steelyard::bind::bind_window_auc(m);
 }

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+from steelyard import _native
+from steelyard._threads import num_threads
 from steelyard.alignment.view import FloatArray, Indices, Reading, View, blocks, combined
 
 __all__ = [
@@ -118,6 +120,18 @@ class BoundaryBumps:
     def factor(self, view: View) -> FloatArray:
         """D(x) of every row of the view."""
         result = np.empty(view.n_rows)
+        if self.combine == "max":
+            _native.largest_exponents(
+                *view.arrays(),
+                self.rare,
+                self.other,
+                self.beta,
+                self.lengths,
+                self.widths,
+                result,
+                num_threads(),
+            )
+            return self.scale * (self.floor + (1.0 - self.floor) * np.exp(result))
         for rows in blocks(view.n_rows, len(self.rare)):
             bumps = np.exp(-self.squared_distances(view, rows) / self.widths)
             result[rows] = combined(bumps, self.combine)
@@ -169,8 +183,8 @@ def _point_distances(
     view: View, pairs: tuple[Indices, Indices], beta: float, lengths: FloatArray
 ) -> Iterator[tuple[slice, FloatArray]]:
     """Squared distances between boundary points, some rows of that matrix at a time."""
-    rare, other = pairs
+    kernel, factor, _, _ = view.arrays()
     for rows in blocks(len(lengths), len(lengths)):
-        inner = (1.0 - beta) ** 2 * view.values(rare[rows], rare) + beta**2 * view.values(other[rows], other)
-        inner += beta * (1.0 - beta) * (view.values(rare[rows], other) + view.values(other[rows], rare))
-        yield rows, np.maximum(lengths[rows, None] + lengths - 2.0 * inner, 0.0)
+        squared = np.empty((rows.stop - rows.start, len(lengths)))
+        _native.point_distances(kernel, factor, *pairs, beta, lengths, rows.start, squared, num_threads())
+        yield rows, squared

@@ -13,7 +13,7 @@ from sklearn.svm import SVC
 
 from steelyard._memory import check_fits_memory
 from steelyard.alignment.holdout import deal_splits
-from steelyard.alignment.machine import Machine, Problem, Round, Settings, train_machine
+from steelyard.alignment.machine import Machine, Matrix, Problem, Round, Settings, train_machine
 from steelyard.alignment.reference import input_distances, pack_rows, take_rows, unpack_rows
 from steelyard.alignment.state import machine_from_tree, machine_to_tree, round_from_tree, round_to_tree
 from steelyard.alignment.view import FloatArray, Reading, blocks
@@ -226,17 +226,17 @@ class AlignedSVC(BatchLearner):
             "learn fewer rows",
         )
         kernel = Kernel(self.kernel, gamma=self.gamma).resolve(X)
-        matrix = _check_matrix(X) if self.kernel == "precomputed" else kernel.block(X)
+        matrix = Matrix(_check_matrix(X) if self.kernel == "precomputed" else kernel.block(X))
         weights = np.ones(n_rows) if batch.weights is None else batch.weights
         distances = input_distances(X, X) if self.alignment == "act" else None
         positives = range(1, 2) if len(self.classes_) == 2 else range(len(self.classes_))
         trained = [self._train_side(matrix, batch, weights, positive, distances) for positive in positives]
         machines, rounds, svcs = map(list, zip(*trained, strict=True))
-        self._keep(kernel, machines, X, matrix.diagonal())
+        self._keep(kernel, machines, X, matrix.diagonal)
         self._show(rounds, svcs)
 
     def _train_side(
-        self, matrix: FloatArray, batch: Batch, weights: FloatArray, positive: int, distances: Any
+        self, matrix: Matrix, batch: Batch, weights: FloatArray, positive: int, distances: Any
     ) -> tuple[Machine, list[Round], SVC]:
         """Train one class against the rest; the machine's own sign +1 is the rarer of the two."""
         signs = np.where(batch.codes == positive, 1.0, -1.0)
@@ -339,7 +339,9 @@ class AlignedSVC(BatchLearner):
         else:
             parts = self._parts(self._check_rows(X, method))
         answers = [
-            np.column_stack([ask(m, values[:, m.reference], diagonal, _within(d, m)) for m in self._machines])
+            np.column_stack(
+                [ask(m, values.take(m.reference, axis=1), diagonal, _within(d, m)) for m in self._machines]
+            )
             for values, diagonal, d in parts
         ]
         table = np.concatenate(answers)
@@ -372,7 +374,7 @@ class AlignedSVC(BatchLearner):
             diagonal = np.full(len(values), self._self_similarity)
         values = self._check_rows(values, method)
         for rows in blocks(len(values), n_learned):
-            yield values[rows][:, self._reference].astype(np.float64, copy=False), diagonal[rows], None
+            yield values[rows].take(self._reference, axis=1).astype(np.float64), diagonal[rows], None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -435,16 +437,17 @@ def _check_matrix(K: Any) -> FloatArray:
             f"sample; got shape {K.shape}."
         )
     matrix: FloatArray = np.asarray(K.toarray() if sp.issparse(K) else K, dtype=np.float64)
-    allowed = 1e-8 * float(max(matrix.max(), -matrix.min()))
-    for rows in blocks(len(matrix), len(matrix)):
-        apart = np.abs(matrix[rows] - matrix[:, rows].T)
-        if apart.max() > allowed:
-            i, j = np.unravel_index(int(apart.argmax()), apart.shape)
-            i += rows.start
-            raise DataError(
-                f"AlignedSVC.fit: a precomputed kernel must be symmetric; entry ({i}, {j}) is "
-                f"{matrix[i, j]:.6g} but ({j}, {i}) is {matrix[j, i]:.6g}."
-            )
+    # Two products with random signs tell whether the matrix is its own transpose; a search tells where not.
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], len(matrix))
+    apart = np.abs(matrix @ signs - signs @ matrix)
+    scale = max(float(np.abs(matrix.diagonal()).max()), float(np.abs(matrix[0]).max()))
+    if apart.max() > 1e-6 * scale * np.sqrt(len(matrix)):  # what float32 may leave behind
+        i = int(apart.argmax())
+        j = int(np.abs(matrix[i] - matrix[:, i]).argmax())
+        raise DataError(
+            f"AlignedSVC.fit: a precomputed kernel must be symmetric; entry ({i}, {j}) is "
+            f"{matrix[i, j]:.6g} but ({j}, {i}) is {matrix[j, i]:.6g}."
+        )
     lowest = int(matrix.diagonal().argmin())
     if matrix[lowest, lowest] < 0:
         raise DataError(

@@ -11,8 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from sklearn import config_context
 from sklearn.svm import SVC
 
+from steelyard import _native
+from steelyard._threads import num_threads
 from steelyard.alignment.boundary import BoundaryBumps, boundary_shift, make_boundary_bumps, match_pairs
 from steelyard.alignment.conformal import SupportBumps, make_support_bumps
 from steelyard.alignment.holdout import best_shift, ranking_loss
@@ -37,11 +40,33 @@ class Settings:
     reading: Reading = field(default_factory=Reading)
 
 
+class Matrix:
+    """A kernel matrix, and the one copy of it that training needs, made once and used again and again."""
+
+    def __init__(self, values: FloatArray) -> None:
+        self.values = values
+        self.diagonal = values.diagonal().copy()
+        self._copy: FloatArray | None = None
+
+    def scaled(self, rows: Indices, factor: FloatArray | None) -> FloatArray:
+        """Kernel values among some rows, times the factors of both; valid until the next call."""
+        n_rows = len(self.diagonal)
+        if factor is None and len(rows) == n_rows:
+            return self.values
+        if self._copy is None:
+            self._copy = np.empty(n_rows**2)
+        part = self._copy[: len(rows) ** 2].reshape(len(rows), len(rows))
+        _native.scaled_part(
+            self.values, np.ones(n_rows) if factor is None else factor, rows, part, num_threads()
+        )
+        return part
+
+
 @dataclass(frozen=True)
 class Problem:
     """Rows by their kernel matrix, with the side and the weight of each."""
 
-    kernel: FloatArray
+    matrix: Matrix
     signs: FloatArray
     weights: FloatArray
     input_distances: InputDistances | None = None
@@ -59,7 +84,8 @@ class Round:
     beta : float
         Where boundary points lie between their two rows: 1/2 in the middle, 1 on the frequent side.
     n_support : tuple of int
-        Support rows of the rarer and of the more frequent side.
+        Support rows of the rarer and of the more frequent side; for the last round kept those of the model,
+        for the others those of the first split.
     validation_loss : float
         Share of pairs of held-out rows, one of each side, in the wrong order (1 - AUC); None if none were
         held out.
@@ -101,27 +127,25 @@ class Chain:
         return self.factors[-1]
 
     def view(self) -> View:
-        kernel = self.problem.kernel
-        return View(kernel, kernel.diagonal(), self.factor, self.factor, self.problem.input_distances)
+        matrix = self.problem.matrix
+        return View(matrix.values, matrix.diagonal, self.factor, self.factor, self.problem.input_distances)
 
     def train(self, C: float) -> Solution:
-        """Train on the current kernel, the one copy of the matrix that is ever made."""
+        """Train on the current kernel."""
         rows, signs = self.rows, self.problem.signs
-        whole = len(rows) == len(signs)
-        current = self.problem.kernel.copy() if whole else self.problem.kernel[np.ix_(rows, rows)]
-        current *= self.factor[rows]
-        current *= self.factor[rows, None]
-        svc = SVC(C=C, kernel="precomputed").fit(current, signs[rows], self.problem.weights[rows])
+        current = self.problem.matrix.scaled(rows, self.factor if self.bumps else None)
+        with config_context(assume_finite=True):  # a pass over the matrix that was made before
+            svc = SVC(C=C, kernel="precomputed").fit(current, signs[rows], self.problem.weights[rows])
         dual = np.zeros(len(signs))
         dual[rows[svc.support_]] = svc.dual_coef_[0]
         return Solution(svc, dual, float(svc.intercept_[0]))
 
     def scores(self, solution: Solution) -> FloatArray:
         """Decision values of all rows, also those not trained on."""
-        products = self.problem.kernel @ (solution.dual * self.factor)
+        products = self.problem.matrix.values @ (solution.dual * self.factor)
         return np.asarray(self.factor * products + solution.intercept)
 
-    def transform(self, solution: Solution, beta: float, settings: Settings) -> None:
+    def transform(self, solution: Solution, scores: FloatArray, beta: float, settings: Settings) -> None:
         """Reshape the kernel around the boundary that this solution has found (equations 3 and 8)."""
         view, reading = self.view(), settings.reading
         rare, other = np.flatnonzero(solution.dual > 0), np.flatnonzero(solution.dual < 0)
@@ -129,8 +153,7 @@ class Chain:
         if settings.alignment == "act":
             bumps = make_support_bumps(view, rare, other, reading)
         else:
-            effective = solution.dual * self.factor
-            squared_norm = float(effective @ (self.problem.kernel @ effective))
+            squared_norm = float(solution.dual @ (scores - solution.intercept))
             margin = 2.0 / np.sqrt(squared_norm) if squared_norm > 0 else np.inf
             pairs = match_pairs(view, rare, other, settings.pairs)
             bumps = make_boundary_bumps(view, pairs, beta, margin, reading)
@@ -138,6 +161,10 @@ class Chain:
         scale = _scale(factor[self.rows], view.self_similarity()[self.rows], reading.normalize)
         self.bumps.append(replace(bumps, scale=scale))
         self.factors.append(self.factor * factor * scale)
+
+    def go_on_from(self, other: Chain, n_rounds: int) -> None:
+        """Take over the first rounds of another chain."""
+        self.bumps, self.factors = other.bumps[:n_rounds], other.factors[: n_rounds + 1]
 
 
 def _scale(factor: FloatArray, similarity: FloatArray, how: str | None) -> float:
@@ -201,20 +228,24 @@ def train_machine(
     problem: Problem, rows: Indices, splits: Sequence[Split], settings: Settings
 ) -> tuple[Machine, list[Round], SVC]:
     """Train on the given rows, judging by the splits of them."""
-    tried, n_kept = _try_rounds(problem, splits, settings) if splits else ([], 0)
+    if not splits:
+        chain = Chain(problem, rows)
+        solution = chain.train(settings.C)
+        return _compact(chain, solution, 0.0), [Round(None, None, solution.n_support, None)], solution.svc
+    chains = [Chain(problem, part) for part, _ in splits]
+    trials, n_kept = _try_rounds(chains, [held_out for _, held_out in splits], settings)
     chain = Chain(problem, rows)
-    rounds = []
-    solution = chain.train(settings.C)
-    for number, trial in enumerate(tried):
-        kept = number <= n_kept
-        n_support = solution.n_support if kept else trial.n_support
-        rounds.append(Round(trial.eta, (1.0 + trial.eta) / 2.0, n_support, trial.loss, kept))
-        if number < n_kept:
-            chain.transform(solution, (1.0 + trial.eta) / 2.0, settings)
+    if len(chains) == 1:
+        # One split has nearly all rows: its boundary is as good as that of all, and has been judged itself.
+        chain.go_on_from(chains[0], n_kept)
+    else:
+        for trial in trials[:n_kept]:
             solution = chain.train(settings.C)
-    if not tried:
-        rounds.append(Round(None, None, solution.n_support, None))
-    shift = tried[n_kept].shift if tried and settings.shift else 0.0
+            chain.transform(solution, chain.scores(solution), trial.beta, settings)
+    solution = chain.train(settings.C)
+    rounds = [Round(t.eta, t.beta, t.n_support, t.loss, n <= n_kept) for n, t in enumerate(trials)]
+    rounds[n_kept] = replace(rounds[n_kept], n_support=solution.n_support)
+    shift = trials[n_kept].shift if settings.shift else 0.0
     return _compact(chain, solution, shift), rounds, solution.svc
 
 
@@ -227,26 +258,30 @@ class _Trial:
     shift: float
     n_support: tuple[int, int]
 
+    @property
+    def beta(self) -> float:
+        return (1.0 + self.eta) / 2.0
 
-def _try_rounds(problem: Problem, splits: Sequence[Split], settings: Settings) -> tuple[list[_Trial], int]:
+
+def _try_rounds(
+    chains: Sequence[Chain], held_out: Sequence[Indices], settings: Settings
+) -> tuple[list[_Trial], int]:
     """Rounds until the loss stops falling, and the number of those that helped."""
-    chains = [Chain(problem, rows) for rows, _ in splits]
-    signs = np.concatenate([problem.signs[held_out] for _, held_out in splits])
+    signs = np.concatenate([c.problem.signs[out] for c, out in zip(chains, held_out, strict=True)])
     trials: list[_Trial] = []
     n_kept = 0
     for number in range(settings.max_iter + 1):
         solutions = [chain.train(settings.C) for chain in chains]
-        scores = np.concatenate(
-            [c.scores(s)[out] for c, s, (_, out) in zip(chains, solutions, splits, strict=True)]
-        )
+        all_scores = [chain.scores(solution) for chain, solution in zip(chains, solutions, strict=True)]
+        scores = np.concatenate([own[out] for own, out in zip(all_scores, held_out, strict=True)])
         eta, loss = boundary_shift(scores, signs), ranking_loss(scores, signs)
         trials.append(_Trial(eta, loss, best_shift(scores, signs), solutions[0].n_support))
         if number and loss > trials[n_kept].loss - settings.tol:
             break
         n_kept = number
         if number < settings.max_iter:
-            for chain, solution in zip(chains, solutions, strict=True):
-                chain.transform(solution, (1.0 + eta) / 2.0, settings)
+            for chain, solution, own in zip(chains, solutions, all_scores, strict=True):
+                chain.transform(solution, own, trials[-1].beta, settings)
     return trials, n_kept
 
 

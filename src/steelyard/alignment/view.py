@@ -73,6 +73,10 @@ class View:
         chosen = self.kernel[rows, reference]
         return np.asarray(chosen * self.reference_factor[reference] * self.row_factor[rows])
 
+    def arrays(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """What native loops take: the kernel, both factors, and the current self-similarities."""
+        return self.kernel, self.row_factor, self.reference_factor, self.self_similarity()
+
     def self_similarity(self) -> FloatArray:
         return np.asarray(self.diagonal * self.row_factor**2)
 
