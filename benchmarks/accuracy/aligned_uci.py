@@ -1,8 +1,9 @@
 """AlignedSVC beside SVC, biased penalties, SMOTE and ACT on the six UCI sets of its paper.
 
 Repeats of a stratified 6:1 split; C and the width of a Laplacian kernel are chosen inside the training part
-(stratified folds, mean of G-mean and AUC) from one grid for all methods. With --readings the tuning is left
-out and the ways to read the paper are compared at fixed parameters.
+(stratified folds, mean of G-mean and AUC) from one grid for all methods; for AlignedSVC and ACT so is
+``class_weight``, None or "balanced". With --readings the tuning is left out and the ways to read the paper
+are compared at fixed parameters.
 
     python benchmarks/accuracy/aligned_uci.py --data-dir DIR [--sets glass,yeast] [--repeats 7] [--quick]
 """
@@ -139,18 +140,19 @@ def split(X: np.ndarray, y: np.ndarray, train: np.ndarray, test: np.ndarray, wid
 
 
 def tune(
-    method: Method, X: np.ndarray, y: np.ndarray, grid: list[tuple[float, float]], folds: int
-) -> tuple[float, float]:
-    """The pair (C, width) with the largest mean of G-mean and AUC over folds."""
+    variants: list[Method], X: np.ndarray, y: np.ndarray, pairs: list[tuple[float, float]], folds: int
+) -> tuple[int, float, float]:
+    """The variant, C and width with the largest mean of G-mean and AUC over folds."""
     inner = list(StratifiedKFold(folds, shuffle=True, random_state=0).split(X, y))
 
-    def quality(pair: tuple[float, float]) -> float:
-        C, width = pair
-        return float(
-            np.mean([measures(y[test], method(split(X, y, train, test, width), C)) for train, test in inner])
-        )
+    def quality(choice: tuple[int, float, float]) -> float:
+        variant, C, width = choice
+        found = [
+            measures(y[test], variants[variant](split(X, y, train, test, width), C)) for train, test in inner
+        ]
+        return float(np.mean(found))
 
-    return max(grid, key=quality)
+    return max(((v, C, width) for v in range(len(variants)) for C, width in pairs), key=quality)
 
 
 def outer_splits(X: np.ndarray, y: np.ndarray, repeats: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -158,26 +160,20 @@ def outer_splits(X: np.ndarray, y: np.ndarray, repeats: int) -> Iterator[tuple[n
 
 
 def nested(
-    name: str, methods: dict[str, Method], args: argparse.Namespace
+    name: str, methods: dict[str, list[Method]], args: argparse.Namespace
 ) -> dict[str, list[tuple[float, float]]]:
     X, y = load(name, args.data_dir)
     grid = list(product(PENALTIES[1:2] if args.quick else PENALTIES, WIDTHS[1:] if args.quick else WIDTHS))
     results: dict[str, list[tuple[float, float]]] = {method: [] for method in methods}
     for train, test in outer_splits(X, y, args.repeats):
-        for label, method in methods.items():
+        for label, variants in methods.items():
             began = time.perf_counter()
-            C, width = tune(method, X[train], y[train], grid, args.folds)
-            found = measures(y[test], method(split(X, y, train, test, width), C))
+            variant, C, width = tune(variants, X[train], y[train], grid, args.folds)
+            found = measures(y[test], variants[variant](split(X, y, train, test, width), C))
             results[label].append(found)
-            record = {
-                "set": name,
-                "method": label,
-                "C": C,
-                "width": width,
-                "g_mean": found[0],
-                "auc": found[1],
-            }
-            print(json.dumps({**record, "seconds": round(time.perf_counter() - began, 1)}), flush=True)
+            chosen = {"variant": variant, "C": C, "width": width, "g_mean": found[0], "auc": found[1]}
+            seconds = round(time.perf_counter() - began, 1)
+            print(json.dumps({"set": name, "method": label, **chosen, "seconds": seconds}), flush=True)
     return results
 
 
@@ -193,6 +189,19 @@ def fixed(
             for label, method in methods.items():
                 results[label].append(measures(y[test], method(parts, C)))
     return results
+
+
+def compared(name: str, args: argparse.Namespace) -> dict[str, list[Method]]:
+    """Methods, with the variants to choose from: AlignedSVC and ACT may start from either kind of SVC."""
+    methods: dict[str, list[Method]] = {
+        "SVC": [svc(None)],
+        "SVC balanced": [svc("balanced")],
+        "AlignedSVC": [aligned(), aligned(class_weight="balanced")],
+        "SMOTE": [smote(SETS[name][2])],
+        "ACT": [aligned("act"), aligned("act", class_weight="balanced")],
+    }
+    wanted = args.methods.split(",") if args.methods else list(methods)
+    return {label: variants for label, variants in methods.items() if label in wanted}
 
 
 def readings() -> dict[str, Method]:
@@ -244,7 +253,7 @@ def main() -> None:
     )
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--sets", default=",".join(SETS))
-    parser.add_argument("--methods", default="", help="some of the methods, by their first letters")
+    parser.add_argument("--methods", default="", help="some of the methods, separated by commas")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--folds", type=int, default=3)
     parser.add_argument("--readings", action="store_true")
@@ -255,19 +264,7 @@ def main() -> None:
     everything: dict[str, list[tuple[float, float]]] = {}
     baselines = ("SVC", "SVC balanced")
     for name in args.sets.split(","):
-        methods: dict[str, Method] = {
-            "SVC": svc(None),
-            "SVC balanced": svc("balanced"),
-            "AlignedSVC": aligned(),
-            "AlignedSVC balanced": aligned(class_weight="balanced"),
-            "SMOTE": smote(SETS[name][2]),
-            "ACT": aligned("act"),
-        }
-        if args.methods:
-            methods = {k: v for k, v in methods.items() if k in args.methods.split(",")}
-        if args.readings:
-            methods = readings()
-        results = (fixed if args.readings else nested)(name, methods, args)
+        results = fixed(name, readings(), args) if args.readings else nested(name, compared(name, args), args)
         report(name, results, baselines)
         for label, values in results.items():
             everything.setdefault(label, []).append(tuple(np.mean(values, axis=0)))

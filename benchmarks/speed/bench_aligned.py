@@ -47,8 +47,8 @@ def bench_fit(n_rows: int, repeats: int) -> None:
             rounds = fitted.n_iter_ - 1
             ratio = time_taken / plain
             print(
-                f"  C = {C:5.0f}, {label:8s} SVC {plain:6.2f} s   AlignedSVC {time_taken:6.2f} s   {rounds} rounds"
-                f"   ratio {ratio:5.2f}   asked for at most {1.5 * (rounds + 1):5.2f}"
+                f"  C = {C:5.0f}, {label:8s} SVC {plain:6.2f} s   AlignedSVC {time_taken:6.2f} s   "
+                f"{rounds} rounds   ratio {ratio:5.2f}   asked for at most {1.5 * (rounds + 1):5.2f}"
             )
 
 
