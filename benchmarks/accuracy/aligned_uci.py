@@ -155,8 +155,10 @@ def tune(
     return max(((v, C, width) for v in range(len(variants)) for C, width in pairs), key=quality)
 
 
-def outer_splits(X: np.ndarray, y: np.ndarray, repeats: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    yield from StratifiedShuffleSplit(repeats, test_size=1 / 7, random_state=0).split(X, y)
+def outer_splits(
+    X: np.ndarray, y: np.ndarray, args: argparse.Namespace
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    yield from StratifiedShuffleSplit(args.repeats, test_size=1 / 7, random_state=args.seed).split(X, y)
 
 
 def nested(
@@ -165,7 +167,7 @@ def nested(
     X, y = load(name, args.data_dir)
     grid = list(product(PENALTIES[1:2] if args.quick else PENALTIES, WIDTHS[1:] if args.quick else WIDTHS))
     results: dict[str, list[tuple[float, float]]] = {method: [] for method in methods}
-    for train, test in outer_splits(X, y, args.repeats):
+    for train, test in outer_splits(X, y, args):
         for label, variants in methods.items():
             began = time.perf_counter()
             variant, C, width = tune(variants, X[train], y[train], grid, args.folds)
@@ -183,7 +185,7 @@ def fixed(
     """All methods at each pair of parameters, without tuning."""
     X, y = load(name, args.data_dir)
     results: dict[str, list[tuple[float, float]]] = {method: [] for method in methods}
-    for train, test in outer_splits(X, y, args.repeats):
+    for train, test in outer_splits(X, y, args):
         for C, width in product((10.0, 1000.0), (1.0, 3.0)):
             parts = split(X, y, train, test, width)
             for label, method in methods.items():
@@ -255,6 +257,7 @@ def main() -> None:
     parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--methods", default="", help="some of the methods, separated by commas")
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--seed", type=int, default=1, help="of the outer splits")
     parser.add_argument("--folds", type=int, default=3)
     parser.add_argument("--readings", action="store_true")
     parser.add_argument("--quick", action="store_true", help="two small sets, two repeats, a small grid")

@@ -30,8 +30,8 @@ def fresh(rng):
 
 
 def several_rounds(X, y, **parameters):
-    """A model that kept rounds; the narrow kernel and large C make them help."""
-    model = AlignedSVC(100.0, gamma=2.0, tol=0.0, **parameters).fit(X, y)
+    """A model that kept a round; the narrow kernel and large C make it help."""
+    model = AlignedSVC(100.0, gamma=1.0, tol=0.0, **parameters).fit(X, y)
     assert sum(one.kept for one in model.rounds_) > 1
     return model
 
@@ -51,7 +51,7 @@ def test_prediction_through_a_round_that_helps_equals_the_explicit_matrix(data, 
     X, y = data
     model = several_rounds(X, y, shift=False, max_iter=1)
     betas = [one.beta for one in model.rounds_ if one.kept][:-1]
-    K = Kernel("rbf", gamma=2.0).block(np.concatenate([X, fresh]))
+    K = Kernel("rbf", gamma=1.0).block(np.concatenate([X, fresh]))
     scores, product, _ = aligned_scores(K, np.where(y == 1, 1, -1), 100.0, betas, floor=Reading().floor)
     np.testing.assert_allclose(model.alignment_factor(fresh), product[len(X) :], rtol=1e-5)
     np.testing.assert_allclose(model.decision_function(fresh), scores, atol=2e-3)
@@ -61,7 +61,7 @@ def test_the_reshaped_kernel_is_positive_semidefinite_and_keeps_its_trace(data):
     X, y = data
     model = several_rounds(X, y)
     D = model.alignment_factor(X)
-    K = D[:, None] * D * Kernel("rbf", gamma=2.0).block(X)
+    K = D[:, None] * D * Kernel("rbf", gamma=1.0).block(X)
     assert np.linalg.eigvalsh(K).min() > -1e-10
     np.testing.assert_allclose(np.trace(K), len(X), rtol=1e-9)
 
@@ -70,7 +70,7 @@ def test_the_svc_of_the_last_round_gives_the_scores(data):
     X, y = data
     model = several_rounds(X, y)
     D = model.alignment_factor(X)
-    K = D[:, None] * D * Kernel("rbf", gamma=2.0).block(X)
+    K = D[:, None] * D * Kernel("rbf", gamma=1.0).block(X)
     np.testing.assert_allclose(
         model.svc_.decision_function(K) + model.shift_, model.decision_function(X), atol=1e-9
     )
@@ -155,7 +155,7 @@ def test_three_classes_have_a_machine_each(rng):
 def test_precomputed_named_and_called_kernels_give_the_same_answers(data, fresh):
     X, y = data
     named = several_rounds(X, y)
-    kernel = Kernel("rbf", gamma=2.0)
+    kernel = Kernel("rbf", gamma=1.0)
     called = several_rounds(X, y, kernel=kernel.block)
     computed = several_rounds(kernel.block(X), y, kernel="precomputed")
     expected = named.decision_function(fresh)

@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 
 from steelyard.alignment.boundary import boundary_shift, make_boundary_bumps, match_pairs, shift_cost
 from steelyard.alignment.conformal import make_support_bumps
-from steelyard.alignment.holdout import best_shift, deal_splits, ranking_loss
+from steelyard.alignment.holdout import best_shift, clearly_lower, deal_splits, ranking_losses
 from steelyard.alignment.reference import input_distances
 from steelyard.alignment.view import Reading, View
 from tests.alignment import reference
@@ -144,7 +144,15 @@ def test_a_side_of_one_row_is_never_held_out():
 
 def test_ranking_loss_is_what_auc_lacks(rng):
     scores, signs = rng.integers(0, 9, 80).astype(float), np.where(rng.random(80) < 0.2, 1.0, -1.0)
-    assert ranking_loss(scores, signs) == pytest.approx(1.0 - roc_auc_score(signs, scores))
+    assert ranking_losses(scores, signs).mean() == pytest.approx(1.0 - roc_auc_score(signs, scores))
+
+
+def test_a_fall_counts_when_it_is_larger_than_its_own_error_and_than_tol():
+    before = np.array([0.4, 0.3, 0.2, 0.3])
+    assert clearly_lower(before - 0.1, before, 0.05)
+    assert not clearly_lower(before - 0.1, before, 0.15)
+    assert not clearly_lower(before, before, 0.0)
+    assert not clearly_lower(before - [0.4, -0.3, 0.0, 0.0], before, 0.0)
 
 
 def test_best_shift_has_the_largest_g_mean_of_all(rng):

@@ -84,7 +84,8 @@ class AlignedSVC(BatchLearner):
     max_iter : int, default=5
         Most rounds of reshaping; with 0 the boundary is shifted and the kernel left alone.
     tol : float, default=1e-3
-        How much the share of wrongly ranked pairs of held-out rows must fall for a round to be kept.
+        How much the share of wrongly ranked pairs of held-out rows must fall for a round to be kept. It must
+        also fall by more than its own standard error: a few held-out rows are not taken at their word.
     validation_fraction : float, default=0.2
         Part of the rows held out by one split. If that leaves fewer than 30 rows of the rarer side, more
         splits of the same size are made, and all of them are judged together. A class of one row cannot be

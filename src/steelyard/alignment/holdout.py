@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
 
 from steelyard.alignment.view import FloatArray, Indices
 
-__all__ = ["best_shift", "deal_splits", "ranking_loss"]
+__all__ = ["best_shift", "clearly_lower", "deal_splits", "ranking_losses"]
 
 _ENOUGH = 30  # held-out rows of the rarer side that make a judgement
 
@@ -35,12 +34,21 @@ def deal_splits(
     return [(rows[folds[rows] != fold], rows[folds[rows] == fold]) for fold in range(wanted)]
 
 
-def ranking_loss(scores: FloatArray, signs: FloatArray) -> float:
-    """Share of pairs, one row of each side, that scores put in the wrong order (1 - AUC); ties count half."""
-    rare = signs > 0
-    n_rare, n_other = int(rare.sum()), int((~rare).sum())
-    wins = float(rankdata(scores)[rare].sum()) - n_rare * (n_rare + 1) / 2.0
-    return 1.0 - wins / (n_rare * n_other)
+def ranking_losses(scores: FloatArray, signs: FloatArray) -> FloatArray:
+    """For each row of the rarer side the share of the other side that scores higher; ties count half.
+
+    Their mean is the share of pairs in the wrong order, 1 - AUC.
+    """
+    rare, other = scores[signs > 0], np.sort(scores[signs < 0])
+    higher = len(other) - np.searchsorted(other, rare, side="right")
+    equal = np.searchsorted(other, rare, side="right") - np.searchsorted(other, rare, side="left")
+    return np.asarray((higher + 0.5 * equal) / len(other))
+
+
+def clearly_lower(losses: FloatArray, before: FloatArray, tol: float) -> bool:
+    """Whether losses of the same rows fell on average by ``tol`` and by more than their standard error."""
+    fall = before - losses
+    return bool(fall.mean() >= max(tol, fall.std() / np.sqrt(len(fall))) and fall.mean() > 0.0)
 
 
 def best_shift(scores: FloatArray, signs: FloatArray) -> float:

@@ -18,7 +18,7 @@ from steelyard import _native
 from steelyard._threads import num_threads
 from steelyard.alignment.boundary import BoundaryBumps, boundary_shift, make_boundary_bumps, match_pairs
 from steelyard.alignment.conformal import SupportBumps, make_support_bumps
-from steelyard.alignment.holdout import best_shift, ranking_loss
+from steelyard.alignment.holdout import best_shift, clearly_lower, ranking_losses
 from steelyard.alignment.view import FloatArray, Indices, InputDistances, Reading, View
 
 __all__ = ["Chain", "Machine", "Problem", "Round", "Settings", "train_machine"]
@@ -254,9 +254,13 @@ class _Trial:
     """One round as seen by the held-out rows."""
 
     eta: float
-    loss: float
+    losses: FloatArray  # of each held-out row of the rarer side
     shift: float
     n_support: tuple[int, int]
+
+    @property
+    def loss(self) -> float:
+        return float(self.losses.mean())
 
     @property
     def beta(self) -> float:
@@ -274,9 +278,9 @@ def _try_rounds(
         solutions = [chain.train(settings.C) for chain in chains]
         all_scores = [chain.scores(solution) for chain, solution in zip(chains, solutions, strict=True)]
         scores = np.concatenate([own[out] for own, out in zip(all_scores, held_out, strict=True)])
-        eta, loss = boundary_shift(scores, signs), ranking_loss(scores, signs)
-        trials.append(_Trial(eta, loss, best_shift(scores, signs), solutions[0].n_support))
-        if number and loss > trials[n_kept].loss - settings.tol:
+        eta, losses = boundary_shift(scores, signs), ranking_losses(scores, signs)
+        trials.append(_Trial(eta, losses, best_shift(scores, signs), solutions[0].n_support))
+        if number and not clearly_lower(losses, trials[n_kept].losses, settings.tol):
             break
         n_kept = number
         if number < settings.max_iter:
