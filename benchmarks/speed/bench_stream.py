@@ -99,9 +99,7 @@ def main() -> None:
         print(
             f"river      {theirs[0]:>10,.0f} rows/s   {theirs[1]:>10,.0f} rows per second of processor time"
         )
-        print(
-            f"ratio      {ours[0] / theirs[0]:>10.0f} by the clock, {ours[1] / theirs[1]:.0f} by processor"
-        )
+        print(f"ratio      {ours[0] / theirs[0]:>10.0f} by the clock, {ours[1] / theirs[1]:.0f} by processor")
     else:
         print("river is not installed: pip install river", file=sys.stderr)
 

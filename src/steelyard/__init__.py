@@ -1,5 +1,6 @@
 """Classifiers for imbalanced data that keeps coming, keeps changing and lies in several places."""
 
+from steelyard.alignment import AlignedSVC
 from steelyard.enclosing import EnclosingClassifier
 from steelyard.exact import IncrementalSVC
 from steelyard.features import RandomFeatures
@@ -9,6 +10,7 @@ from steelyard.proximal import ProximalSVC
 
 __all__ = [
     "KOIL",
+    "AlignedSVC",
     "EnclosingClassifier",
     "IncrementalSVC",
     "MultiKernelKOIL",

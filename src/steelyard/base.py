@@ -1,9 +1,10 @@
 """The contract that every learner keeps, and the one path by which data comes in.
 
 A learner is a scikit-learn classifier that streams: ``partial_fit`` learns more rows, labels never seen
-before simply become classes, and a call that raises leaves everything as it was. What else it can do it
-declares by its mixins (:class:`ForgettingMixin`, :class:`MergingMixin`) and by ``_traits``;
-:mod:`steelyard.checks` holds it to that.
+before simply become classes, and a call that raises leaves everything as it was. One that needs all rows at
+once is a :class:`BatchLearner` and keeps the rest of the contract. What else a learner can do it declares by
+its mixins (:class:`ForgettingMixin`, :class:`MergingMixin`) and by ``_traits``; :mod:`steelyard.checks`
+holds it to that.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from steelyard.params import Constraint, check_params
 
 __all__ = [
     "Batch",
+    "BatchLearner",
     "ForgettingMixin",
     "Learner",
     "MergingMixin",
@@ -45,7 +47,7 @@ Label = Any  # str, int, float or bool: whatever the user's labels are
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-_L = TypeVar("_L", bound="Learner")
+_L = TypeVar("_L", bound="BatchLearner")
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,8 @@ def all_or_nothing(method: Callable[Concatenate[_L, _P], _R]) -> Callable[Concat
     return guarded
 
 
-class Learner(ClassifierMixin, BaseEstimator):
-    """Base of all learners.
+class BatchLearner(ClassifierMixin, BaseEstimator):
+    """Base of all learners; on its own, of those that need all rows at once.
 
     A subclass gives ``_constraints``, ``_traits``, ``_start`` (an empty state), ``_learn`` (take in a
     checked batch), ``decision_function``, and ``_get_state`` / ``_set_state`` for saving.
@@ -138,42 +140,6 @@ class Learner(ClassifierMixin, BaseEstimator):
         self._learn(batch)
         return self
 
-    @all_or_nothing
-    def partial_fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        classes: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
-    ) -> Self:
-        """Learn these rows too.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
-            Rows to learn.
-        y : array-like of shape (n_samples,)
-            Their labels; a label never seen before simply becomes a class.
-        classes : array-like, optional
-            Labels that may occur, as in scikit-learn. When given, any other label in ``y`` is refused.
-            It is never needed.
-        sample_weight : array-like of shape (n_samples,), optional
-            How often each row counts; 1 when not given.
-
-        Returns
-        -------
-        self
-        """
-        self._check_params()
-        first = not self._is_started()
-        batch = self._check_batch(X, y, sample_weight, "partial_fit", reset=first)
-        if classes is not None:
-            self._check_known(batch.labels, classes)
-        if first:
-            self._start(batch)
-        self._learn(batch)
-        return self
-
     @abstractmethod
     def _start(self, batch: Batch) -> None:
         """Make an empty state for rows like these."""
@@ -199,7 +165,7 @@ class Learner(ClassifierMixin, BaseEstimator):
         if not self._is_started():
             raise NotFittedError(
                 f"{type(self).__name__}.{method}: this learner is not fitted yet, it has seen no rows.",
-                hint="call fit() or partial_fit() first",
+                hint="call fit() or partial_fit() first" if isinstance(self, Learner) else "call fit() first",
             )
 
     def _check_params(self) -> None:
@@ -210,15 +176,6 @@ class Learner(ClassifierMixin, BaseEstimator):
             return
         check_params(self, self._constraints)
         self._checked_params = values
-
-    def _check_known(self, labels: list[Label], classes: ArrayLike) -> None:
-        allowed = set(np.asarray(classes).tolist())
-        unknown = [label for label in labels if label not in allowed]
-        if unknown:
-            raise DataError(
-                f"{type(self).__name__}.partial_fit: y has labels not listed in `classes`: {unknown[:5]!r}.",
-                hint="leave `classes` out: labels never seen before become classes by themselves",
-            )
 
     def _check_batch(self, X: Any, y: Any, sample_weight: Any, method: str, *, reset: bool = False) -> Batch:
         if not reset and sample_weight is None and self._is_plain(X) and _is_plain_labels(y, len(X)):
@@ -232,9 +189,10 @@ class Learner(ClassifierMixin, BaseEstimator):
         try:
             y = _check_y(column_or_1d(y, warn=True), estimator=self)
             check_classification_targets(y)
-            if len(y) != X.shape[0]:
+            n_rows = len(X) if isinstance(X, list) else X.shape[0]
+            if len(y) != n_rows:
                 raise DataError(
-                    f"{type(self).__name__}.{method}: X has {X.shape[0]} rows but y has {len(y)} labels."
+                    f"{type(self).__name__}.{method}: X has {n_rows} rows but y has {len(y)} labels."
                 )
             if sample_weight is not None:
                 sample_weight = _check_sample_weight(
@@ -271,6 +229,8 @@ class Learner(ClassifierMixin, BaseEstimator):
         )
 
     def _check_table(self, X: Any, method: str, *, reset: bool) -> Any:
+        if self._takes_collections():
+            return self._check_collection(X, method, reset=reset)
         try:
             X = validate_data(
                 self,
@@ -288,6 +248,21 @@ class Learner(ClassifierMixin, BaseEstimator):
         if sp.issparse(X):
             X.sum_duplicates()
         return X if self._finds_nonfinite and not sp.issparse(X) else self._check_finite(X, method)
+
+    def _takes_collections(self) -> bool:
+        """Whether samples are things that no table holds, such as trajectories; the kernel decides."""
+        return bool(getattr(getattr(self, "kernel", None), "takes_collections", False))
+
+    def _check_collection(self, X: Any, method: str, *, reset: bool) -> list[Any]:
+        """Samples for a kernel that takes them as they are; it checks them itself."""
+        if isinstance(X, str | bytes) or not hasattr(X, "__len__") or not len(X):
+            raise DataTypeError(
+                f"{type(self).__name__}.{method}: this kernel compares sequences, so X must be a list of one "
+                f"or more of them; got {type(X).__name__}."
+            )
+        if reset:
+            self.n_features_in_ = 1  # each sample is one thing
+        return list(X)
 
     def _check_finite(self, X: Any, method: str) -> Any:
         values = X.data if sp.issparse(X) else X
@@ -327,6 +302,55 @@ class Learner(ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = self._accepts_sparse
         return tags
+
+
+class Learner(BatchLearner):
+    """Base of learners that stream: whatever ``_learn`` takes in adds to what is there."""
+
+    @all_or_nothing
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Learn these rows too.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows to learn.
+        y : array-like of shape (n_samples,)
+            Their labels; a label never seen before simply becomes a class.
+        classes : array-like, optional
+            Labels that may occur, as in scikit-learn. When given, any other label in ``y`` is refused.
+            It is never needed.
+        sample_weight : array-like of shape (n_samples,), optional
+            How often each row counts; 1 when not given.
+
+        Returns
+        -------
+        self
+        """
+        self._check_params()
+        first = not self._is_started()
+        batch = self._check_batch(X, y, sample_weight, "partial_fit", reset=first)
+        if classes is not None:
+            self._check_known(batch.labels, classes)
+        if first:
+            self._start(batch)
+        self._learn(batch)
+        return self
+
+    def _check_known(self, labels: list[Label], classes: ArrayLike) -> None:
+        allowed = set(np.asarray(classes).tolist())
+        unknown = [label for label in labels if label not in allowed]
+        if unknown:
+            raise DataError(
+                f"{type(self).__name__}.partial_fit: y has labels not listed in `classes`: {unknown[:5]!r}.",
+                hint="leave `classes` out: labels never seen before become classes by themselves",
+            )
 
 
 class ForgettingMixin:

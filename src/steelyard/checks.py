@@ -27,13 +27,13 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 from steelyard import persistence
-from steelyard.base import ForgettingMixin, Learner, MergingMixin
+from steelyard.base import BatchLearner, ForgettingMixin, Learner, MergingMixin
 from steelyard.exceptions import SteelyardError
 
 __all__ = ["CheckResult", "NotApplicable", "check_learner", "learner_checks"]
 
 FloatArray = NDArray[np.float64]
-Check = Callable[[Learner], None]
+Check = Callable[[BatchLearner], None]
 
 
 class NotApplicable(Exception):  # noqa: N818 - not an error: it carries the reason why a check says nothing
@@ -49,7 +49,7 @@ class CheckResult:
     reason: str = ""
 
 
-def learner_checks(learner: Learner) -> Iterator[tuple[str, Check]]:
+def learner_checks(learner: BatchLearner) -> Iterator[tuple[str, Check]]:
     """Names and functions of all checks of the contract.
 
     Each function takes a learner, which it clones, and raises AssertionError when the contract is broken
@@ -58,22 +58,24 @@ def learner_checks(learner: Learner) -> Iterator[tuple[str, Check]]:
     for check in _CHECKS:
         name = check.__name__.removeprefix("check_")
         reason = dict(learner._traits.exempt).get(name)
+        if check in _OF_STREAMS and not isinstance(learner, Learner):
+            reason = "this learner does not stream"
         yield name, check if reason is None else _exempted(reason)
 
 
 def _exempted(reason: str) -> Check:
-    def say(_: Learner) -> None:
+    def say(_: BatchLearner) -> None:
         raise NotApplicable(reason)
 
     return say
 
 
-def check_learner(learner: Learner, *, sklearn: bool = True) -> list[CheckResult]:
+def check_learner(learner: BatchLearner, *, sklearn: bool = True) -> list[CheckResult]:
     """Run the contract on a learner.
 
     Parameters
     ----------
-    learner : Learner
+    learner : BatchLearner
         The learner to check; it is cloned and stays as it is.
     sklearn : bool, default=True
         Whether to run scikit-learn's own estimator checks as well.
@@ -135,7 +137,7 @@ def _stream(seed: int = 0, n_rows: int = 240, n_classes: int = 2, rare: float = 
     return _Stream(rng.normal(size=(n_rows, 4)) + 1.5 * centers[y], y)
 
 
-def _feed(learner: Learner, stream: _Stream, cuts: list[int]) -> Learner:
+def _feed(learner: BatchLearner, stream: _Stream, cuts: list[int]) -> BatchLearner:
     model = clone(learner)
     for begin, end in zip([0, *cuts], [*cuts, len(stream.y)], strict=True):
         if begin < end:
@@ -143,7 +145,7 @@ def _feed(learner: Learner, stream: _Stream, cuts: list[int]) -> Learner:
     return model
 
 
-def _same_answers(a: Learner, b: Learner, X: FloatArray, *, exact: bool, what: str) -> None:
+def _same_answers(a: BatchLearner, b: BatchLearner, X: FloatArray, *, exact: bool, what: str) -> None:
     """Decision functions agree: bit for bit, or up to rounding for exact learners."""
     left, right = np.asarray(a.decision_function(X)), np.asarray(b.decision_function(X))
     assert left.shape == right.shape, (
@@ -157,7 +159,12 @@ def _same_answers(a: Learner, b: Learner, X: FloatArray, *, exact: bool, what: s
         assert np.array_equal(left, right), f"{what}: decision functions are not identical"
 
 
-def _bytes(model: Learner) -> bytes:
+def _learn_more(model: BatchLearner, X: Any, y: Any) -> None:
+    if isinstance(model, Learner):
+        model.partial_fit(X, y)
+
+
+def _bytes(model: BatchLearner) -> bytes:
     return persistence.to_bytes(model)
 
 
@@ -166,7 +173,7 @@ def _need(condition: bool, reason: str) -> None:
         raise NotApplicable(reason)
 
 
-def _raises_and_keeps(model: Learner, call: Callable[[], object], what: str) -> None:
+def _raises_and_keeps(model: BatchLearner, call: Callable[[], object], what: str) -> None:
     before = _bytes(model)
     try:
         call()
@@ -180,14 +187,14 @@ def _raises_and_keeps(model: Learner, call: Callable[[], object], what: str) -> 
 # -- the checks -------------------------------------------------------------------------------------
 
 
-def check_inputs_unchanged(learner: Learner) -> None:
+def check_inputs_unchanged(learner: BatchLearner) -> None:
     """Rows, labels and weights that are passed stay as they were."""
     stream = _stream()
     X, y = stream.X.copy(), stream.y.copy()
     X.setflags(write=False)
     y.setflags(write=False)
     model = clone(learner).fit(X, y)
-    model.partial_fit(X[:10], y[:10])
+    _learn_more(model, X[:10], y[:10])
     model.predict(X)
     if isinstance(model, ForgettingMixin):
         model.forget(X[:10], y[:10])
@@ -195,7 +202,7 @@ def check_inputs_unchanged(learner: Learner) -> None:
     assert np.array_equal(y, stream.y)
 
 
-def check_chunk_borders_do_not_matter(learner: Learner) -> None:
+def check_chunk_borders_do_not_matter(learner: BatchLearner) -> None:
     """The same rows in the same order give the same model however they are cut."""
     stream = _stream(1)
     whole = _feed(learner, stream, [])
@@ -204,7 +211,7 @@ def check_chunk_borders_do_not_matter(learner: Learner) -> None:
         _same_answers(cut, whole, stream.X, exact=learner._traits.exact, what=f"cut at {cuts[:4]}")
 
 
-def check_fit_equals_partial_fit(learner: Learner) -> None:
+def check_fit_equals_partial_fit(learner: BatchLearner) -> None:
     """fit() forgets what was before and then learns like one partial_fit()."""
     stream = _stream(2)
     once = clone(learner).partial_fit(stream.X, stream.y)
@@ -212,7 +219,7 @@ def check_fit_equals_partial_fit(learner: Learner) -> None:
     _same_answers(again, once, stream.X, exact=False, what="fit after another fit")
 
 
-def check_order_does_not_matter(learner: Learner) -> None:
+def check_order_does_not_matter(learner: BatchLearner) -> None:
     """Exact learners give the same model for any order of the rows."""
     _need(learner._traits.exact, "this learner takes rows in their order, by design")
     stream = _stream(4)
@@ -228,7 +235,7 @@ def check_order_does_not_matter(learner: Learner) -> None:
     )
 
 
-def check_late_class(learner: Learner) -> None:
+def check_late_class(learner: BatchLearner) -> None:
     """A label never seen before simply becomes a class."""
     stream = _stream(5)
     rng = np.random.default_rng(0)
@@ -241,7 +248,7 @@ def check_late_class(learner: Learner) -> None:
     assert 7 in model.predict(rng.normal(size=(20, 4)) + 8.0), "rows of the late class are never recognised"
 
 
-def check_long_run_of_one_class(learner: Learner) -> None:
+def check_long_run_of_one_class(learner: BatchLearner) -> None:
     """Many rows of one class first, then the other: no crash, and both classes are known."""
     rng = np.random.default_rng(6)
     model = clone(learner)
@@ -253,7 +260,7 @@ def check_long_run_of_one_class(learner: Learner) -> None:
     assert np.isfinite(model.decision_function(rng.normal(size=(5, 4)))).all()
 
 
-def check_labels_of_any_type(learner: Learner) -> None:
+def check_labels_of_any_type(learner: BatchLearner) -> None:
     """Strings, booleans, floats and integers all serve as labels and come back as they are."""
     stream = _stream(7)
     reference = clone(learner).fit(stream.X, stream.y).predict(stream.X)
@@ -270,19 +277,19 @@ def check_labels_of_any_type(learner: Learner) -> None:
         )
 
 
-def check_save_load_go_on(learner: Learner) -> None:
+def check_save_load_go_on(learner: BatchLearner) -> None:
     """Stop, save, load and go on equals never stopping, bit for bit."""
     stream = _stream(8)
-    never_stopped = clone(learner).partial_fit(*stream.rows(0, 100))
+    never_stopped = clone(learner).fit(*stream.rows(0, 100))
     stopped = persistence.from_bytes(_bytes(never_stopped))
     assert np.array_equal(stopped.decision_function(stream.X), never_stopped.decision_function(stream.X))
     for model in (never_stopped, stopped):
-        model.partial_fit(*stream.rows(100))
+        _learn_more(model, *stream.rows(100))
     _same_answers(stopped, never_stopped, stream.X, exact=False, what="after loading")
     assert _bytes(stopped) == _bytes(never_stopped), "the states differ after loading and going on"
 
 
-def check_unfitted_save_load(learner: Learner) -> None:
+def check_unfitted_save_load(learner: BatchLearner) -> None:
     """A learner that has seen nothing can be saved too."""
     twin = persistence.from_bytes(_bytes(clone(learner)))
     stream = _stream(9)
@@ -295,7 +302,7 @@ def check_unfitted_save_load(learner: Learner) -> None:
     )
 
 
-def check_forget_equals_never_learned(learner: Learner) -> None:
+def check_forget_equals_never_learned(learner: BatchLearner) -> None:
     """Rows that were learned and forgotten leave nothing behind."""
     _need(isinstance(learner, ForgettingMixin), "this learner does not forget rows")
     stream = _stream(10)
@@ -310,7 +317,7 @@ def check_forget_equals_never_learned(learner: Learner) -> None:
     _same_answers(both, expected, stream.X, exact=True, what="update")
 
 
-def check_forgotten_class_disappears(learner: Learner) -> None:
+def check_forgotten_class_disappears(learner: BatchLearner) -> None:
     """A class all of whose rows are forgotten is no class any more."""
     _need(isinstance(learner, ForgettingMixin), "this learner does not forget rows")
     stream = _stream(11, n_classes=3)
@@ -326,7 +333,7 @@ def check_forgotten_class_disappears(learner: Learner) -> None:
     _same_answers(model, kept, stream.X, exact=True, what="class forgotten")
 
 
-def check_merge_equals_learning_together(learner: Learner) -> None:
+def check_merge_equals_learning_together(learner: BatchLearner) -> None:
     """Merging learners equals learning all rows in one, in any order, and leaves the other as it was."""
     _need(isinstance(learner, MergingMixin), "this learner does not merge")
     stream = _stream(12, n_classes=3)
@@ -343,27 +350,30 @@ def check_merge_equals_learning_together(learner: Learner) -> None:
         assert [_bytes(part) for part in parts] == before, "merging changed the other learner"
 
 
-def check_errors_change_nothing(learner: Learner) -> None:
+def check_errors_change_nothing(learner: BatchLearner) -> None:
     """A call that raises leaves the learner bit-identical."""
     stream = _stream(13)
-    model = clone(learner).partial_fit(stream.X, stream.y)
+    model = clone(learner).fit(stream.X, stream.y)
+    learning = [getattr(model, name) for name in ("fit", "partial_fit") if hasattr(model, name)]
     bad = stream.X.copy()
     bad[-1, -1] = np.nan
     infinite = stream.X.copy()
     infinite[7, 2] = np.inf
     wide = np.column_stack([stream.X, stream.X[:, 0]])
     for X, what in ((bad, "NaN in the last row"), (infinite, "infinity"), (stream.X[:5], "too few rows")):
-        for call in (model.partial_fit, model.fit):
+        for call in learning:
             _raises_and_keeps(model, partial(call, X, stream.y), f"{call.__name__} with {what}")
-    _raises_and_keeps(model, lambda: model.partial_fit(wide, stream.y), "partial_fit of wrong width")
+    if isinstance(model, Learner):
+        _raises_and_keeps(model, lambda: model.partial_fit(wide, stream.y), "partial_fit of wrong width")
     _raises_and_keeps(model, lambda: model.predict(wide), "predict of wrong width")
     _raises_and_keeps(model, lambda: model.predict(bad), "predict with NaN")
     fresh = clone(learner)
-    _raises_and_keeps(fresh, lambda: fresh.partial_fit(bad, stream.y), "first partial_fit with NaN")
+    first = fresh.partial_fit if isinstance(fresh, Learner) else fresh.fit
+    _raises_and_keeps(fresh, lambda: first(bad, stream.y), "first call with NaN")
     assert not hasattr(fresh, "n_features_in_"), "a failed first call leaves n_features_in_ behind"
 
 
-def check_refuses_to_forget_strangers(learner: Learner) -> None:
+def check_refuses_to_forget_strangers(learner: BatchLearner) -> None:
     """Rows that were never learned cannot be forgotten, where that can be known; nothing changes."""
     _need(isinstance(learner, ForgettingMixin), "this learner does not forget rows")
     assert isinstance(learner, ForgettingMixin)
@@ -384,7 +394,7 @@ def check_refuses_to_forget_strangers(learner: Learner) -> None:
     )
 
 
-def check_sklearn_clone_forgets(learner: Learner) -> None:
+def check_sklearn_clone_forgets(learner: BatchLearner) -> None:
     """clone() gives a learner that has learned nothing, with the same parameters."""
     stream = _stream(15)
     model = clone(learner).fit(stream.X, stream.y)
@@ -393,7 +403,7 @@ def check_sklearn_clone_forgets(learner: Learner) -> None:
     assert repr(twin) == repr(clone(learner))
 
 
-def check_memory_stays_bounded(learner: Learner) -> None:
+def check_memory_stays_bounded(learner: BatchLearner) -> None:
     """The saved state stops growing however many rows come."""
     _need(learner._traits.bounded_memory, "this learner keeps rows, so its memory grows with them")
     rng = np.random.default_rng(16)
@@ -406,7 +416,7 @@ def check_memory_stays_bounded(learner: Learner) -> None:
     assert sizes[2] <= 1.5 * sizes[0], f"the state grew from {sizes[0]} to {sizes[2]} bytes"
 
 
-def check_same_on_any_number_of_threads(learner: Learner) -> None:
+def check_same_on_any_number_of_threads(learner: BatchLearner) -> None:
     """Same seed and data give the same bits on one thread and on two."""
     stream = _stream(17, n_rows=600)
     answers, before = [], os.environ.get("STEELYARD_NUM_THREADS")
@@ -422,7 +432,7 @@ def check_same_on_any_number_of_threads(learner: Learner) -> None:
     assert np.array_equal(*answers), "one and two threads give different answers"
 
 
-def check_tables(learner: Learner) -> None:
+def check_tables(learner: BatchLearner) -> None:
     """Data frames are taken with their names, which are remembered and checked."""
     try:
         import pandas as pd
@@ -435,10 +445,12 @@ def check_tables(learner: Learner) -> None:
     assert list(model.feature_names_in_) == list("abcd")
     assert np.array_equal(model.decision_function(frame), plain.decision_function(stream.X))
     swapped = frame[list("bacd")]
-    _raises_and_keeps(model, lambda: model.partial_fit(swapped, stream.y), "columns in another order")
+    _raises_and_keeps(model, lambda: model.predict(swapped), "columns in another order")
+    if isinstance(model, Learner):
+        _raises_and_keeps(model, lambda: model.partial_fit(swapped, stream.y), "columns in another order")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn warns that the names are missing here
-        model.partial_fit(stream.X, stream.y)
+        _learn_more(model, stream.X, stream.y)
 
 
 _CHECKS: tuple[Check, ...] = (
@@ -460,4 +472,15 @@ _CHECKS: tuple[Check, ...] = (
     check_memory_stays_bounded,
     check_same_on_any_number_of_threads,
     check_tables,
+)
+
+# What has no meaning for a learner that needs all rows at once.
+_OF_STREAMS = frozenset(
+    {
+        check_chunk_borders_do_not_matter,
+        check_fit_equals_partial_fit,
+        check_late_class,
+        check_long_run_of_one_class,
+        check_memory_stays_bounded,
+    }
 )

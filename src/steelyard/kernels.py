@@ -16,8 +16,9 @@ from scipy.spatial.distance import pdist
 from steelyard import _native
 from steelyard._threads import check_threads
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
+from steelyard.sequence_kernels import EditKernel, GlobalAlignmentKernel, SequenceKernel
 
-__all__ = ["Kernel"]
+__all__ = ["EditKernel", "GlobalAlignmentKernel", "Kernel", "SequenceKernel"]
 
 Floats = NDArray[Any]  # float32 or float64
 KernelFunction = Callable[[Any, Any], Any]
@@ -128,6 +129,8 @@ class Kernel:
         kernel's exponent (city-block for laplacian, squared Euclidean for the others), over a subsample that
         depends on the shape of `X` alone. Where the rule would divide by 0 gamma is 1.
         """
+        if isinstance(self.kernel, SequenceKernel):
+            return replace(self, kernel=self.kernel.resolve(X))
         if not isinstance(self.gamma, str) or "gamma" not in self._parameters():
             return self
         rows = _check_rows(X, "Kernel.resolve")
@@ -177,6 +180,8 @@ class Kernel:
 
     def diagonal(self, X: Any) -> Floats:
         """Return k(x, x) for every row of `X` without forming the matrix."""
+        if isinstance(self.kernel, SequenceKernel):
+            return self.kernel.diagonal(X)
         if not isinstance(self.kernel, str):
             called = [_called_block(self.kernel, row, row)[0, 0] for row in _single_rows(X)]
             return np.array(called, dtype=np.float64)

@@ -38,6 +38,8 @@ void bind_simd(nb::module_& m);
 void bind_gram(nb::module_& m);
 void bind_row_hash(nb::module_& m);
 void bind_kernels(nb::module_& m);
+void bind_sequences(nb::module_& m);
+void bind_boundary(nb::module_& m);
 void bind_window_auc(nb::module_& m);
 void bind_enclosing(nb::module_& m);
 void bind_incremental_svc(nb::module_& m);

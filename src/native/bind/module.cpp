@@ -8,6 +8,8 @@ NB_MODULE(_native, m) {
     steelyard::bind::bind_gram(m);
     steelyard::bind::bind_row_hash(m);
     steelyard::bind::bind_kernels(m);
+    steelyard::bind::bind_sequences(m);
+    steelyard::bind::bind_boundary(m);
     steelyard::bind::bind_window_auc(m);
     steelyard::bind::bind_enclosing(m);
     steelyard::bind::bind_incremental_svc(m);

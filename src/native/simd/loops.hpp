@@ -5,12 +5,14 @@
 #include "gram.hpp"
 #include "kernel.hpp"
 #include "online.hpp"
+#include "sequence.hpp"
 #include "solver.hpp"
 #include "steelyard/simd.hpp"
 
 namespace steelyard::STEELYARD_LEVEL {
 
 extern const Loops loops;
-const Loops loops{STEELYARD_LEVEL_NAME, gram_loops, kernel_loops, ball_loops, solver_loops, online_loops};
+const Loops loops{STEELYARD_LEVEL_NAME, gram_loops,   kernel_loops,  ball_loops,
+                  solver_loops,         online_loops, sequence_loops};
 
 }  // namespace steelyard::STEELYARD_LEVEL

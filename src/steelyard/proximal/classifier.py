@@ -9,7 +9,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, softmax
-
 from sklearn.base import clone
 
 from steelyard import _native

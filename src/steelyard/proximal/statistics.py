@@ -439,7 +439,9 @@ class ClassStatistics:
     def rearranged(self, places: Sequence[int], n_features: int) -> ClassStatistics:
         """A copy with feature ``k`` at ``places[k]`` of ``n_features``; the others are zero in all rows."""
         if len(set(places)) != self.n_features or not set(places) <= set(range(n_features)):
-            raise DataError(f"ClassStatistics.rearranged: {places} are no places among {n_features} features.")
+            raise DataError(
+                f"ClassStatistics.rearranged: {places} are no places among {n_features} features."
+            )
         grown = self.copy().grow(n_features)
         spare = sorted(set(range(n_features)) - set(places))
         old = np.argsort([*places, *spare])  # the old place of the feature that comes to each new place

@@ -13,6 +13,7 @@
 #include "steelyard/loops_gram.hpp"
 #include "steelyard/loops_kernel.hpp"
 #include "steelyard/loops_online.hpp"
+#include "steelyard/loops_sequence.hpp"
 #include "steelyard/loops_solver.hpp"
 
 namespace steelyard {
@@ -24,6 +25,7 @@ struct Loops {
     BallLoops ball;
     SolverLoops solver;
     OnlineLoops online;
+    SequenceLoops sequence;
 };
 
 // The loops in use.

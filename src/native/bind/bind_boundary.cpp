@@ -1,0 +1,79 @@
+#include "arrays.hpp"
+#include "steelyard/boundary.hpp"
+
+namespace steelyard::bind {
+
+namespace {
+
+using Matrix = Array<const double, 2>;
+using Vector = Array<const double, 1>;
+using Positions = Array<const std::int64_t, 1>;
+
+void require(bool agrees) {
+    if (!agrees) throw nb::value_error("kernel boundary: array shapes disagree");
+}
+
+// Positions come from our own Python code, but a wrong one would read out of bounds.
+void check_positions(const Positions& positions, std::size_t n) {
+    for (const std::int64_t p : span(positions))
+        if (p < 0 || static_cast<std::size_t>(p) >= n) throw nb::index_error("kernel boundary: no such row");
+}
+
+KernelView view(const Matrix& K, const Vector& row_factor, const Vector& reference_factor) {
+    require(row_factor.size() == K.shape(0) && reference_factor.size() == K.shape(1));
+    return {K.data(), K.shape(0), K.shape(1), row_factor.data(), reference_factor.data()};
+}
+
+BoundaryPoints points(const Positions& rare, const Positions& other, double beta, const Vector& lengths,
+                      std::size_t n_reference) {
+    require(rare.size() == other.size() && rare.size() == lengths.size());
+    check_positions(rare, n_reference);
+    check_positions(other, n_reference);
+    return {span(rare), span(other), beta, lengths.data()};
+}
+
+}  // namespace
+
+void bind_boundary(nb::module_& m) {
+    m.def(
+        "scaled_part",
+        [](Matrix K, Vector factor, Positions rows, Array<double, 2> out, unsigned n_threads) {
+            require(K.shape(0) == K.shape(1) && out.shape(0) == rows.size() && out.shape(1) == rows.size());
+            check_positions(rows, K.shape(0));
+            const KernelView current = view(K, factor, factor);
+            nb::gil_scoped_release unlocked;
+            scaled_part(current, span(rows), out.data(), n_threads);
+        },
+        "K"_a.noconvert(), "factor"_a.noconvert(), "rows"_a.noconvert(), "out"_a.noconvert(), "n_threads"_a = 1,
+        "Fill out[r, c] with factor[rows[r]] * factor[rows[c]] * K[rows[r], rows[c]]; rows ascend.");
+    m.def(
+        "largest_exponents",
+        [](Matrix K, Vector row_factor, Vector reference_factor, Vector self, Positions rare, Positions other,
+           double beta, Vector lengths, Vector widths, Array<double, 1> out, unsigned n_threads) {
+            const KernelView current = view(K, row_factor, reference_factor);
+            const BoundaryPoints all = points(rare, other, beta, lengths, K.shape(1));
+            require(self.size() == K.shape(0) && out.size() == K.shape(0) && widths.size() == rare.size());
+            nb::gil_scoped_release unlocked;
+            largest_exponents(current, self.data(), all, widths.data(), out.data(), n_threads);
+        },
+        "K"_a.noconvert(), "row_factor"_a.noconvert(), "reference_factor"_a.noconvert(), "self"_a.noconvert(),
+        "rare"_a.noconvert(), "other"_a.noconvert(), "beta"_a, "lengths"_a.noconvert(), "widths"_a.noconvert(),
+        "out"_a.noconvert(), "n_threads"_a = 1,
+        "Fill out[x] with the largest -squared distance / width from row x to a boundary point.");
+    m.def(
+        "point_distances",
+        [](Matrix K, Vector factor, Positions rare, Positions other, double beta, Vector lengths, std::size_t begin,
+           Array<double, 2> out, unsigned n_threads) {
+            require(K.shape(0) == K.shape(1));
+            const KernelView current = view(K, factor, factor);
+            const BoundaryPoints all = points(rare, other, beta, lengths, K.shape(1));
+            require(begin + out.shape(0) <= rare.size() && out.shape(1) == rare.size());
+            nb::gil_scoped_release unlocked;
+            point_distances(current, all, begin, begin + out.shape(0), out.data(), n_threads);
+        },
+        "K"_a.noconvert(), "factor"_a.noconvert(), "rare"_a.noconvert(), "other"_a.noconvert(), "beta"_a,
+        "lengths"_a.noconvert(), "begin"_a, "out"_a.noconvert(), "n_threads"_a = 1,
+        "Fill out[b, c] with the squared distance between boundary points begin + b and c.");
+}
+
+}  // namespace steelyard::bind

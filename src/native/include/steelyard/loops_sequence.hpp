@@ -1,0 +1,49 @@
+// The hot loops of the sequence kernels: one sequence against a panel of sequences side by side.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace steelyard {
+
+// Sequences of one panel: enough independent chains to hide how long each step of the recursion takes.
+constexpr std::size_t kSequenceLanes = 16;
+
+// Sum over all alignments of the product of local similarities
+//   w / (2 - w),  w = triangle(i - j) exp(-gamma |x_i - z_j|^2),  triangle(t) = max(0, 1 - |t| / band),
+// where band 0 means no band. It is positive definite (Cuturi, ICML 2011).
+struct AlignmentSpec {
+    double gamma = 1.0;
+    std::size_t band = 0;
+};
+
+// Sum over all ways to turn one string into the other of the product of weights: 1 for a symbol kept,
+// `substitution` for one replaced, `gap` for one left out or put in; between two kept or replaced symbols
+// deletions come before insertions, so that each way counts once. Weights in (0, 1].
+struct EditSpec {
+    double substitution = 0.5;
+    double gap = 0.5;
+};
+
+// One sum is mantissa * 2^exponent, with mantissa in [1, 2): the sums of long sequences fit in no double.
+// An exponent below kSequenceZero means 0.
+constexpr double kSequenceZero = -5e11;
+
+template <class Symbol>
+struct SequencePanel {
+    const Symbol* symbols;       // feature k of element t of sequence s at (t * d + k) * kSequenceLanes + s
+    const std::size_t* lengths;  // kSequenceLanes of them; unused places have 0
+    std::size_t longest;
+};
+
+struct SequenceLoops {
+    // Results for the sequences of the panel; work has room for sequence_work(longest) numbers.
+    void (*alignment)(const AlignmentSpec& spec, const double* x, std::size_t n, std::size_t d,
+                      SequencePanel<double> panel, double* work, double* mantissa, double* exponent);
+    void (*edit)(const EditSpec& spec, const std::int32_t* x, std::size_t n, SequencePanel<std::int32_t> panel,
+                 double* work, double* mantissa, double* exponent);
+};
+
+constexpr std::size_t sequence_work(std::size_t longest) { return 6 * (longest + 1) * kSequenceLanes; }
+
+}  // namespace steelyard

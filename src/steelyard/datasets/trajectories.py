@@ -1,0 +1,140 @@
+"""Made-up surveillance trajectories: cars in a parking lot, a few of which behave strangely."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["SUSPICIOUS", "make_trajectories"]
+
+FloatArray = NDArray[np.float64]
+
+# As many of each as the video material of Wu and Chang (ICDM 2004) had.
+_COUNTS = {"circling": 30, "zigzag": 22, "back-and-forth": 40, "go-straight": 200, "parking": 3161}
+SUSPICIOUS = ("back-and-forth", "circling", "zigzag")
+
+_LENGTH, _WIDTH = 100.0, 60.0  # of the lot, in metres
+_LANES = np.array([10.0, 30.0, 50.0])
+
+
+def make_trajectories(
+    counts: Mapping[str, int] | None = None,
+    *,
+    noise: float = 0.7,
+    random_state: int | np.random.Generator | None = None,
+) -> tuple[list[FloatArray], NDArray[np.str_]]:
+    """Trajectories of cars in a parking lot, of varying lengths, with their patterns.
+
+    Most cars drive along a lane and turn into a slot ("parking") or leave at the other end ("go-straight").
+    A few circle around a block of slots, weave from side to side ("zigzag"), or go back and forth.
+
+    Parameters
+    ----------
+    counts : mapping of str to int, optional
+        How many of which pattern; without it those of the paper, 92 suspicious ones against 3,361.
+    noise : float, default=0.7
+        Standard deviation of the tracker's error, in metres.
+    random_state : int or numpy.random.Generator, optional
+        Seed.
+
+    Returns
+    -------
+    trajectories : list of ndarray of shape (length, 2)
+        Positions in metres at regular moments; between 25 and 90 of them.
+    patterns : ndarray of str
+        The pattern of each; those in ``SUSPICIOUS`` are the rare ones.
+
+    Examples
+    --------
+    >>> from steelyard.datasets.trajectories import make_trajectories
+    >>> X, pattern = make_trajectories({"circling": 2, "parking": 3}, random_state=0)
+    >>> pattern.tolist(), [len(x) for x in X]
+    (['parking', 'parking', 'parking', 'circling', 'circling'], [69, 45, 79, 86, 64])
+    """
+    rng = np.random.default_rng(random_state)
+    wanted = _COUNTS if counts is None else counts
+    patterns = np.repeat(list(wanted), list(wanted.values()))
+    rng.shuffle(patterns)
+    return [_drive(str(pattern), noise, rng) for pattern in patterns], patterns
+
+
+def _drive(pattern: str, noise: float, rng: np.random.Generator) -> FloatArray:
+    path = _PATHS[pattern](rng)
+    if rng.random() < 0.5:  # cars come from both ends
+        path = np.array([_LENGTH, 0.0]) + path * [-1.0, 1.0]
+    positions = _at_pace(path, int(rng.integers(25, 91)), rng)
+    return positions + noise * rng.normal(size=positions.shape)
+
+
+def _at_pace(path: FloatArray, n_moments: int, rng: np.random.Generator) -> FloatArray:
+    """Positions along a path at regular moments, driven at a pace that changes slowly."""
+    steps = np.linalg.norm(np.diff(path, axis=0), axis=1)
+    way = np.concatenate([[0.0], np.cumsum(steps)])
+    pace = np.exp(0.4 * np.cumsum(rng.normal(size=n_moments)) / np.sqrt(n_moments))
+    done = np.concatenate([[0.0], np.cumsum(pace[1:])])
+    where = done / done[-1] * way[-1]
+    return np.column_stack([np.interp(where, way, path[:, k]) for k in range(2)])
+
+
+def _along_lane(rng: np.random.Generator, end: float) -> FloatArray:
+    x = np.linspace(0.0, end, 40)
+    bend = rng.normal(scale=1.0) * np.sin(np.pi * x / _LENGTH)
+    return np.column_stack([x, rng.choice(_LANES) + rng.normal(scale=1.0) + bend])
+
+
+def _go_straight(rng: np.random.Generator) -> FloatArray:
+    return _along_lane(rng, _LENGTH)
+
+
+def _parking(rng: np.random.Generator) -> FloatArray:
+    """Along a lane, perhaps past the slot and back, then round the corner into it."""
+    path = _along_lane(rng, rng.uniform(15.0, 90.0))
+    if rng.random() < 0.25:
+        path = np.concatenate([path, _line(path[-1], path[-1] - [rng.uniform(4.0, 12.0), 0.0])])
+    side = rng.choice([-1.0, 1.0])
+    corner = np.linspace(0.0, np.pi / 2.0, 8)
+    radius = rng.uniform(3.0, 5.0)
+    turn = path[-1] + radius * np.column_stack([np.sin(corner), side * (1.0 - np.cos(corner))])
+    slot = _line(turn[-1], turn[-1] + [0.0, side * rng.uniform(2.0, 5.0)])
+    return np.concatenate([path, turn, slot])
+
+
+def _circling(rng: np.random.Generator) -> FloatArray:
+    """Into a lane, then once or twice around a block of slots."""
+    start = _along_lane(rng, rng.uniform(15.0, 60.0))
+    angle = np.linspace(0.0, 2.0 * np.pi * rng.uniform(1.0, 2.0), 80)
+    side = rng.choice([-1.0, 1.0])
+    radii = rng.uniform(6.0, 15.0), rng.uniform(5.0, 10.0)
+    loop = start[-1] + np.column_stack([radii[0] * np.sin(angle), side * radii[1] * (1.0 - np.cos(angle))])
+    return np.concatenate([start, loop])
+
+
+def _zigzag(rng: np.random.Generator) -> FloatArray:
+    path = _along_lane(rng, rng.uniform(60.0, _LENGTH))
+    waves = rng.uniform(1.5, 3.5)
+    weave = rng.uniform(3.0, 7.0) * np.sin(2.0 * np.pi * waves * path[:, 0] / path[-1, 0])
+    return path + np.column_stack([np.zeros(len(path)), weave])
+
+
+def _back_and_forth(rng: np.random.Generator) -> FloatArray:
+    path = _along_lane(rng, rng.uniform(35.0, 90.0))
+    for _ in range(rng.integers(1, 4)):
+        back = path[-1] - [rng.uniform(12.0, 30.0), rng.normal(scale=1.0)]
+        forth = back + np.array([rng.uniform(10.0, 30.0), rng.normal(scale=1.0)])
+        path = np.concatenate([path, _line(path[-1], back), _line(back, forth)])
+    return path
+
+
+def _line(begin: FloatArray, end: FloatArray) -> FloatArray:
+    return np.linspace(begin, end, 10)[1:]
+
+
+_PATHS: dict[str, Callable[[np.random.Generator], FloatArray]] = {
+    "circling": _circling,
+    "zigzag": _zigzag,
+    "back-and-forth": _back_and_forth,
+    "go-straight": _go_straight,
+    "parking": _parking,
+}

@@ -1,0 +1,301 @@
+"""AlignedSVC as a whole: rounds, shift, kernels of all kinds, sequences, errors."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.model_selection import GridSearchCV
+from sklearn.svm import SVC
+
+from steelyard import AlignedSVC
+from steelyard.alignment.view import Reading
+from steelyard.exceptions import DataError, DataTypeError, MemoryLimitError, NotFittedError, ParameterError
+from steelyard.kernels import EditKernel, GlobalAlignmentKernel, Kernel
+from steelyard.metrics import g_mean_score
+from steelyard.persistence import from_bytes, to_bytes
+from tests.alignment.reference import aligned_scores, imbalanced
+
+
+@pytest.fixture
+def data(rng):
+    return imbalanced(rng)
+
+
+@pytest.fixture
+def fresh(rng):
+    return rng.normal(size=(30, 3)) + rng.integers(0, 2, (30, 1))
+
+
+def several_rounds(X, y, **parameters):
+    """A model that kept a round; the narrow kernel and large C make it help."""
+    model = AlignedSVC(100.0, gamma=1.0, tol=0.0, **parameters).fit(X, y)
+    assert sum(one.kept for one in model.rounds_) > 1
+    return model
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "polynomial"])
+def test_prediction_goes_through_all_rounds_as_the_explicit_matrix_does(data, fresh, kernel):
+    X, y = data
+    model = AlignedSVC(10.0, kernel=kernel, gamma=1.0, shift=False, tol=0.0).fit(X, y)
+    betas = [one.beta for one in model.rounds_ if one.kept][:-1]
+    K = Kernel(kernel, gamma=1.0).block(np.concatenate([X, fresh]))
+    scores, product, _ = aligned_scores(K, np.where(y == 1, 1, -1), 10.0, betas, floor=Reading().floor)
+    np.testing.assert_allclose(model.alignment_factor(fresh), product[len(X) :], rtol=1e-5)
+    np.testing.assert_allclose(model.decision_function(fresh), scores, atol=2e-3)  # two runs of LIBSVM
+
+
+def test_prediction_through_a_round_that_helps_equals_the_explicit_matrix(data, fresh):
+    X, y = data
+    model = several_rounds(X, y, shift=False, max_iter=1)
+    betas = [one.beta for one in model.rounds_ if one.kept][:-1]
+    K = Kernel("rbf", gamma=1.0).block(np.concatenate([X, fresh]))
+    scores, product, _ = aligned_scores(K, np.where(y == 1, 1, -1), 100.0, betas, floor=Reading().floor)
+    np.testing.assert_allclose(model.alignment_factor(fresh), product[len(X) :], rtol=1e-5)
+    np.testing.assert_allclose(model.decision_function(fresh), scores, atol=2e-3)
+
+
+def test_the_reshaped_kernel_is_positive_semidefinite_and_keeps_its_trace(data):
+    X, y = data
+    model = several_rounds(X, y)
+    D = model.alignment_factor(X)
+    K = D[:, None] * D * Kernel("rbf", gamma=1.0).block(X)
+    assert np.linalg.eigvalsh(K).min() > -1e-10
+    np.testing.assert_allclose(np.trace(K), len(X), rtol=1e-9)
+
+
+def test_the_svc_of_the_last_round_gives_the_scores(data):
+    X, y = data
+    model = several_rounds(X, y)
+    D = model.alignment_factor(X)
+    K = D[:, None] * D * Kernel("rbf", gamma=1.0).block(X)
+    np.testing.assert_allclose(
+        model.svc_.decision_function(K) + model.shift_, model.decision_function(X), atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("class_weight", [None, "balanced", {0: 1.0, 1: 4.0}])
+def test_without_alignment_it_is_a_plain_svc(data, fresh, class_weight):
+    X, y = data
+    model = AlignedSVC(2.0, alignment=None, class_weight=class_weight).fit(X, y)
+    plain = SVC(C=2.0, class_weight=class_weight).fit(X, y)
+    np.testing.assert_allclose(model.decision_function(fresh), plain.decision_function(fresh), atol=2e-3)
+    np.testing.assert_array_equal(model.predict(X), plain.predict(X))
+
+
+def test_shift_is_a_constant_added_to_the_scores_of_the_rarer_side(data, fresh):
+    X, y = data
+    shifted, not_shifted = AlignedSVC().fit(X, y), AlignedSVC(shift=False).fit(X, y)
+    difference = shifted.decision_function(fresh) - not_shifted.decision_function(fresh)
+    np.testing.assert_allclose(difference, shifted.shift_, atol=1e-12)
+    assert shifted.shift_ > 0
+    assert not_shifted.shift_ == 0.0
+
+
+def test_swapping_the_labels_flips_the_sign(data, fresh):
+    X, y = data
+    model, mirrored = several_rounds(X, y), several_rounds(X, 1 - y)
+    np.testing.assert_array_equal(mirrored.decision_function(fresh), -model.decision_function(fresh))
+
+
+def test_g_mean_on_new_rows_is_higher_than_that_of_a_plain_svc():
+    gains = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        (X, y), (Z, z) = imbalanced(rng, 300, 20), imbalanced(rng, 600, 40)
+        plain, model = SVC().fit(X, y), AlignedSVC().fit(X, y)
+        gains.append(g_mean_score(z, model.predict(Z)) - g_mean_score(z, plain.predict(Z)))
+    assert np.mean(gains) > 0.1
+
+
+def test_rounds_tell_what_was_tried_and_losses_of_kept_ones_fall(data):
+    X, y = data
+    model = several_rounds(X, y)
+    kept = [one for one in model.rounds_ if one.kept]
+    losses = [one.validation_loss for one in kept]
+    assert losses == sorted(losses, reverse=True)
+    assert len(model.rounds_) == model.n_iter_ <= 6
+    assert all(0 <= one.eta <= 1 and one.beta == (1 + one.eta) / 2 for one in model.rounds_)
+    assert kept[-1].n_support == ((model.svc_.dual_coef_ > 0).sum(), (model.svc_.dual_coef_ < 0).sum())
+
+
+def test_max_iter_zero_shifts_and_leaves_the_kernel_alone(data):
+    X, y = data
+    model = AlignedSVC(100.0, gamma=2.0, max_iter=0).fit(X, y)
+    assert len(model.rounds_) == 1
+    np.testing.assert_array_equal(model.alignment_factor(X), 1.0)
+
+
+@pytest.mark.parametrize("alignment", ["kba", "act"])
+@pytest.mark.parametrize("pairs", ["nearest", "all"])
+def test_a_class_of_few_rows_is_learned(rng, alignment, pairs):
+    for n_rare in (1, 2, 3):
+        y = np.repeat([0, 1], [40, n_rare])
+        X = rng.normal(size=(len(y), 2)) + 4.0 * y[:, None]
+        model = AlignedSVC(10.0, alignment=alignment, pairs=pairs).fit(X, y)
+        assert (model.predict(X[y == 1]) == 1).all()
+
+
+def test_three_classes_have_a_machine_each(rng):
+    y = rng.choice(["a", "b", "c"], 150, p=[0.7, 0.2, 0.1])
+    X = (
+        rng.normal(size=(150, 2))
+        + 2.5 * np.array([[0, 0], [1, 0], [0, 1]])[np.searchsorted(["a", "b", "c"], y)]
+    )
+    model = AlignedSVC().fit(X, y)
+    one = AlignedSVC().fit(X, y == "b")
+    np.testing.assert_allclose(model.decision_function(X)[:, 1], one.decision_function(X), atol=1e-12)
+    assert model.alignment_factor(X).shape == (150, 3)
+    assert len(model.rounds_) == len(model.svc_) == len(model.shift_) == 3
+    assert np.mean(model.predict(X) == y) > 0.7
+
+
+def test_precomputed_named_and_called_kernels_give_the_same_answers(data, fresh):
+    X, y = data
+    named = several_rounds(X, y)
+    kernel = Kernel("rbf", gamma=1.0)
+    called = several_rounds(X, y, kernel=kernel.block)
+    computed = several_rounds(kernel.block(X), y, kernel="precomputed")
+    expected = named.decision_function(fresh)
+    np.testing.assert_allclose(called.decision_function(fresh), expected, atol=1e-12)
+    values = kernel.block(fresh, X)
+    np.testing.assert_allclose(computed.decision_function(values), expected, atol=1e-12)
+    with_self = np.column_stack([values, np.ones(len(fresh))])
+    np.testing.assert_array_equal(computed.decision_function(with_self), computed.decision_function(values))
+
+
+def test_precomputed_kernel_without_constant_diagonal_asks_for_self_similarities(data, fresh):
+    X, y = data
+    kernel = Kernel("polynomial", gamma=0.5, coef0=1.0)
+    named = AlignedSVC(kernel=kernel.block).fit(X, y)
+    model = AlignedSVC(kernel="precomputed").fit(kernel.block(X), y)
+    values = kernel.block(fresh, X)
+    with pytest.raises(DataError, match=r"append the column k\(x, x\)"):
+        model.predict(values)
+    with_self = np.column_stack([values, kernel.diagonal(fresh)])
+    np.testing.assert_allclose(model.decision_function(with_self), named.decision_function(fresh), atol=1e-9)
+
+
+def test_sparse_tables_give_the_answers_of_dense_ones(data, fresh):
+    X, y = data
+    dense = AlignedSVC(10.0, gamma=1.0).fit(X, y)
+    sparse = AlignedSVC(10.0, gamma=1.0).fit(sp.csr_matrix(X), y)
+    np.testing.assert_allclose(
+        sparse.decision_function(sp.csr_matrix(fresh)), dense.decision_function(fresh), atol=1e-2
+    )
+    again = from_bytes(to_bytes(sparse))
+    np.testing.assert_array_equal(again.decision_function(fresh), sparse.decision_function(fresh))
+
+
+def test_rows_of_weight_zero_are_as_if_they_were_not_there(data, fresh):
+    X, y = data
+    extra = np.concatenate([X, fresh])
+    labels = np.concatenate([y, np.arange(30) % 2])
+    weights = np.concatenate([np.ones(len(X)), np.zeros(30)])
+    model = AlignedSVC(gamma=0.5).fit(extra, labels, sample_weight=weights)
+    np.testing.assert_allclose(
+        model.decision_function(fresh), AlignedSVC(gamma=0.5).fit(X, y).decision_function(fresh), atol=1e-12
+    )
+
+
+def test_a_seed_shuffles_what_is_held_out_reproducibly(data):
+    X, y = data
+    losses = [AlignedSVC(random_state=seed).fit(X, y).rounds_[0].validation_loss for seed in (1, 1, 2, None)]
+    assert losses[0] == losses[1]
+    assert len(set(losses)) == 3
+
+
+def bent(rng, n, kind):
+    """Trajectories of different lengths: straight ones, and ones with a bend."""
+    lengths = rng.integers(8, 20, n)
+    return [
+        np.column_stack([t, 2.0 * kind * np.abs(t - 0.5)]) + 0.15 * rng.normal(size=(len(t), 2))
+        for t in (np.linspace(0, 1, length) for length in lengths)
+    ]
+
+
+def test_trajectories_are_learned_saved_and_loaded_as_lists(rng):
+    X, y = bent(rng, 60, 0) + bent(rng, 12, 1), np.repeat([0, 1], [60, 12])
+    Z, z = bent(rng, 30, 0) + bent(rng, 30, 1), np.repeat([0, 1], [30, 30])
+    model = AlignedSVC(10.0, kernel=GlobalAlignmentKernel()).fit(X, y)
+    assert g_mean_score(z, model.predict(Z)) > 0.8
+    again = from_bytes(to_bytes(model))
+    np.testing.assert_array_equal(again.decision_function(Z), model.decision_function(Z))
+
+
+def test_strings_are_learned_and_their_kernel_is_tuned(rng):
+    def words(n, letters):
+        return ["".join(rng.choice(list(letters), rng.integers(4, 9))) for _ in range(n)]
+
+    X, y = np.array(words(40, "aab") + words(10, "abb"), dtype=object), np.repeat([0, 1], [40, 10])
+    search = GridSearchCV(AlignedSVC(kernel=EditKernel()), {"kernel__gamma": [0.5, 1.0]}, cv=2)
+    search.fit(X, y)
+    assert search.best_estimator_.predict(["aaaaab", "bbbbab"]).tolist() == [0, 1]
+
+
+def test_fitting_needs_the_matrix_and_one_copy(rng):
+    X, y = imbalanced(rng, 1500, 300)
+    K = Kernel("rbf", gamma=0.5).block(X)
+    tracemalloc.start()
+    try:
+        AlignedSVC(kernel="precomputed", max_iter=2, tol=0.0).fit(K, y)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.8 * K.nbytes  # the copy, and blocks whose size does not grow with the matrix
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda K: K[:, :-1], r"square matrix.* got shape \(40, 39\)"),
+        (lambda K: K + np.triu(np.ones_like(K)), r"must be symmetric; entry \(\d+, \d+\)"),
+        (lambda K: np.where(np.eye(40) > 0, np.nan, K), "X has NaN in row 0, column 0"),
+        (lambda K: -K, "negative similarity with itself"),
+    ],
+)
+def test_a_matrix_that_is_no_kernel_gets_a_sentence(rng, change, message):
+    X, y = imbalanced(rng, 40, 10)
+    with pytest.raises(DataError, match=message):
+        AlignedSVC(kernel="precomputed").fit(change(Kernel("rbf").block(X)), y)
+
+
+def test_one_class_only_gets_a_sentence(data):
+    X, y = data
+    with pytest.raises(DataError, match="rows of at least two classes are needed"):
+        AlignedSVC().fit(X, np.zeros(len(X)))
+    with pytest.raises(DataError, match="got 1 class"):
+        AlignedSVC().fit(X, y, sample_weight=(y == 0).astype(float))
+
+
+def test_conformal_transformation_without_vectors_is_refused(data):
+    X, y = data
+    with pytest.raises(ParameterError, match="alignment='kba' needs kernel values only"):
+        AlignedSVC(alignment="act", kernel="precomputed").fit(Kernel("rbf").block(X), y)
+
+
+def test_a_string_in_place_of_a_list_of_strings_is_refused():
+    with pytest.raises(DataTypeError, match="X must be a list"):
+        AlignedSVC(kernel=EditKernel()).fit("abcd", [0, 1, 0, 1])
+
+
+def test_too_many_rows_for_the_memory_are_refused_before_anything_is_allocated(data, monkeypatch):
+    monkeypatch.setattr("steelyard._memory.available_bytes", lambda: 10)
+    monkeypatch.setattr("steelyard._memory._SMALL", 0)
+    with pytest.raises(MemoryLimitError, match="kernel matrix of 220 rows and a copy"):
+        AlignedSVC().fit(*data)
+
+
+def test_an_unfitted_model_says_so(fresh):
+    with pytest.raises(NotFittedError, match=r"call fit\(\) first"):
+        AlignedSVC().alignment_factor(fresh)
+
+
+def test_a_file_whose_arrays_do_not_fit_is_refused(data):
+    model = several_rounds(*data)
+    state = model._get_state()
+    state["machines"][0]["dual"] = state["machines"][0]["dual"][:-1]
+    with pytest.raises(ValueError, match="do not fit together"):
+        AlignedSVC()._set_state(state)

@@ -1,0 +1,172 @@
+"""Each step of the paper on its own, against the same written with explicit vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+
+from steelyard.alignment.boundary import boundary_shift, make_boundary_bumps, match_pairs, shift_cost
+from steelyard.alignment.conformal import make_support_bumps
+from steelyard.alignment.holdout import best_shift, clearly_lower, deal_splits, ranking_losses
+from steelyard.alignment.reference import input_distances
+from steelyard.alignment.view import Reading, View
+from tests.alignment import reference
+
+RARE, OTHER = np.arange(6), np.arange(6, 25)
+
+
+@pytest.fixture
+def phi(rng):
+    return rng.normal(size=(40, 5))
+
+
+def view_of(phi, rng):
+    """The vectors, hidden behind factors: what the current kernel sees are ``phi`` themselves."""
+    factor = rng.uniform(0.5, 2.0, len(phi))
+    hidden = phi / factor[:, None]
+    return View(hidden @ hidden.T, np.sum(hidden**2, axis=1), factor, factor)
+
+
+def test_shift_minimises_the_cost_of_the_paper(rng):
+    for _ in range(8):
+        scores, signs = rng.normal(size=60) * 0.8, np.where(rng.random(60) < 0.3, 1.0, -1.0)
+        costs = [reference.cost(eta, scores, signs) for eta in np.linspace(0, 1, 401)]
+        shift = boundary_shift(scores, signs)
+        assert reference.cost(shift, scores, signs) <= min(costs) + 1e-9
+        assert shift_cost(shift, scores, signs) == pytest.approx(reference.cost(shift, scores, signs))
+
+
+def test_shift_is_zero_when_no_rare_row_is_missed():
+    assert boundary_shift(np.array([0.5, 0.3, -2.0]), np.array([1.0, -1.0, -1.0])) == 0.0
+
+
+def test_shift_is_one_when_only_rare_rows_are_missed():
+    assert boundary_shift(np.array([-0.5, -0.3]), np.array([1.0, -1.0])) == 1.0
+
+
+def test_rows_outside_the_margin_do_not_move_the_boundary():
+    assert boundary_shift(np.array([-1.5, -0.3]), np.array([1.0, -1.0])) == 0.0
+
+
+def test_nearest_pairs_are_nearest_in_feature_space(phi, rng):
+    first, second = match_pairs(view_of(phi, rng), RARE, OTHER, "nearest")
+    assert list(zip(first, second, strict=True)) == reference.nearest_pairs(phi, RARE, OTHER)
+
+
+def test_all_pairs_are_all_up_to_an_even_selection(phi, rng):
+    view = view_of(phi, rng)
+    assert len(match_pairs(view, RARE, OTHER, "all")[0]) == 6 * 19
+    first, second = match_pairs(view, np.arange(100), np.arange(100, 200), "all")
+    assert len(first) == 2000
+    assert len({*first}) == 100
+    assert len({*second}) > 30
+
+
+@pytest.mark.parametrize("margin", [np.inf, 1.5, 1e-6])
+@pytest.mark.parametrize("beta", [0.5, 0.8, 1.0])
+def test_factor_equals_bumps_around_explicit_boundary_points(phi, rng, margin, beta):
+    view = view_of(phi, rng)
+    pairs = match_pairs(view, RARE, OTHER, "nearest")
+    bumps = make_boundary_bumps(view, pairs, beta, margin, Reading(floor=0.2))
+    boundary = reference.points(phi, list(zip(*pairs, strict=True)), beta)
+    tau2 = reference.widths(boundary, margin)
+    np.testing.assert_allclose(bumps.widths, tau2, rtol=1e-9)
+    np.testing.assert_allclose(bumps.factor(view), reference.factor(phi, boundary, tau2, 0.2), rtol=1e-9)
+
+
+def test_one_boundary_point_is_as_wide_as_its_pair_is_apart(phi, rng):
+    view = view_of(phi, rng)
+    bumps = make_boundary_bumps(view, (RARE[:1], OTHER[:1]), 0.5, 1.0, Reading())
+    np.testing.assert_allclose(bumps.widths, [np.sum((phi[0] - phi[6]) ** 2)], rtol=1e-9)
+
+
+def test_pairs_of_equal_features_make_no_nan(rng):
+    same = np.ones((4, 2))
+    view = View(same @ same.T, np.full(4, 2.0), np.ones(4), np.ones(4))
+    bumps = make_boundary_bumps(view, (np.array([0, 1]), np.array([2, 3])), 0.5, 1.0, Reading())
+    assert np.isfinite(bumps.factor(view)).all()
+
+
+@pytest.mark.parametrize("combine", ["max", "mean", "sum"])
+def test_the_factor_is_positive_and_largest_near_the_boundary(phi, rng, combine):
+    view = view_of(phi, rng)
+    pairs = match_pairs(view, RARE, OTHER, "nearest")
+    bumps = make_boundary_bumps(view, pairs, 0.5, np.inf, Reading(combine=combine))
+    on_boundary = reference.points(phi, list(zip(*pairs, strict=True)), 0.5)
+    far = 50.0 * np.ones((1, 5))
+    phi_x = np.concatenate([on_boundary, far])
+    asked = View(
+        phi_x @ (phi / view.row_factor[:, None]).T,
+        np.sum(phi_x**2, axis=1),
+        np.ones(len(phi_x)),
+        view.reference_factor,
+    )
+    D = bumps.factor(asked)
+    assert (D > 0).all()
+    assert D[-1] == D.min()
+
+
+def test_conformal_bumps_equal_the_written_formula(phi, rng):
+    view = View(phi @ phi.T, np.sum(phi**2, axis=1), np.ones(40), np.ones(40), input_distances(phi, phi))
+    bumps = make_support_bumps(view, RARE, OTHER, Reading(floor=0.0))
+    expected = []
+    for mine, opposite in ((RARE, OTHER), (OTHER, RARE)):
+        for i in mine:
+            squared = np.sum(
+                (phi[opposite] - phi[i]) ** 2, axis=1
+            )  # input and feature space are the same here
+            near = squared[squared <= (squared.min() + squared.max()) / 2]
+            expected.append(near.mean() * len(opposite) / len(mine))
+    np.testing.assert_allclose(bumps.widths, expected, rtol=1e-9)
+    D = [max(np.exp(-np.sum((x - phi[c]) ** 2) / w) for c, w in enumerate(expected)) for x in phi]
+    np.testing.assert_allclose(bumps.factor(view), D, rtol=1e-9)
+
+
+@given(st.integers(2, 60), st.integers(2, 300), st.floats(0.05, 0.5), st.integers(0, 3))
+def test_splits_hold_out_disjoint_parts_with_rows_of_both_sides(n_rare, n_other, fraction, seed):
+    signs = np.repeat([1.0, -1.0], [min(n_rare, n_other), max(n_rare, n_other)])
+    rows = np.arange(len(signs))
+    splits = deal_splits(signs, rows, fraction, np.random.default_rng(seed) if seed else None)
+    held_out = np.concatenate([out for _, out in splits])
+    assert len(np.unique(held_out)) == len(held_out)
+    assert (signs[held_out] > 0).sum() >= min(30, (signs > 0).sum())
+    for train, out in splits:
+        np.testing.assert_array_equal(np.union1d(train, out), rows)
+        assert set(signs[train]) == set(signs[out]) == {-1.0, 1.0}
+
+
+def test_a_side_of_one_row_is_never_held_out():
+    assert deal_splits(np.array([1.0, -1.0, -1.0]), np.arange(3), 0.2, None) == []
+
+
+def test_ranking_loss_is_what_auc_lacks(rng):
+    scores, signs = rng.integers(0, 9, 80).astype(float), np.where(rng.random(80) < 0.2, 1.0, -1.0)
+    assert ranking_losses(scores, signs).mean() == pytest.approx(1.0 - roc_auc_score(signs, scores))
+
+
+def test_a_fall_counts_when_it_is_larger_than_its_own_error_and_than_tol():
+    before = np.array([0.4, 0.3, 0.2, 0.3])
+    assert clearly_lower(before - 0.1, before, 0.05)
+    assert not clearly_lower(before - 0.1, before, 0.15)
+    assert not clearly_lower(before, before, 0.0)
+    assert not clearly_lower(before - [0.4, -0.3, 0.0, 0.0], before, 0.0)
+
+
+def test_best_shift_has_the_largest_g_mean_of_all(rng):
+    def product(shift):
+        return np.mean(scores[signs > 0] + shift > 0) * np.mean(scores[signs < 0] + shift <= 0)
+
+    for _ in range(20):
+        scores, signs = rng.normal(size=50).round(1), np.where(rng.random(50) < 0.3, 1.0, -1.0)
+        assert product(best_shift(scores, signs)) >= max(map(product, np.linspace(-4, 4, 801))) - 1e-12
+
+
+def test_best_shift_of_separated_scores_leaves_the_cut_in_the_gap():
+    assert abs(best_shift(np.array([-1.0, -0.8, 0.9, 1.0]), np.array([-1.0, -1.0, 1.0, 1.0])) + 0.05) < 1e-12
+
+
+def test_best_shift_of_equal_scores_is_none():
+    assert best_shift(np.zeros(4), np.array([1.0, 1.0, -1.0, -1.0])) == 0.0
