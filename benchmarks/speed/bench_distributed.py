@@ -3,7 +3,8 @@
     python benchmarks/speed/bench_distributed.py [--rows 5000000] [--repeats 3] [--spark-rows 500000]
                                                  [--plot sizeup.png]
 
-Rows of 54 features, one in twenty of the rare class, are generated on the workers, 156,250 a partition (64 MiB).
+Rows of 54 features, one in twenty of the rare class, are generated on the workers, 156,250 (64 MiB) a
+partition.
 
 - ``bare``: the work of all partitions in one process without an engine, one thread: generate, take the
   statistics, add them up;
