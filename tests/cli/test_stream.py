@@ -20,6 +20,7 @@ import steelyard
 from steelyard import ProximalSVC
 from steelyard.cli import main
 from steelyard.cli.panel import StreamPanel
+from steelyard.cli.registry import available
 from steelyard.streams import Race, demo_stream
 
 
@@ -81,6 +82,17 @@ def test_models_race_with_settings_windows_and_peers(run, table):
     names = [row["model"] for row in document["summary"]]
     assert names == ["proximal", "soft", "adaptive", "sklearn:naive_bayes.GaussianNB"]
     assert document["positive"] == "bad"
+
+
+@pytest.mark.parametrize("name", available())
+def test_every_model_of_the_list_learns_a_stream_and_is_saved(run, table, tmp_path, name):
+    out = tmp_path / "model.steelyard"
+    result = run(
+        "stream", table, "--target", "label", "--model", name, "--limit", 400, "--chunk", 100, "--save", out
+    )
+    assert result.exit_code == 0, result.output
+    assert run("predict", out, table).stdout.count("\n") == 4001
+    assert json.loads(run("inspect", out, "--json").stdout)["target"] == "label"
 
 
 def test_a_river_peer_races_too(run, table):
