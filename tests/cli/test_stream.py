@@ -84,7 +84,21 @@ def test_models_race_with_settings_windows_and_peers(run, table):
     assert document["positive"] == "bad"
 
 
-@pytest.mark.parametrize("name", available())
+STREAMING = [name for name, entry in available().items() if hasattr(entry.learner, "partial_fit")]
+
+
+@pytest.mark.parametrize("name", sorted(set(available()) - set(STREAMING)))
+def test_a_model_that_learns_whole_tables_is_fitted_and_refused_for_streams(run, table, tmp_path, name):
+    refused = run("stream", table, "--target", "label", "--model", name)
+    assert refused.exit_code == 1
+    assert "learns whole tables only" in refused.stderr
+    out = tmp_path / "model.steelyard"
+    fitted = run("fit", table, "--target", "label", "--model", name, "--limit", 400, "-o", out)
+    assert fitted.exit_code == 0, fitted.output
+    assert run("predict", out, table).stdout.count("\n") == 4001
+
+
+@pytest.mark.parametrize("name", STREAMING)
 def test_every_model_of_the_list_learns_a_stream_and_is_saved(run, table, tmp_path, name):
     out = tmp_path / "model.steelyard"
     result = run(

@@ -22,7 +22,7 @@ def models_command(as_json: bool) -> None:
     if as_json:
         emit_json(rows)
     else:
-        emit_table(["name", "class", "forgets", "merges", "exact", "bounded", "summary"], rows)
+        emit_table(["name", "class", "streams", "forgets", "merges", "exact", "bounded", "summary"], rows)
 
 
 def _describe(name: str, entry: Entry) -> dict[str, Any]:
@@ -37,6 +37,7 @@ def _describe(name: str, entry: Entry) -> dict[str, Any]:
     return {
         "name": name,
         "class": name_of_class,
+        "streams": hasattr(model, "partial_fit"),
         "forgets": hasattr(model, "forget"),
         "merges": hasattr(model, "merge"),
         "exact": traits.exact,
