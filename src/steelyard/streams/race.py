@@ -291,7 +291,7 @@ def _check_options(models: Mapping[str, Any], metrics: Sequence[str], **numbers:
     batch_only = [name for name, model in models.items() if not hasattr(model, "partial_fit")]
     if batch_only:
         raise ParameterError(
-            f"prequential: the model {batch_only[0]!r} learns whole tables only (it has no partial_fit()), so "
+            f"prequential: the model {batch_only[0]!r} learns whole tables only (no partial_fit()), so "
             "it cannot follow a stream.",
             hint="fit() it on a table instead; `steelyard fit` does so",
         )
