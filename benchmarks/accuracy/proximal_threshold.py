@@ -45,9 +45,8 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, required=True)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    print(
-        "| set | rows | one rare row in | unweighted, zero | unweighted, gmean | balanced, zero | balanced, gmean |"
-    )
+    print("| set | rows | one rare row in | unweighted, zero | unweighted, gmean", end=" | ")
+    print("balanced, zero | balanced, gmean |")
     print("|---|---|---|---|---|---|---|")
     for name, rare in SETS.items():
         X, y = load(options.data_dir / f"{name}.csv.gz", rare)
