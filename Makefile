@@ -42,7 +42,7 @@ $(VENV)/.dev: $(VENV)/.built pyproject.toml
 # -- jobs ---------------------------------------------------------------------------------------------
 
 demo: $(VENV)/.built
-	$(BIN)/python examples/demo.py
+	$(BIN)/steelyard stream --report build/report.html
 
 test: $(VENV)/.dev test-native
 	$(BIN)/python -m pytest -n 2 --dist loadgroup

@@ -20,6 +20,7 @@ import steelyard
 from steelyard import ProximalSVC
 from steelyard.cli import main
 from steelyard.cli.panel import StreamPanel
+from steelyard.cli.registry import available
 from steelyard.streams import Race, demo_stream
 
 
@@ -81,6 +82,31 @@ def test_models_race_with_settings_windows_and_peers(run, table):
     names = [row["model"] for row in document["summary"]]
     assert names == ["proximal", "soft", "adaptive", "sklearn:naive_bayes.GaussianNB"]
     assert document["positive"] == "bad"
+
+
+STREAMING = [name for name, entry in available().items() if hasattr(entry.learner, "partial_fit")]
+
+
+@pytest.mark.parametrize("name", sorted(set(available()) - set(STREAMING)))
+def test_a_model_that_learns_whole_tables_is_fitted_and_refused_for_streams(run, table, tmp_path, name):
+    refused = run("stream", table, "--target", "label", "--model", name)
+    assert refused.exit_code == 1
+    assert "learns whole tables only" in refused.stderr
+    out = tmp_path / "model.steelyard"
+    fitted = run("fit", table, "--target", "label", "--model", name, "--limit", 400, "-o", out)
+    assert fitted.exit_code == 0, fitted.output
+    assert run("predict", out, table).stdout.count("\n") == 4001
+
+
+@pytest.mark.parametrize("name", STREAMING)
+def test_every_model_of_the_list_learns_a_stream_and_is_saved(run, table, tmp_path, name):
+    out = tmp_path / "model.steelyard"
+    result = run(
+        "stream", table, "--target", "label", "--model", name, "--limit", 400, "--chunk", 100, "--save", out
+    )
+    assert result.exit_code == 0, result.output
+    assert run("predict", out, table).stdout.count("\n") == 4001
+    assert json.loads(run("inspect", out, "--json").stdout)["target"] == "label"
 
 
 def test_a_river_peer_races_too(run, table):

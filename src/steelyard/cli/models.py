@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from steelyard.base import ForgettingMixin, Learner, MergingMixin, Traits
+from steelyard.base import Learner, Traits
 from steelyard.cli.output import emit_json, emit_table, json_option
 from steelyard.cli.registry import Entry, available
 
@@ -22,18 +22,24 @@ def models_command(as_json: bool) -> None:
     if as_json:
         emit_json(rows)
     else:
-        emit_table(["name", "class", "forgets", "merges", "exact", "bounded", "summary"], rows)
+        emit_table(["name", "class", "streams", "forgets", "merges", "exact", "bounded", "summary"], rows)
 
 
 def _describe(name: str, entry: Entry) -> dict[str, Any]:
     learner = entry.learner
     assert learner is not None
-    traits = learner._traits if issubclass(learner, Learner) else Traits(bounded_memory=False)
+    model = learner(**entry.parameters)
+    traits = model._traits if isinstance(model, Learner) else Traits(bounded_memory=False)
+    name_of_class = entry.class_name
+    if entry.wrapper is not None:
+        model, traits = entry.wrapper(model), Traits()
+        name_of_class = f"{type(model).__name__}({name_of_class})"
     return {
         "name": name,
-        "class": entry.class_name,
-        "forgets": issubclass(learner, ForgettingMixin),
-        "merges": issubclass(learner, MergingMixin),
+        "class": name_of_class,
+        "streams": hasattr(model, "partial_fit"),
+        "forgets": hasattr(model, "forget"),
+        "merges": hasattr(model, "merge"),
         "exact": traits.exact,
         "bounded": traits.bounded_memory,
         "summary": entry.summary,

@@ -35,7 +35,7 @@ def talk(message: str) -> None:
 
 def emit_json(data: Any) -> None:
     """Print one JSON document."""
-    click.echo(json.dumps(plain(data), ensure_ascii=False, indent=2, allow_nan=False))
+    click.echo(json.dumps(plain(data), ensure_ascii=False, indent=2, allow_nan=False, default=repr))
 
 
 def emit_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:

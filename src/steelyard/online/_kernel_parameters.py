@@ -24,10 +24,13 @@ _LARGEST_VALUE = 1e150  # kernel values beyond this could overflow in sums of pr
 
 def check_kernel_range(kernels: list[Kernel], X: NDArray[Any], who: str) -> None:
     """Refuse rows whose kernel values could overflow; distances may, as their kernels are then 0."""
+    of_products = [kernel for kernel in kernels if kernel.kernel not in {"rbf", "laplacian"}]
+    if not of_products:
+        return
     largest = max(float(X.max(initial=0.0)), -float(X.min(initial=0.0)))
     product = X.shape[1] * largest * largest
-    for kernel in kernels:
-        reached = product if kernel.kernel in {"linear", "sigmoid"} else 0.0
+    for kernel in of_products:
+        reached = product
         if kernel.kernel == "polynomial":
             with np.errstate(over="ignore"):
                 reached = float(

@@ -95,7 +95,8 @@ class OnlineLearner(Learner):
         self, labels: list[Label], codes: NDArray[np.int32]
     ) -> Iterator[tuple[int, int, Label | None]]:
         """Cut rows where a label comes for the first time."""
-        new = [code for code in np.unique(codes).tolist() if labels[code] not in self._labels]
+        present = np.flatnonzero(np.bincount(codes, minlength=len(labels))).tolist()
+        new = [code for code in present if labels[code] not in self._labels]
         starts = sorted((int(np.argmax(codes == code)), code) for code in new)
         ends = [start for start, _ in starts[1:]] + [len(codes)]
         known_until = starts[0][0] if starts else len(codes)

@@ -135,10 +135,11 @@ def _story(result: PrequentialResult) -> str:
     if not ranked:
         return f"{result.n_rows:,} rows came, and no model had learned enough to be tested."
     best, others = ranked[0], ranked[1:]
-    story = (
-        f"In running windows of {result.window:,} rows, “{best['model']}” never fell below a G-mean of "
-        f"{best['lowest_g_mean']:.2f}. "
+    lowest = best["lowest_g_mean"]
+    fate = (
+        f"never fell below a G-mean of {lowest:.2f}" if lowest >= 0.005 else "had moments with a G-mean of 0"
     )
+    story = f"In running windows of {result.window:,} rows, “{best['model']}” {fate}. "
     story += "".join(
         f"“{row['model']}” had {row['mean_g_mean']:.2f} on average and fell to {row['lowest_g_mean']:.2f}. "
         for row in others

@@ -288,6 +288,13 @@ def _some_answers(answers: Any, mask: Any) -> Any:
 def _check_options(models: Mapping[str, Any], metrics: Sequence[str], **numbers: int | None) -> None:
     if not models:
         raise ParameterError("prequential: at least one model is needed; got none.")
+    batch_only = [name for name, model in models.items() if not hasattr(model, "partial_fit")]
+    if batch_only:
+        raise ParameterError(
+            f"prequential: the model {batch_only[0]!r} learns whole tables only (no partial_fit()), so "
+            "it cannot follow a stream.",
+            hint="fit() it on a table instead; `steelyard fit` does so",
+        )
     unknown = [name for name in metrics if name not in METRICS]
     if unknown:
         raise ParameterError(f"prequential: metrics must be out of {', '.join(METRICS)}; got {unknown[0]!r}.")

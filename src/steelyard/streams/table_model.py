@@ -77,7 +77,9 @@ class TableModel(BaseEstimator):
         )
 
     def learn(self, stream: TableStream) -> int:
-        """Learn all rows of a stream; returns their number."""
+        """Learn all rows of a stream; returns their number. What has no partial_fit gets them at once."""
+        if not hasattr(self.learner, "partial_fit"):
+            return self._fit_at_once(stream)
         n_rows = 0
         try:
             for chunk in stream:
@@ -87,6 +89,13 @@ class TableModel(BaseEstimator):
             if n_rows:
                 self.note("learned", stream.name, n_rows)
         return n_rows
+
+    def _fit_at_once(self, stream: TableStream) -> int:
+        chunks = list(stream)
+        y = np.concatenate([chunk.y for chunk in chunks])
+        self.learner.fit(np.concatenate([chunk.rows_for(self.learner) for chunk in chunks]), y)
+        self.note("learned", stream.name, len(y))
+        return len(y)
 
     def forget(self, source: Any) -> int:
         """Unlearn the rows of a table, all or none; returns their number."""
