@@ -131,6 +131,7 @@ void SvmProblem::solve() {
     copy_solution(s_, snapshot_);
     has_snapshot_ = true;
     if (s_.n_sums > kSumsBeforeAnew) resum();
+    choose_near();
     std::vector<Target> targets;
     targets.swap(targets_);
     for (const Target& target : targets)

@@ -246,7 +246,7 @@ class IncrementalSVC(ForgettingMixin, Learner):
         if not (self._is_plain_row(X, y) and self._is_plain_row(old_X, old_y) and self.class_weight is None):
             return False
         self._check_params()
-        return self._state.slide(X, y.item(), old_X, old_y.item(), float(self.C), float(self.tol))
+        return self._state.slide(X, y.item(), old_X, old_y.item(), C=float(self.C), tol=float(self.tol))
 
     def _is_plain_row(self, X: Any, y: Any) -> bool:
         return (

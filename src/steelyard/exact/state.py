@@ -102,7 +102,14 @@ class SupportState:
         self._settled_C = C if class_weight is None and self._is_bounded and positives else None
 
     def slide(
-        self, incoming: FloatArray, label: Label, outgoing: FloatArray, old_label: Label, C: float, tol: float
+        self,
+        incoming: FloatArray,
+        label: Label,
+        outgoing: FloatArray,
+        old_label: Label,
+        *,
+        C: float,
+        tol: float,
     ) -> bool:
         """Learn one row and forget another, quickly, where neither changes what the problems are.
 
@@ -110,7 +117,9 @@ class SupportState:
         :meth:`update` does it or says why not.
         """
         code, old_code, counts = self._codes.get(label), self._codes.get(old_label), self.counts
-        if self._settled_C != C or code is None or old_code is None or not counts[code] or counts[old_code] < 2:
+        if self._settled_C != C or code is None or old_code is None:
+            return False
+        if counts[code] == 0 or counts[old_code] < 2:
             return False
         if not self._solver.slide(incoming, code, outgoing, old_code, tol):
             return False
