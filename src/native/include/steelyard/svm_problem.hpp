@@ -66,7 +66,7 @@ class SvmProblem {
     void rollback();
     void commit();
 
-    // The largest violation of the conditions above, from sums made anew.
+    // The largest violation of the conditions above, from sums made anew; of sum(z) = 0, as a share of sum(|z|).
     double violation();
     const SolveReport& report() const { return report_; }
 
@@ -126,6 +126,7 @@ class SvmProblem {
     std::vector<std::uint32_t> violators(double threshold) const;
     Interval bias_interval() const;
     double worst() const;
+    double imbalance() const;
     double rounding() const;
     double threshold() const;
     bool is_between(std::size_t i) const;
