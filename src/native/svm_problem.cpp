@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // A coefficient this close to a bound, as a share of the way between the bounds, is at the bound.
-constexpr double kAtBound = 1e-12;
+constexpr double kAtBound = 1e-10;
 // Rounding builds up in sums that are only ever added to.
 constexpr std::uint64_t kSumsBeforeAnew = 512;
 
