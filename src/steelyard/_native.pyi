@@ -259,6 +259,11 @@ class IncrementalSvc:
         Learn and forget rows and solve each problem, or change nothing. Rows are tuples (X, numbers, label_codes, weights): row i has the code label_codes[numbers[i]]. Returns the position of a row to forget that was never learned, or None.
         """
 
+    def slide(self, incoming: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], code: int, outgoing: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], old_code: int, tolerance: float) -> bool:
+        """
+        Learn one row and forget another, both of weight 1, with the problems of the call before. False when that cannot be done: nothing has changed then, and update() gives the reason.
+        """
+
     def __len__(self) -> int: ...
 
     @property
