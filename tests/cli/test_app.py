@@ -74,4 +74,4 @@ def test_the_shell_completes_commands_and_models():
 
     assert complete_models(None, None, "prox") == ["proximal", "proximal-unweighted"]
     with click.Context(main) as context:
-        assert [item.value for item in main.shell_complete(context, "st")] == ["stream"]
+        assert [item.value for item in main.shell_complete(context, "st")] == ["statistics", "stream"]

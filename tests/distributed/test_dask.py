@@ -75,6 +75,41 @@ def test_dataframes_train_like_one_machine_and_keep_the_names(rng):
     assert list(model.feature_names_in_) == list("abcde")
 
 
+def test_weights_may_be_a_column_too(rng):
+    X, y = imbalanced(rng)
+    weight = rng.integers(1, 4, len(y)).astype(float)
+    frame = pd.DataFrame(X, columns=list("abcde")).assign(y=y, often=weight)
+    model = engine.fit(ProximalSVC(), dd.from_pandas(frame, npartitions=3), "y", "often")
+    assert_same_model(model, ProximalSVC().fit(frame[list("abcde")], y, weight))
+
+
+def test_a_label_column_that_is_not_there_is_named(rng):
+    frame = pd.DataFrame(imbalanced(rng)[0], columns=list("abcde"))
+    with pytest.raises(DataError, match="no column 'label'"):
+        engine.fit(ProximalSVC(), dd.from_pandas(frame, npartitions=2), "label")
+
+
+def test_names_of_columns_need_a_dataframe(rng):
+    with pytest.raises(DataTypeError, match="names of columns need a dask dataframe"):
+        engine.fit(ProximalSVC(), dask_array(imbalanced(rng)[0], []), "label")
+
+
+def test_rows_are_loaded_and_learned_in_one_task(rng):
+    X, y = imbalanced(rng)
+    tasks = []
+
+    class Client(SynchronousClient):
+        def compute(self, task):
+            (graph,) = dask.optimize(task)
+            tasks.extend(graph.dask)
+            return super().compute(task)
+
+    parts = [dask.delayed(lambda i: (X[i::4], y[i::4]))(i) for i in range(4)]
+    engine.fit(ProximalSVC(), parts, client=Client())
+    assert all("_learn" in key for key in tasks if "lambda" in key)
+    assert sum("lambda" in key for key in tasks) == 4
+
+
 def test_dataframe_parts_that_a_filter_has_emptied_are_no_trouble(rng):
     X, y = imbalanced(rng)
     frame = pd.DataFrame(X, columns=list("abcde")).assign(y=y)

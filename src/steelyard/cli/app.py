@@ -13,6 +13,7 @@ __all__ = ["main"]
 
 # Command -> where it stands. Modules are imported when asked for, so that `--version` is quick.
 _COMMANDS = {
+    "combine": "steelyard.cli.combine:combine_command",
     "evaluate": "steelyard.cli.evaluate:evaluate_command",
     "fit": "steelyard.cli.fit:fit_command",
     "forget": "steelyard.cli.forget:forget_command",
@@ -20,6 +21,7 @@ _COMMANDS = {
     "merge": "steelyard.cli.merge:merge_command",
     "models": "steelyard.cli.models:models_command",
     "predict": "steelyard.cli.predict:predict_command",
+    "statistics": "steelyard.cli.statistics:statistics_command",
     "stream": "steelyard.cli.stream:stream_command",
     "tune": "steelyard.cli.tune:tune_command",
     "version": "steelyard.cli.version:version_command",

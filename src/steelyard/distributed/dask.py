@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,8 @@ except ImportError as error:  # pragma: no cover  # both are there wherever the 
     raise ImportError("steelyard.distributed.dask needs Dask. hint: pip install 'steelyard[dask]'") from error
 
 __all__ = ["cross_validate", "fit", "forget", "partial_fit", "predict"]
+
+Names = tuple[str, str | None]  # columns of the labels and of the weights
 
 _ARITY = 4  # statistics that are added in one task
 
@@ -165,17 +168,27 @@ def cross_validate(
 
 def _run(models: Any, method: str, data: tuple[Any, Any, Any], client: Any) -> Any:
     work = Pass(models, method)
-    parts = _parts(*data, method)
+    parts, names = _parts(*data, method)
     with _engine(client) as engine:
-        work.settle_maps(lambda: _first_rows(parts, engine))
-        kinds = dask.delayed(work.kinds)
-        learn, merge = dask.delayed(_learn), dask.delayed(merge_parts)
+        work.settle_maps(lambda: _first_rows(parts, names, engine))
+        learn = dask.delayed(partial(_learn, names=names))
+        merge = dask.delayed(merge_parts)
+        kinds = _shared(work.kinds)
         level = [learn(kinds, f"{method}: partition {number}", *part) for number, part in enumerate(parts)]
         while len(level) > 1:
             level = [merge(level[begin : begin + _ARITY]) for begin in range(0, len(level), _ARITY)]
-        totals = engine.compute(level[0]).result()
+        # Loading and learning in one task: the rows are gone before the next ones come.
+        with dask.config.set({"optimization.fuse.delayed": True}):
+            running = engine.compute(level[0])
+        totals = running.result()
     work.finish(totals)
     return models
+
+
+def _shared(kinds: list[Kind]) -> Any:
+    """What all tasks need: copied into each while that is small, so that they have no common ancestor."""
+    small = all(kind.feature_map is None or not kind.feature_map.is_settled for kind in kinds)
+    return kinds if small else dask.delayed(kinds)
 
 
 @contextmanager
@@ -194,9 +207,9 @@ def _engine(client: Any) -> Iterator[Any]:
         yield own
 
 
-def _first_rows(parts: Sequence[tuple[Any, ...]], engine: Any) -> Any:
+def _first_rows(parts: Sequence[tuple[Any, ...]], names: Names | None, engine: Any) -> Any:
     """The first rows there are; None if there are none."""
-    head = dask.delayed(_head)
+    head = dask.delayed(partial(_head, names=names))
     for part in parts:
         rows = engine.compute(head(*part)).result()
         if n_rows(rows):
@@ -204,19 +217,23 @@ def _first_rows(parts: Sequence[tuple[Any, ...]], engine: Any) -> Any:
     return None
 
 
-def _learn(kinds: Sequence[Kind], where: str, *part: Any) -> list[Part]:
-    return learn_partition(kinds, *_unpacked(part, where), where)
+def _learn(kinds: Sequence[Kind], where: str, *part: Any, names: Names | None) -> list[Part]:
+    return learn_partition(kinds, *_unpacked(part, names, where), where)
 
 
-def _head(*part: Any) -> Any:
-    return as_rows(_unpacked(part, "fit")[0])[:MAP_ROWS]
+def _head(*part: Any, names: Names | None) -> Any:
+    return as_rows(_unpacked(part, names, "fit")[0])[:MAP_ROWS]
 
 
-def _unpacked(part: tuple[Any, ...], where: str) -> tuple[Any, Any, Any]:
-    """Rows, labels and weights of a part that may have come as one tuple."""
+def _unpacked(part: tuple[Any, ...], names: Names | None, where: str) -> tuple[Any, Any, Any]:
+    """Rows, labels and weights of a part that may have come as one table or tuple."""
     if len(part) == 3:
         return part
     (rows,) = part
+    if names is not None:
+        label, weight = names
+        taken = [label] if weight is None else [label, weight]
+        return rows.drop(columns=taken), rows[label], None if weight is None else rows[weight]
     if not isinstance(rows, tuple) or len(rows) not in {2, 3}:
         raise DataTypeError(
             f"{where}: a delayed part without separate labels must be a tuple (X, y) or (X, y, "
@@ -243,35 +260,41 @@ def _container(X: Any, method: str) -> str:
     )
 
 
-def _parts(X: Any, y: Any, sample_weight: Any, method: str) -> list[tuple[Any, ...]]:
-    """Rows, labels and weights (or None) of each partition, as delayed values, or all in one."""
+def _parts(X: Any, y: Any, sample_weight: Any, method: str) -> tuple[list[tuple[Any, ...]], Names | None]:
+    """Rows, labels and weights (or None) of each partition as delayed values, or all in one.
+
+    With them come the names of the label and weight columns, where these are still among the rows.
+    """
     kind = _container(X, method)
     if kind == "list" and y is None:
-        return [(part,) for part in X]
+        return [(part,) for part in X], None
     if y is None:
         raise DataError(f"{method}: labels y are needed; got None.")
-    if kind == "dataframe":
-        X, y, sample_weight = _named_columns(X, y, sample_weight)
-    rows, sizes = list(X), None
+    if isinstance(y, str):
+        _check_names(kind, X, (y, sample_weight), method)
+        return [(part,) for part in X.to_delayed()], (y, sample_weight)
+    rows, sizes = list(X) if kind == "list" else None, None
     if kind == "array":
         X = X.rechunk({1: -1})
         rows, sizes = X.to_delayed().ravel().tolist(), X.chunks[0]
     elif kind == "dataframe":
         rows = X.to_delayed()
+    assert rows is not None
     labels = _cut(y, "y", len(rows), sizes, method)
-    if sample_weight is None:
-        return [(part, label, None) for part, label in zip(rows, labels, strict=True)]
-    return list(
-        zip(rows, labels, _cut(sample_weight, "sample_weight", len(rows), sizes, method), strict=True)
-    )
+    weights: list[Any] = [None] * len(rows)
+    if sample_weight is not None:
+        weights = _cut(sample_weight, "sample_weight", len(rows), sizes, method)
+    return list(zip(rows, labels, weights, strict=True)), None
 
 
-def _named_columns(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-    """Columns of the dataframe that were given by name."""
-    taken = [name for name in (y, sample_weight) if isinstance(name, str)]
-    rows = X.drop(columns=taken) if taken else X
-    pick = [X[given] if isinstance(given, str) else given for given in (y, sample_weight)]
-    return rows, pick[0], pick[1]
+def _check_names(kind: str, X: Any, names: Names, method: str) -> None:
+    if kind != "dataframe" or not all(name is None or isinstance(name, str) for name in names):
+        raise DataTypeError(
+            f"{method}: names of columns need a dask dataframe, and are given for labels and weights alike."
+        )
+    missing = [name for name in names if name is not None and name not in X.columns]
+    if missing:
+        raise DataError(f"{method}: the dataframe has no column {missing[0]!r}.")
 
 
 def _cut(values: Any, name: str, n_parts: int, sizes: Any, method: str) -> list[Any]:

@@ -138,8 +138,9 @@ class TableModel(BaseEstimator):
             )
         order = self.encoder.adopt(other.encoder)
         theirs = other.learner
-        if hasattr(theirs, "grow"):
-            n_features = len(self.encoder.feature_names)
+        n_features = len(self.encoder.feature_names)
+        as_they_are = list(order) == list(range(n_features)) and self.learner.n_features_in_ == n_features
+        if hasattr(theirs, "grow") and not as_they_are:  # which a learner with a feature map could not do
             self.learner.grow(n_features)
             theirs = theirs.rearranged(order, n_features)
         self.learner.merge(theirs)

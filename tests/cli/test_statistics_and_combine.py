@@ -1,0 +1,125 @@
+"""``steelyard statistics`` and ``steelyard combine``: from files of rows to one model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from tests.distributed.data import assert_same_model
+from tests.proximal.data import imbalanced
+
+from steelyard import ProximalSVC, RandomFeatures, load
+from steelyard.cli import main
+
+
+@pytest.fixture
+def run():
+    return lambda *arguments: CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def rows(rng):
+    return imbalanced(rng, 300, 4)
+
+
+@pytest.fixture
+def tables(tmp_path, rows):
+    X, y = rows
+    paths = []
+    for number, part in enumerate(np.split(np.arange(300), [50, 51])):
+        lines = [",".join([*map(repr, map(float, X[i])), "fraud" if y[i] else "ok"]) for i in part]
+        paths.append(tmp_path / f"site{number}.csv")
+        paths[-1].write_text("\n".join(["a,b,c,d,label", *lines, ""]), encoding="utf-8")
+    return paths
+
+
+def statistics(run, tables, *options):
+    parts = [table.with_suffix(".stats") for table in tables]
+    for table, part in zip(tables, parts, strict=True):
+        result = run("statistics", table, "--target", "label", "-o", part, *options)
+        assert result.exit_code == 0, result.output
+    return parts
+
+
+def test_combined_parts_are_the_model_of_one_machine(run, tables, rows, tmp_path):
+    out = tmp_path / "model.steelyard"
+    result = run("combine", *statistics(run, tables), "-o", out, "--set", "C=3", "--json")
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout)
+    assert summary["rows"] == 300
+    assert [part["source"].rpartition("/")[2] for part in summary["parts"]] == [t.name for t in tables]
+    X, y = rows
+    assert_same_model(load(out).learner, ProximalSVC(C=3).fit(X, np.where(y, "fraud", "ok")))
+
+
+def test_the_same_part_twice_is_refused_and_nothing_is_written(run, tables, tmp_path):
+    parts = statistics(run, tables)
+    shutil.copy(parts[0], tmp_path / "copy.stats")
+    result = run("combine", *parts, tmp_path / "copy.stats", "-o", tmp_path / "model")
+    assert result.exit_code == 1
+    assert "is there already" in result.output
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_combined_part_can_be_combined_again(run, tables, rows, tmp_path):
+    parts = statistics(run, tables)
+    assert run("combine", *parts[:2], "-o", tmp_path / "west.stats").exit_code == 0
+    result = run("combine", tmp_path / "west.stats", parts[2], "-o", tmp_path / "model")
+    assert result.exit_code == 0, result.output
+    X, y = rows
+    assert_same_model(load(tmp_path / "model").learner, ProximalSVC().fit(X, np.where(y, "fraud", "ok")))
+
+
+def test_random_maps_train_in_the_same_pass(run, tables, rows, tmp_path):
+    options = ("--random-features", 20, "--gamma", 0.01, "--gamma", 0.1, "--seed", 5)
+    result = run("combine", *statistics(run, tables, *options), "-o", tmp_path / "model")
+    assert result.exit_code == 0, result.output
+    X, y = rows
+    feature_map = RandomFeatures(20, gamma=[0.01, 0.1], random_state=5)
+    fresh = ProximalSVC(feature_map=feature_map).fit(X, np.where(y, "fraud", "ok"))
+    scores = load(tmp_path / "model").learner.decision_function(X)
+    np.testing.assert_allclose(scores, fresh.decision_function(X), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--missing", "mean"), "differs from machine to machine"),
+        (("--random-features", "20"), "give numbers: --gamma"),
+        (("--set", "C=-1"), "C must be"),
+    ],
+)
+def test_what_machines_could_not_agree_on_is_refused(run, tables, tmp_path, options, sentence):
+    result = run("statistics", tables[0], "--target", "label", "-o", tmp_path / "part.stats", *options)
+    assert result.exit_code == 1
+    assert sentence in result.output
+    assert not (tmp_path / "part.stats").exists()
+
+
+def test_categories_that_only_some_machines_have_met_are_brought_together(run, tmp_path):
+    lines = [("1,red,x", "2,blue,y", "3,red,y"), ("1,green,x", "5,blue,x", "4,red,y")]
+    paths = [tmp_path / "one.csv", tmp_path / "two.csv", tmp_path / "all.csv"]
+    for path, rows in zip(paths, (*lines, (*lines[0], *lines[1])), strict=True):
+        path.write_text("\n".join(["a,colour,label", *rows, ""]), encoding="utf-8")
+    *parts, whole = statistics(run, paths)
+    assert run("combine", *parts, "-o", tmp_path / "model").exit_code == 0
+    assert run("combine", whole, "-o", tmp_path / "whole").exit_code == 0
+    assert_same_model(load(tmp_path / "model").learner, load(tmp_path / "whole").learner)
+
+
+def test_a_missing_value_is_named_with_file_and_column(run, tmp_path):
+    table = tmp_path / "site.csv"
+    table.write_text("a,b,label\n1,2,x\n1,,y\n", encoding="utf-8")
+    result = run("statistics", table, "--target", "label", "-o", tmp_path / "part.stats")
+    assert result.exit_code == 1
+    assert "site.csv" in result.output
+    assert "'b'" in result.output
+
+
+def test_a_parameter_that_does_not_exist_is_refused_when_combining(run, tables, tmp_path):
+    result = run("combine", *statistics(run, tables), "-o", tmp_path / "model", "--set", "depth=3")
+    assert result.exit_code == 1
+    assert "depth" in result.output
