@@ -94,7 +94,7 @@ void add_grams(Rows<T> rows, std::span<const std::int32_t> codes, std::span<cons
     const std::size_t n_bands = (n_panels + kBandPanels - 1) / kBandPanels;
     const SortedRows sorted = sort_rows(codes, weights, grams);
 
-    const std::size_t panel_stride = kBlockRows * loops.width + kPanelPadding;
+    const std::size_t panel_stride = std::min(kBlockRows, rows.n_rows) * loops.width + kPanelPadding;
     const AlignedBuffer<double> packed = aligned_buffer<double>(n_panels * panel_stride);
     const unsigned threads = useful_threads(n_threads, rows.n_rows, size);
     std::barrier sync(threads);

@@ -67,6 +67,11 @@ def sparse_row_hashes(values: Annotated[NDArray[numpy.float32], dict(shape=(None
     The same hashes for a sparse table in compressed rows without duplicates.
     """
 
+def decide(scores: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], intercept: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], bool]:
+    """
+    The winning plane of each row of scores + intercept (one plane: 1 if positive, else 0), and whether all scores are finite.
+    """
+
 class KernelSpec:
     """Which kernel function is meant; what every native learner takes."""
 
