@@ -197,7 +197,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
                 )
             if sample_weight is not None:
                 sample_weight = _check_sample_weight(
-                    sample_weight, X, dtype=np.float64, ensure_non_negative=True, ensure_same_device=False
+                    sample_weight, X, dtype=np.float64, ensure_non_negative=True
                 )
         except SteelyardError:
             raise
