@@ -599,7 +599,7 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
         winners, finite = _native.decide(np.ascontiguousarray(products), planes.intercept)
         self._check_scored(X, planes, "predict", finite=finite)
         classes = self.classes_
-        return np.repeat(classes, len(products)) if len(classes) == 1 else classes[winners]
+        return np.repeat(classes, len(products)) if len(classes) == 1 else classes.take(winners)
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Probabilities of the classes, taken as equally frequent.
