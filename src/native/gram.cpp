@@ -1,8 +1,6 @@
 #include "steelyard/gram.hpp"
 
 #include <algorithm>
-#include <atomic>
-#include <barrier>
 #include <cmath>
 #include <thread>
 #include <vector>
@@ -68,11 +66,17 @@ void pack(const GramLoops& loops, Rows<float> rows, const std::uint32_t* index, 
     loops.pack_f32(rows.data, rows.n_features, index, origin, scale, block);
 }
 
-// Threads pay only when a block is worth far more than a barrier: about 4 million multiply-adds.
+// A thread pays when its share is worth far more than starting it, and than the packing that every thread repeats.
 unsigned useful_threads(unsigned wanted, std::size_t n_rows, std::size_t size) {
-    const double block_work =
-        0.5 * static_cast<double>(std::min(n_rows, kBlockRows)) * static_cast<double>(size * size);
-    return block_work < 4e6 ? 1u : std::max(1u, wanted);
+    const double work = 0.5 * static_cast<double>(n_rows) * static_cast<double>(size * size);
+    const auto most = static_cast<unsigned>(std::min({work / 4e6, static_cast<double>(size) / 64.0, 64.0}));
+    return std::max(1u, std::min(wanted, most));
+}
+
+// Whose columns a group are. Work falls from the first group to the last, so turns go back and forth.
+unsigned owner(std::size_t group, unsigned threads) {
+    const std::size_t turn = group / threads, place = group % threads;
+    return static_cast<unsigned>(turn % 2 ? threads - 1 - place : place);
 }
 
 }  // namespace
@@ -90,38 +94,30 @@ void add_grams(Rows<T> rows, std::span<const std::int32_t> codes, std::span<cons
     const GramLoops& loops = steelyard::loops().gram;
     const std::size_t size = rows.n_features + 1;
     const std::size_t n_panels = (size + loops.width - 1) / loops.width;
-    const std::size_t n_groups = (n_panels + loops.group - 1) / loops.group;
     const std::size_t n_bands = (n_panels + kBandPanels - 1) / kBandPanels;
     const SortedRows sorted = sort_rows(codes, weights, grams);
 
-    const std::size_t panel_stride = kBlockRows * loops.width + kPanelPadding;
-    const AlignedBuffer<double> packed = aligned_buffer<double>(n_panels * panel_stride);
+    const std::size_t panel_stride = std::min(kBlockRows, rows.n_rows) * loops.width + kPanelPadding;
     const unsigned threads = useful_threads(n_threads, rows.n_rows, size);
-    std::barrier sync(threads);
-    std::atomic<std::size_t> next_task{0};
+    const AlignedBuffer<double> buffers = aligned_buffer<double>(threads * n_panels * panel_stride);
 
-    // Every entry of a Gram matrix is summed by one thread, block after block: no race, and the same
-    // rounding whatever the number of threads.
+    // Every thread sums the columns of its own groups and packs all rows for itself: packing is little beside the
+    // sums, and threads that share nothing never wait for each other. Each entry of a matrix is summed by one
+    // thread, block after block, so the rounding does not depend on the number of threads.
     const auto work = [&](unsigned thread) noexcept {
+        double* packed = buffers.get() + thread * n_panels * panel_stride;
         for (const Run& run : sorted.runs)
             for (std::size_t begin = run.begin; begin < run.end; begin += kBlockRows) {
-                const std::size_t block_rows = std::min(kBlockRows, run.end - begin);
-                const PackedBlock block{packed.get(), block_rows, panel_stride};
-                const std::size_t first = block_rows * thread / threads, last = block_rows * (thread + 1) / threads;
-                pack(loops, rows, sorted.order.data() + begin + first, origin.data(),
-                     sorted.scale.empty() ? nullptr : sorted.scale.data() + begin + first,
-                     {packed.get() + first * loops.width, last - first, panel_stride});
-                if (thread == 0) next_task.store(0, std::memory_order_relaxed);
-                sync.arrive_and_wait();
-                // Row panels come in bands that stay in the second-level cache while all column groups pass by.
-                for (std::size_t task;
-                     (task = next_task.fetch_add(1, std::memory_order_relaxed)) < n_bands * n_groups;) {
-                    const std::size_t band = task / n_groups, first_panel = task % n_groups * loops.group;
+                const PackedBlock block{packed, std::min(kBlockRows, run.end - begin), panel_stride};
+                pack(loops, rows, sorted.order.data() + begin, origin.data(),
+                     sorted.scale.empty() ? nullptr : sorted.scale.data() + begin, block);
+                // Row panels come in bands that stay in the second-level cache while the column groups pass by.
+                for (std::size_t band = 0; band < n_bands; ++band) {
                     const PanelRange band_rows{band * kBandPanels, std::min(n_panels, (band + 1) * kBandPanels)};
-                    if (first_panel < band_rows.end)
-                        loops.sum_outer(block, first_panel, band_rows, run.sign, run.gram, size);
+                    for (std::size_t group = 0; group * loops.group < band_rows.end; ++group)
+                        if (owner(group, threads) == thread)
+                            loops.sum_outer(block, group * loops.group, band_rows, run.sign, run.gram, size);
                 }
-                sync.arrive_and_wait();
             }
     };
     std::vector<std::jthread> helpers;

@@ -40,18 +40,45 @@ void MarginFactor::reserve(std::size_t capacity) {
 }
 
 void MarginFactor::forward(double* x) const {
-    const auto axpy = loops().solver.axpy;
-    for (std::size_t j = 0; j < size_; ++j) {
-        const double* l = column(j);
-        x[j] /= l[j];
-        axpy(-x[j], l + j + 1, x + j + 1, size_ - j - 1);
+    const auto axpy4 = loops().solver.axpy4;
+    std::size_t j = 0;
+    for (; j + 4 <= size_; j += 4) {  // four columns for one pass over what is left of x
+        const double* l[4];
+        double minus[4];
+        for (std::size_t k = 0; k < 4; ++k) {
+            const double* lk = column(j + k) + j;
+            x[j + k] /= lk[k];
+            for (std::size_t i = k + 1; i < 4; ++i) x[j + i] -= x[j + k] * lk[i];
+            minus[k] = -x[j + k];
+            l[k] = lk + 4;
+        }
+        axpy4(minus, l, x + j + 4, size_ - j - 4);
+    }
+    for (; j < size_; ++j) {
+        x[j] /= column(j)[j];
+        for (std::size_t i = j + 1; i < size_; ++i) x[i] -= x[j] * column(j)[i];
     }
 }
 
 void MarginFactor::backward(double* x) const {
-    for (std::size_t j = size_; j-- > 0;) {
-        const double* l = column(j);
-        x[j] = (x[j] - dot(l + j + 1, x + j + 1, size_ - j - 1)) / l[j];
+    const auto dot4 = loops().solver.dot4;
+    std::size_t j = size_;
+    for (; j % 4 != 0; --j) {
+        double rest = x[j - 1];
+        for (std::size_t i = j; i < size_; ++i) rest -= column(j - 1)[i] * x[i];
+        x[j - 1] = rest / column(j - 1)[j - 1];
+    }
+    while (j > 0) {
+        j -= 4;
+        const double* l[4];
+        double sums[4];
+        for (std::size_t k = 0; k < 4; ++k) l[k] = column(j + k) + j + 4;
+        dot4(l, x + j + 4, size_ - j - 4, sums);
+        for (std::size_t k = 4; k-- > 0;) {
+            double rest = x[j + k] - sums[k];
+            for (std::size_t i = k + 1; i < 4; ++i) rest -= column(j + k)[j + i] * x[j + i];
+            x[j + k] = rest / column(j + k)[j + k];
+        }
     }
 }
 
@@ -74,20 +101,20 @@ void MarginFactor::remove(std::size_t k) {
     for (std::size_t j = 0; j < k; ++j) std::copy(column(j) + k + 1, column(j) + size_, column(j) + k);
     // L33 L33' + l l' for what stands right of and below the column that goes: one rotation a column.
     std::copy(column(k) + k + 1, column(k) + size_, carry_.begin());
+    // The same rotations take L^-1 e along: they are orthogonal, so no digit is lost.
     const auto rotate = loops().solver.rotate;
+    double one = ones_[k];
     for (std::size_t j = k + 1; j < size_; ++j) {
         double* carry = carry_.data() + (j - k - 1);
         const double* l = column(j) + j;
-        const double r = std::hypot(l[0], carry[0]);
-        rotate(l[0] / r, carry[0] / r, l, carry, column(j - 1) + j - 1, size_ - j);
+        const double r = std::sqrt(l[0] * l[0] + carry[0] * carry[0]), c = l[0] / r, s = carry[0] / r;
+        rotate(c, s, l, carry, column(j - 1) + j - 1, size_ - j);
+        const double next = ones_[j];
+        ones_[j - 1] = c * next + s * one;
+        one = c * one - s * next;
     }
     --size_;
-    solve_ones();
-}
-
-void MarginFactor::solve_ones() {
-    ones_.assign(size_, 1.0);
-    forward(ones_.data());
+    ones_.pop_back();
     ones_squared_ = dot(ones_.data(), ones_.data(), size_);
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // A coefficient this close to a bound, as a share of the way between the bounds, is at the bound.
-constexpr double kAtBound = 1e-12;
+constexpr double kAtBound = 1e-10;
 // Rounding builds up in sums that are only ever added to.
 constexpr std::uint64_t kSumsBeforeAnew = 512;
 
@@ -131,6 +131,7 @@ void SvmProblem::solve() {
     copy_solution(s_, snapshot_);
     has_snapshot_ = true;
     if (s_.n_sums > kSumsBeforeAnew) resum();
+    choose_near();
     std::vector<Target> targets;
     targets.swap(targets_);
     for (const Target& target : targets)
@@ -152,7 +153,8 @@ bool SvmProblem::optimise(std::size_t max_steps) {
     sync();
     settle_bias();
     const double rounding = this->rounding();  // not finite as soon as one coefficient is not
-    return std::isfinite(rounding + s_.bias) && worst() <= std::max(tolerance_, 16.0 * rounding);
+    return std::isfinite(rounding + s_.bias) && worst() <= std::max(tolerance_, 16.0 * rounding) &&
+           imbalance() <= std::max(tolerance_, kAtBound);
 }
 
 // -- sums ---------------------------------------------------------------------------------------------------------
@@ -241,11 +243,18 @@ double SvmProblem::worst() const {
     return loops().solver.worst(s_.e.data(), s_.bias, s_.z.data(), s_.lower.data(), s_.upper.data(), s_.z.size());
 }
 
+// What the coefficients lack to sum to zero, as a share of their absolute values.
+double SvmProblem::imbalance() const {
+    double sum = 0.0, size = 0.0;
+    for (const double z : s_.z) sum += z, size += std::abs(z);
+    return size > 0.0 ? std::abs(sum) / size : 0.0;
+}
+
 double SvmProblem::violation() {
     const std::vector<double> e = s_.e;
     const std::uint64_t n_sums = s_.n_sums;
     resum();
-    const double largest = worst();
+    const double largest = std::max(worst(), imbalance());
     s_.e = e, s_.n_sums = n_sums;  // looking must not change what follows, not even by rounding
     return largest;
 }

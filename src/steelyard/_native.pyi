@@ -67,6 +67,11 @@ def sparse_row_hashes(values: Annotated[NDArray[numpy.float32], dict(shape=(None
     The same hashes for a sparse table in compressed rows without duplicates.
     """
 
+def decide(scores: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], intercept: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], bool]:
+    """
+    The winning plane of each row of scores + intercept (one plane: 1 if positive, else 0), and whether all scores are finite.
+    """
+
 class KernelSpec:
     """Which kernel function is meant; what every native learner takes."""
 
@@ -257,6 +262,11 @@ class IncrementalSvc:
     def update(self, add: tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Sequence[int], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None] | None, retire: tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Sequence[int], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None] | None, positives: Sequence[int], class_bounds: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], tolerance: float) -> int | None:
         """
         Learn and forget rows and solve each problem, or change nothing. Rows are tuples (X, numbers, label_codes, weights): row i has the code label_codes[numbers[i]]. Returns the position of a row to forget that was never learned, or None.
+        """
+
+    def slide(self, incoming: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], code: int, outgoing: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], old_code: int, tolerance: float) -> bool:
+        """
+        Learn one row and forget another, both of weight 1, with the problems of the call before. False when that cannot be done: nothing has changed then, and update() gives the reason.
         """
 
     def __len__(self) -> int: ...

@@ -9,6 +9,7 @@ holds it to that.
 
 from __future__ import annotations
 
+import operator
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -170,9 +171,9 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
 
     def _check_params(self) -> None:
         # Parameters rarely change between calls, and a stream of single rows pays for every call.
-        values = [getattr(self, name) for name in self._constraints]
+        values = [self.__dict__[name] for name in self._constraints]
         checked = self.__dict__.get("_checked_params")
-        if checked is not None and all(map(_is, checked, values)):
+        if checked is not None and all(map(operator.is_, checked, values)):
             return
         check_params(self, self._constraints)
         self._checked_params = values
@@ -196,7 +197,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
                 )
             if sample_weight is not None:
                 sample_weight = _check_sample_weight(
-                    sample_weight, X, dtype=np.float64, ensure_non_negative=True, ensure_same_device=False
+                    sample_weight, X, dtype=np.float64, ensure_non_negative=True
                 )
         except SteelyardError:
             raise
@@ -375,10 +376,6 @@ class MergingMixin:
     @abstractmethod
     def merge(self, other: Self) -> Self:
         """Learn what ``other`` has learned; ``other`` is left as it is."""
-
-
-def _is(a: object, b: object) -> bool:
-    return a is b
 
 
 def _is_plain_labels(y: Any, n_rows: int) -> bool:

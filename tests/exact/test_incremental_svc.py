@@ -95,6 +95,82 @@ def test_thousands_of_equal_rows_are_forgotten_quickly_and_exactly():
     np.testing.assert_allclose(model.decision_function(X[:1]), fresh.decision_function(X[:1]), atol=1e-9)
 
 
+# -- sliding windows --------------------------------------------------------------------------------
+
+
+def slide(model, X, y, i, width, *, short):
+    """Row i + width comes and row i goes; spelling out that there are no weights avoids the short way."""
+    rows = [(X[k : k + 1], y[k : k + 1]) for k in (i + width, i)]
+    add, retire = rows if short else [(*pair, None) for pair in rows]
+    return model.update(add=add, retire=retire)
+
+
+@pytest.mark.parametrize("labels", [np.array([0, 1]), np.array(["no", "yes"])])
+def test_the_short_way_of_a_slide_is_the_general_way_bit_by_bit(stream, labels):
+    X, y = stream[0], labels[stream[1]]
+    short, general = (IncrementalSVC(3.0, gamma=0.5).fit(X[:100], y[:100]) for _ in range(2))
+    for i in range(100):
+        slide(short, X, y, i, 100, short=True)
+        slide(general, X, y, i, 100, short=False)
+    assert snapshot(short) == snapshot(general)
+
+
+def test_a_slide_follows_parameters_changed_before_it(stream):
+    X, y = stream
+    model = IncrementalSVC(3.0, gamma=0.5).fit(X[:100], y[:100])
+    changes = [{"C": 0.5}, {"class_weight": "balanced"}, {"class_weight": None}, {"C": 2.0}]
+    for i, change in enumerate(changes):
+        slide(model.set_params(**change), X, y, i, 100, short=True)
+        fresh = IncrementalSVC(model.C, gamma=0.5, class_weight=model.class_weight)
+        fresh.fit(X[i + 1 : i + 101], y[i + 1 : i + 101])
+        np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), atol=1e-7)
+
+
+def test_bounds_that_move_apart_leave_coefficients_that_sum_to_zero(stream):
+    # Nearly all support vectors are at bounds that have to move, in both classes: nobody is left to respond.
+    X, y = stream
+    model = IncrementalSVC(0.5, gamma=0.5, class_weight="balanced").fit(X, y)
+    model.set_params(class_weight=None).update(retire=(X[:1], y[:1]))
+    assert abs(model.dual_coef_.sum()) < 1e-12
+    fresh = IncrementalSVC(0.5, gamma=0.5).fit(X[1:], y[1:])
+    np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), atol=1e-7)
+
+
+def test_a_slide_may_bring_a_class_and_take_the_last_row_of_another(stream):
+    X = stream[0][:40]
+    y = np.array([2] + [0, 1] * 15 + [3] * 9)
+    model = IncrementalSVC(gamma=0.5).fit(X[:31], y[:31])
+    for i in range(3):
+        slide(model, X, y, i, 31, short=True)
+        fresh = IncrementalSVC(gamma=0.5).fit(X[i + 1 : i + 32], y[i + 1 : i + 32])
+        assert model.classes_.tolist() == fresh.classes_.tolist()
+        np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), atol=1e-7)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_slide_that_is_refused_changes_nothing(stream, bad):
+    X, y = stream
+    model = IncrementalSVC(gamma=0.5).fit(X[:100], y[:100])
+    slide(model, X, y, 0, 100, short=True)
+    before = snapshot(model)
+    with pytest.raises(DataError, match="only finite numbers"):
+        model.update(add=(np.full((1, 3), bad), y[:1]), retire=(X[1:2], y[1:2]))
+    with pytest.raises(DataError, match="never learned"):
+        model.update(add=(X[101:102], y[101:102]), retire=(X[:1], y[:1]))
+    assert snapshot(model) == before
+
+
+def test_a_window_of_many_rows_meets_all_conditions_at_every_slide(rng):
+    y = (rng.random(700) < 0.3).astype(int)
+    X = rng.normal(size=(700, 4)) + 1.2 * y[:, None]
+    model = IncrementalSVC(10.0, gamma=0.2).fit(X[:500], y[:500])
+    for i in range(200):
+        slide(model, X, y, i, 500, short=True)
+        assert model.kkt_violation() <= 1e-8
+    fresh = IncrementalSVC(10.0, gamma=0.2).fit(X[200:], y[200:])
+    np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), atol=1e-7)
+
+
 # -- classes ----------------------------------------------------------------------------------------
 
 

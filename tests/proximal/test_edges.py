@@ -207,7 +207,7 @@ def test_errors_name_the_row_and_the_column(rng):
     import pandas as pd
 
     X, y = imbalanced(rng, 300, 3)
-    frame = pd.DataFrame(X, columns=["age", "amount", "hour"])
+    frame = pd.DataFrame(X.copy(), columns=["age", "amount", "hour"])
     frame.loc[299, "amount"] = np.nan
     with pytest.raises(DataError, match=r"NaN in row 299, column 1 \('amount'\)"):
         ProximalSVC().fit(frame, y)

@@ -156,6 +156,36 @@ OwnedRows owned(const IncrementalSvc& self, const std::optional<Batch>& batch) {
     return owned(self, X, numbers, label_codes, weights);
 }
 
+bool is_finite(const Array<const double, 2>& X) {
+    bool found = false;
+    for (std::size_t i = 0; i < X.size(); ++i) found |= !(std::abs(X.data()[i]) <= DBL_MAX);
+    return !found;
+}
+
+// One row in and one out, of weight 1, on the problems as they are. False: nothing changed, update() knows why.
+bool slide(IncrementalSvc& self, Array<const double, 2> incoming, std::int32_t code, Array<const double, 2> outgoing,
+           std::int32_t old_code, double tolerance) {
+    std::vector<ProblemSpec> specs;
+    for (std::size_t k = 0; k < self.n_problems(); ++k) specs.push_back(self.spec(k));
+    const auto n_codes = static_cast<std::int32_t>(specs.empty() ? 0 : specs[0].class_bounds.size());
+    require(incoming.shape(0) == 1 && outgoing.shape(0) == 1 && incoming.shape(1) == self.rows().n_features() &&
+                outgoing.shape(1) == self.rows().n_features() && 0 <= std::min(code, old_code) &&
+                std::max(code, old_code) < n_codes,
+            "IncrementalSvc: array shapes disagree, or a code is out of range");
+    if (!is_finite(incoming)) return false;
+    const double weight = 1.0;
+    nb::gil_scoped_release unlocked;
+    try {
+        self.update({incoming.data(), {&code, 1}, {&weight, 1}}, {outgoing.data(), {&old_code, 1}, {&weight, 1}}, specs,
+                    tolerance);
+    } catch (const UnknownRow&) {
+        return false;
+    } catch (const SolverFailure&) {
+        return false;
+    }
+    return true;
+}
+
 // The position of a row to forget that was never learned, or None: the sentence is written in Python.
 std::optional<std::size_t> update(IncrementalSvc& self, const std::optional<Batch>& add,
                                   const std::optional<Batch>& retire, const std::vector<std::int32_t>& positives,
@@ -196,6 +226,10 @@ void bind_incremental_svc(nb::module_& m) {
              "Learn and forget rows and solve each problem, or change nothing. Rows are tuples (X, numbers, "
              "label_codes, weights): row i has the code label_codes[numbers[i]]. Returns the position of a row to "
              "forget that was never learned, or None.")
+        .def(
+            "slide", &slide, "incoming"_a.noconvert(), "code"_a, "outgoing"_a.noconvert(), "old_code"_a, "tolerance"_a,
+            "Learn one row and forget another, both of weight 1, with the problems of the call before. False when that "
+            "cannot be done: nothing has changed then, and update() gives the reason.")
         .def("__len__", [](const IncrementalSvc& self) { return self.rows().size(); })
         .def_prop_ro("n_wanted_rows", &IncrementalSvc::n_wanted)
         .def(
@@ -247,14 +281,7 @@ void bind_incremental_svc(nb::module_& m) {
                 self.restore_rows({X.data(), span(codes), span(weights)}, span(kept), n_wanted);
             },
             "X"_a.noconvert(), "codes"_a.noconvert(), "weights"_a.noconvert(), "kept"_a.noconvert(), "n_wanted"_a);
-    m.def(
-        "all_finite",
-        [](Array<const double, 2> X) {
-            bool found = false;
-            for (std::size_t i = 0; i < X.size(); ++i) found |= !(std::abs(X.data()[i]) <= DBL_MAX);
-            return !found;
-        },
-        "X"_a.noconvert(), "Whether no value is infinite or not a number.");
+    m.def("all_finite", &is_finite, "X"_a.noconvert(), "Whether no value is infinite or not a number.");
 }
 
 }  // namespace steelyard::bind

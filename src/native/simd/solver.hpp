@@ -6,6 +6,12 @@
 
 namespace steelyard::STEELYARD_LEVEL {
 
+[[gnu::always_inline]] static inline double lane_sum(VecD v) {
+    double total = 0.0;
+    for (size_t lane = 0; lane < kDoubles; ++lane) total += v[lane];
+    return total;
+}
+
 static void axpy(double a, const double* x, double* y, size_t n) {
     size_t i = 0;
     for (; i + kDoubles <= n; i += kDoubles) store(y + i, load(y + i) + a * load(x + i));
@@ -21,6 +27,22 @@ static void axpy4(const double* a, const double* const* x, double* y, size_t n) 
         store(y + i, load(y + i) + (first + second));
     }
     for (; i < n; ++i) y[i] += (a[0] * x0[i] + a[1] * x1[i]) + (a[2] * x2[i] + a[3] * x3[i]);
+}
+
+static void dot4(const double* const* x, const double* y, size_t n, double* out) {
+    const double *x0 = x[0], *x1 = x[1], *x2 = x[2], *x3 = x[3];
+    VecD sum0 = {}, sum1 = {}, sum2 = {}, sum3 = {};
+    size_t i = 0;
+    for (; i + kDoubles <= n; i += kDoubles) {
+        const VecD yi = load(y + i);
+        sum0 += load(x0 + i) * yi;
+        sum1 += load(x1 + i) * yi;
+        sum2 += load(x2 + i) * yi;
+        sum3 += load(x3 + i) * yi;
+    }
+    out[0] = lane_sum(sum0), out[1] = lane_sum(sum1), out[2] = lane_sum(sum2), out[3] = lane_sum(sum3);
+    for (; i < n; ++i)
+        for (size_t k = 0; k < 4; ++k) out[k] += x[k][i] * y[i];
 }
 
 static void rotate(double c, double s, const double* x, double* carry, double* out, size_t n) {
@@ -64,12 +86,11 @@ static double absolute_dot(const double* a, const double* b, size_t n) {
         const VecD ai = load(a + i);
         sums += (ai < 0.0 ? -ai : ai) * load(b + i);
     }
-    double total = 0.0;
-    for (size_t lane = 0; lane < kDoubles; ++lane) total += sums[lane];
+    double total = lane_sum(sums);
     for (; i < n; ++i) total += (a[i] < 0.0 ? -a[i] : a[i]) * b[i];
     return total;
 }
 
-constexpr SolverLoops solver_loops{axpy, axpy4, rotate, worst, absolute_dot};
+constexpr SolverLoops solver_loops{axpy, axpy4, dot4, rotate, worst, absolute_dot};
 
 }  // namespace steelyard::STEELYARD_LEVEL

@@ -233,7 +233,32 @@ class IncrementalSVC(ForgettingMixin, Learner):
         -------
         self
         """
-        return self._change(add, retire, "update")
+        return self if self._slide(add, retire) else self._change(add, retire, "update")
+
+    def _slide(self, add: Any, retire: Any) -> bool:
+        """Take the short way of a sliding window, or return False and change nothing.
+
+        It is for one plain row in and one out; a stream of them pays for everything that is done in a call.
+        """
+        if type(add) is not tuple or type(retire) is not tuple or len(add) != 2 or len(retire) != 2:
+            return False
+        (X, y), (old_X, old_y) = add, retire
+        if not (self._is_plain_row(X, y) and self._is_plain_row(old_X, old_y) and self.class_weight is None):
+            return False
+        self._check_params()
+        return self._state.slide(X, y.item(), old_X, old_y.item(), C=float(self.C), tol=float(self.tol))
+
+    def _is_plain_row(self, X: Any, y: Any) -> bool:
+        return (
+            type(X) is np.ndarray
+            and type(y) is np.ndarray
+            and X.shape == (1, self.__dict__.get("n_features_in_"))
+            and y.shape == (1,)
+            and X.dtype == np.float64
+            and X.flags.c_contiguous
+            and y.dtype.kind in "iubU"
+            and "feature_names_in_" not in self.__dict__
+        )
 
     @all_or_nothing
     def _change(self, add: Any, retire: Any, method: str) -> Self:

@@ -54,6 +54,7 @@ class SupportState:
         # Kernels whose values cannot overflow, or that check their own.
         self._is_bounded = not kernel.is_native or kernel.kernel in {"rbf", "laplacian"}
         self._plan: tuple[Any, list[int], FloatArray] | None = None
+        self._settled_C: float | None = None  # C of the last solve, when slide() may go on from it
 
     def _new_solver(self) -> _native.IncrementalSvc:
         if self.kernel.is_native:
@@ -98,6 +99,34 @@ class SupportState:
         self.labels, self._codes, self.counts = labels, codes, counts
         self.has_weights = has_weights
         self._expansion = None
+        self._settled_C = C if class_weight is None and self._is_bounded and positives else None
+
+    def slide(
+        self,
+        incoming: FloatArray,
+        label: Label,
+        outgoing: FloatArray,
+        old_label: Label,
+        *,
+        C: float,
+        tol: float,
+    ) -> bool:
+        """Learn one row and forget another, quickly, where neither changes what the problems are.
+
+        False where that is not so, or anything else is out of the ordinary; nothing has changed then, and
+        :meth:`update` does it or says why not.
+        """
+        code, old_code, counts = self._codes.get(label), self._codes.get(old_label), self.counts
+        if self._settled_C != C or code is None or old_code is None:
+            return False
+        if counts[code] == 0 or counts[old_code] < 2:
+            return False
+        if not self._solver.slide(incoming, code, outgoing, old_code, tol):
+            return False
+        counts[code] += 1
+        counts[old_code] -= 1
+        self._expansion = None
+        return True
 
     def _plain_problems(
         self, labels: list[Label], counts: list[int], C: float

@@ -595,13 +595,11 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
         -------
         ndarray of shape (n_samples,)
         """
-        scores = self._scores(X, "predict")
+        X, products, planes = self._products(X, "predict")
+        winners, finite = _native.decide(np.ascontiguousarray(products), planes.intercept)
+        self._check_scored(X, planes, "predict", finite=finite)
         classes = self.classes_
-        if len(classes) == 1:
-            return np.repeat(classes, len(scores))
-        if len(classes) == 2:
-            return classes[(scores[:, 0] > 0.0).view(np.uint8)]
-        return classes[scores.argmax(axis=1)]
+        return np.repeat(classes, len(products)) if len(classes) == 1 else classes.take(winners)
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Probabilities of the classes, taken as equally frequent.
@@ -625,22 +623,28 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
         return probabilities
 
     def _scores(self, X: Any, method: str) -> FloatArray:
+        X, scores, planes = self._products(X, method)
+        scores += planes.intercept
+        self._check_scored(X, planes, method, finite=bool(np.isfinite(scores).all()))
+        return scores
+
+    def _products(self, X: Any, method: str) -> tuple[Any, FloatArray, Planes]:
+        """Checked rows, their products with the normals, one column a plane, and the planes."""
         X = self._check_rows(X, method)
         planes = self._planes()
         if self._map is not None:
             self._check_range(X, method)
             blocks = range(0, X.shape[0], _BLOCK_ROWS)
             mapped = (self._map.map_rows(X[i : i + _BLOCK_ROWS]) for i in blocks)
-            scores: FloatArray = np.concatenate([rows @ planes.coef.T for rows in mapped])
-        elif planes.coef.shape[0] == 1:
-            scores = (X @ planes.coef[0])[:, None]
-        else:
-            scores = X @ planes.coef.T
-        scores += planes.intercept
-        # A value that is not finite makes its row's score so: looking at scores is cheaper than at rows.
-        if not np.isfinite(scores).all() or not planes.coef.all():
+            return X, np.concatenate([rows @ planes.coef.T for rows in mapped]), planes
+        if planes.coef.shape[0] == 1:
+            return X, (X @ planes.coef[0])[:, None], planes
+        return X, X @ planes.coef.T, planes
+
+    def _check_scored(self, X: Any, planes: Planes, method: str, *, finite: bool) -> None:
+        """A value that is not finite makes its row's score so: looking at scores is cheaper than at rows."""
+        if not finite or not planes.coef.all():
             self._check_finite(X, method)
-        return scores
 
     # -- files --------------------------------------------------------------------------------------
 

@@ -149,9 +149,9 @@ class ClassStatistics:
         batch = without_zero_weights(batch)
         _check_magnitude(batch)
         waiting, folding = self._split(batch)
-        check_statistics_fit(self.n_features, len(folding))
-        # Nothing below can fail because of what came.
         if folding:
+            check_statistics_fit(self.n_features, len(folding))
+            # Nothing below can fail because of what came.
             self.origin = self._settled_origin(batch.X)
             self._fold_rows(batch, folding)
         for code in waiting:

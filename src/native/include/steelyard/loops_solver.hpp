@@ -10,6 +10,8 @@ struct SolverLoops {
     void (*axpy)(double a, const double* x, double* y, std::size_t n);
     // y[i] += sum over k < 4 of a[k] * x[k][i]: four rows for one pass over y.
     void (*axpy4)(const double* a, const double* const* x, double* y, std::size_t n);
+    // out[k] = sum of x[k][i] * y[i], k < 4: four rows for one pass over y.
+    void (*dot4)(const double* const* x, const double* y, std::size_t n, double* out);
     // (out[i], carry[i]) = (c x[i] + s carry[i], c carry[i] - s x[i]). out may begin before x in the same array.
     void (*rotate)(double c, double s, const double* x, double* carry, double* out, std::size_t n);
     // The largest of -(e[i] + b) where z[i] < upper[i] and of e[i] + b where z[i] > lower[i]; 0 if none is positive.

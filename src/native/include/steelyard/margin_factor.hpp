@@ -45,7 +45,6 @@ class MarginFactor {
     double* column(std::size_t j) { return columns_.data() + j * capacity_; }
     const double* column(std::size_t j) const { return columns_.data() + j * capacity_; }
     void reserve(std::size_t capacity);
-    void solve_ones();
 
     std::size_t size_ = 0, capacity_ = 0;
     std::vector<double> columns_;

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "steelyard/kernel_rows.hpp"
@@ -65,7 +66,7 @@ class SvmProblem {
     void rollback();
     void commit();
 
-    // The largest violation of the conditions above, from sums made anew.
+    // The largest violation of the conditions above, from sums made anew; of sum(z) = 0, as a share of sum(|z|).
     double violation();
     const SolveReport& report() const { return report_; }
 
@@ -90,8 +91,12 @@ class SvmProblem {
     // Steps along which the margin set responds (svm_steps.cpp).
     void drive(const std::vector<Target>& targets);
     void find_partner(double total);
+    void balance(double negligible);
     void correct_margin(double threshold);
     void enter_new(std::size_t first, double threshold);
+    void choose_near();
+    void enter_near(double threshold, std::size_t step_limit);
+    std::vector<std::pair<double, std::uint32_t>> near_violators(double threshold);
     bool run_rounds(std::size_t max_steps);
     void enter(std::size_t i, double threshold);
     void open_pair(const Interval& interval);
@@ -121,6 +126,7 @@ class SvmProblem {
     std::vector<std::uint32_t> violators(double threshold) const;
     Interval bias_interval() const;
     double worst() const;
+    double imbalance() const;
     double rounding() const;
     double threshold() const;
     bool is_between(std::size_t i) const;
@@ -142,6 +148,8 @@ class SvmProblem {
     std::vector<double> direction_, solved_, changes_;
     std::vector<std::uint32_t> changed_;
     std::vector<std::size_t> hits_;
+    std::vector<std::uint32_t> near_;  // samples next to the margin when the solve began, and who has left it since
+    std::vector<double> near_e_;
     SolveReport report_;
 };
 
