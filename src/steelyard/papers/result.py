@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-__all__ = ["Aim", "Picture", "Report", "Result", "Row", "Series"]
+__all__ = ["Aim", "Picture", "Report", "Result", "Row", "Series", "paragraphs"]
 
 Aim = Literal["high", "low", "one"]
 
@@ -124,3 +124,8 @@ class Report:
     seed: int
     quick: bool
     version: str
+
+
+def paragraphs(text: str) -> tuple[str, ...]:
+    """Notes from a text: paragraphs are parted by empty lines, line breaks inside one do not matter."""
+    return tuple(" ".join(part.split()) for part in text.split("\n\n") if part.strip())
