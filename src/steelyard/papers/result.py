@@ -73,6 +73,7 @@ class Series:
     x: Sequence[float]
     y: Sequence[float]
     std: Sequence[float] | None = None
+    timed: bool = False  # durations, as in Row
 
 
 @dataclass(frozen=True)
