@@ -87,7 +87,7 @@ def _beside_koil(context: Context, names: Sequence[str]) -> Result:
             areas, sizes = zip(*(answer[learner] for answer in answers), strict=True)
             paper = PAPER_KOIL_BEST[name]
             rows.append(Row.of(name, learner, "AUC", areas, paper=paper, tolerance=0.002))
-            rows.append(Row(name, learner, "memory, kB", np.mean(sizes) / 1000, aim="low", digits=0))
+            rows.append(Row(name, learner, "memory, kB", float(np.mean(sizes)) / 1000, aim="low", digits=0))
         memory = _koil_bytes(X.shape[1]) / 1000
         rows.append(Row(name, "KOIL", "memory, kB", memory, aim="low", digits=0))
     return Result(rows, _KOIL_NOTES, layout="wide")
