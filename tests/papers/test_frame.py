@@ -168,7 +168,7 @@ def test_the_page_carries_pictures_and_names_no_folder(tmp_path):
         return Result([row(0.9, 0.9)], ["A note."], series, [picture])
 
     write_report(run(Experiment("dcil-table-5.1", "P", "T", function), Context()), tmp_path / "results")
-    write_page(tmp_path / "results", tmp_path / "papers.md")
+    write_page([tmp_path / "results"], tmp_path / "papers.md")
     text = (tmp_path / "papers.md").read_text(encoding="utf-8")
     assert "![A curve.](_static/papers/dcil-table-5.1-curve.png)" in text
     assert (tmp_path / "_static" / "papers" / "dcil-table-5.1-curve.png").exists()
@@ -178,4 +178,4 @@ def test_the_page_carries_pictures_and_names_no_folder(tmp_path):
 
 def test_a_folder_without_results_is_refused(tmp_path):
     with pytest.raises(FileAccessError, match="there are no results"):
-        write_page(tmp_path, tmp_path / "papers.md")
+        write_page([tmp_path], tmp_path / "papers.md")
