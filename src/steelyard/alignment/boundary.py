@@ -129,6 +129,7 @@ class BoundaryBumps:
                 self.lengths,
                 self.widths,
                 result,
+                view.is_symmetric,
                 num_threads(),
             )
             return self.scale * (self.floor + (1.0 - self.floor) * np.exp(result))
@@ -162,20 +163,24 @@ def bump_widths(
     neighbours: str,
 ) -> FloatArray:
     """Equation 7: mean squared distance to the other boundary points that are near; 0 where there is none."""
+    if neighbours == "nearest":
+        return _nearest_means(view, pairs, beta, lengths)
+    kernel, factor, _, _ = view.arrays()
+    limit, widths = np.inf if neighbours == "all" else margin**2, np.empty(len(lengths))
+    _native.mean_near_distances(kernel, factor, *pairs, beta, lengths, limit, widths, num_threads())
+    return widths
+
+
+def _nearest_means(
+    view: View, pairs: tuple[Indices, Indices], beta: float, lengths: FloatArray
+) -> FloatArray:
+    """Mean squared distance to the few nearest boundary points that do not coincide."""
     widths = np.zeros(len(lengths))
     for rows, squared in _point_distances(view, pairs, beta, lengths):
-        # Itself, and points that coincide: with beta = 1 all pairs of one frequent row make the same point.
         squared[squared <= 1e-10 * (lengths[rows, None] + lengths)] = np.inf
-        if neighbours == "nearest":
-            few = min(_NEAREST, squared.shape[1])
-            near = squared <= np.partition(squared, few - 1, axis=1)[:, few - 1 : few]
-            near &= np.isfinite(squared)
-        else:
-            near = np.isfinite(squared) & ((neighbours == "all") | (squared < margin**2))
-        counts, sums = near.sum(axis=1), np.where(near, squared, 0.0).sum(axis=1)
-        nearest = squared.min(axis=1)
-        fallback = np.where(np.isfinite(nearest), nearest, 0.0)
-        widths[rows] = np.where(counts > 0, sums / np.maximum(counts, 1), fallback)
+        near = np.sort(squared, axis=1)[:, :_NEAREST]
+        counts = np.isfinite(near).sum(axis=1)
+        widths[rows] = np.where(np.isfinite(near), near, 0.0).sum(axis=1) / np.maximum(counts, 1)
     return widths
 
 

@@ -11,7 +11,9 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.svm import SVC
 
+from steelyard import _native
 from steelyard._memory import check_fits_memory
+from steelyard._threads import num_threads
 from steelyard.alignment.holdout import deal_splits
 from steelyard.alignment.machine import Machine, Matrix, Problem, Round, Settings, train_machine
 from steelyard.alignment.reference import input_distances, pack_rows, take_rows, unpack_rows
@@ -163,6 +165,7 @@ class AlignedSVC(BatchLearner):
     }
     _traits = Traits(bounded_memory=False)
     _accepts_sparse = True
+    _finds_nonfinite = True  # the pass that tells whether a precomputed matrix is symmetric
     # What the paper leaves open; experiments replace it.
     _reading: ClassVar[Reading] = Reading()
 
@@ -220,6 +223,8 @@ class AlignedSVC(BatchLearner):
         X = batch.X
         if isinstance(X, np.ndarray):
             X = X.astype(np.float64, copy=False)
+            if self.kernel != "precomputed":
+                self._check_finite(X, "fit")
         n_rows = len(batch.codes)
         check_fits_memory(
             2 * 8 * n_rows**2,
@@ -227,7 +232,7 @@ class AlignedSVC(BatchLearner):
             "learn fewer rows",
         )
         kernel = Kernel(self.kernel, gamma=self.gamma).resolve(X)
-        matrix = Matrix(_check_matrix(X) if self.kernel == "precomputed" else kernel.block(X))
+        matrix = Matrix(_check_matrix(X, self) if self.kernel == "precomputed" else kernel.block(X))
         weights = np.ones(n_rows) if batch.weights is None else batch.weights
         distances = input_distances(X, X) if self.alignment == "act" else None
         positives = range(1, 2) if len(self.classes_) == 2 else range(len(self.classes_))
@@ -338,7 +343,7 @@ class AlignedSVC(BatchLearner):
         if self.kernel == "precomputed":
             parts = self._precomputed_parts(X, method)
         else:
-            parts = self._parts(self._check_rows(X, method))
+            parts = self._parts(self._finite_rows(X, method))
         answers = [
             np.column_stack(
                 [ask(m, values.take(m.reference, axis=1), diagonal, _within(d, m)) for m in self._machines]
@@ -347,6 +352,10 @@ class AlignedSVC(BatchLearner):
         ]
         table = np.concatenate(answers)
         return table[:, 0] if len(self._machines) == 1 else table
+
+    def _finite_rows(self, X: Any, method: str) -> Any:
+        rows = self._check_rows(X, method)
+        return rows if isinstance(rows, list) else self._check_finite(rows, method)
 
     def _parts(self, X: Any) -> Iterator[tuple[FloatArray, FloatArray, Any]]:
         """Kernel values to the reference rows, self-similarities and input distances, some rows at a time."""
@@ -373,7 +382,7 @@ class AlignedSVC(BatchLearner):
             )
         else:
             diagonal = np.full(len(values), self._self_similarity)
-        values = self._check_rows(values, method)
+        values = self._finite_rows(values, method)
         for rows in blocks(len(values), n_learned):
             yield values[rows].take(self._reference, axis=1).astype(np.float64), diagonal[rows], None
 
@@ -430,7 +439,7 @@ def _count(X: Any) -> int:
     return len(X) if isinstance(X, list) else int(X.shape[0])
 
 
-def _check_matrix(K: Any) -> FloatArray:
+def _check_matrix(K: Any, learner: AlignedSVC) -> FloatArray:
     """Return a precomputed kernel as a square, symmetric array of float64."""
     if K.shape[0] != K.shape[1]:
         raise DataError(
@@ -438,13 +447,12 @@ def _check_matrix(K: Any) -> FloatArray:
             f"sample; got shape {K.shape}."
         )
     matrix: FloatArray = np.asarray(K.toarray() if sp.issparse(K) else K, dtype=np.float64)
-    # Two products with random signs tell whether the matrix is its own transpose; a search tells where not.
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], len(matrix))
-    apart = np.abs(matrix @ signs - signs @ matrix)
     scale = max(float(np.abs(matrix.diagonal()).max()), float(np.abs(matrix[0]).max()))
-    if apart.max() > 1e-6 * scale * np.sqrt(len(matrix)):  # what float32 may leave behind
-        i = int(apart.argmax())
-        j = int(np.abs(matrix[i] - matrix[:, i]).argmax())
+    place = _native.find_asymmetry(matrix, 1e-6 * scale, num_threads())  # what float32 may leave behind
+    if place is not None:
+        i, j = place
+        if not np.isfinite(matrix[i, j] - matrix[j, i]):
+            raise learner._nonfinite_error(matrix, "fit")
         raise DataError(
             f"AlignedSVC.fit: a precomputed kernel must be symmetric; entry ({i}, {j}) is "
             f"{matrix[i, j]:.6g} but ({j}, {i}) is {matrix[j, i]:.6g}."

@@ -59,6 +59,11 @@ class View:
     def n_rows(self) -> int:
         return len(self.diagonal)
 
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether the rows are the reference rows themselves, so that the matrix is its own transpose."""
+        return self.row_factor is self.reference_factor
+
     def values(self, rows: slice | Indices, reference: Indices) -> FloatArray:
         """Return the current kernel between some rows and some reference rows."""
         chosen = (
