@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "steelyard/threads.hpp"
@@ -169,32 +170,25 @@ class PointDistances {
 
 }  // namespace
 
-void point_distances(const KernelView& view, const BoundaryPoints& points, std::size_t begin, std::size_t end,
-                     double* out, unsigned n_threads) {
-    const PointDistances distances(view, points);
-    for_runs(end - begin, n_threads, [&](std::size_t first, std::size_t last) {
-        for (std::size_t b = first; b < last; ++b) distances.from(begin + b, out + b * distances.size());
-    });
-}
-
-void mean_near_distances(const KernelView& view, const BoundaryPoints& points, double limit, double* out,
-                         unsigned n_threads) {
+void mean_near_distances(const KernelView& view, const BoundaryPoints& points, double limit, std::size_t most,
+                         double* out, unsigned n_threads) {
     const PointDistances distances(view, points);
     const std::size_t n = distances.size();
     for_runs(n, n_threads, [&](std::size_t begin, std::size_t end) {
         std::vector<double> squared(n);
         for (std::size_t b = begin; b < end; ++b) {
             distances.from(b, squared.data());
-            double sum = 0.0, count = 0.0, nearest = std::numeric_limits<double>::infinity();
+            std::size_t n_near = 0;
+            double nearest = std::numeric_limits<double>::infinity();
             for (std::size_t c = 0; c < n; ++c) {
                 if (squared[c] <= kCoincide * (points.lengths[b] + points.lengths[c])) continue;
                 nearest = std::min(nearest, squared[c]);
-                if (squared[c] < limit) {
-                    sum += squared[c];
-                    count += 1.0;
-                }
+                if (squared[c] < limit) squared[n_near++] = squared[c];
             }
-            out[b] = count > 0.0 ? sum / count : std::isfinite(nearest) ? nearest : 0.0;
+            if (most < n_near) std::nth_element(squared.begin(), squared.begin() + most, squared.begin() + n_near);
+            const std::size_t counted = std::min(most, n_near);
+            const double sum = std::accumulate(squared.begin(), squared.begin() + counted, 0.0);
+            out[b] = counted ? sum / static_cast<double>(counted) : std::isfinite(nearest) ? nearest : 0.0;
         }
     });
 }

@@ -95,32 +95,18 @@ void bind_boundary(nb::module_& m) {
         "K"_a.noconvert(), "tolerance"_a, "n_threads"_a = 1,
         "A place (i, j) where K[i, j] and K[j, i] differ by more than the tolerance or are not finite.");
     m.def(
-        "point_distances",
-        [](Matrix K, Vector factor, Positions rare, Positions other, double beta, Vector lengths, std::size_t begin,
-           Array<double, 2> out, unsigned n_threads) {
-            require(K.shape(0) == K.shape(1));
-            const KernelView current = view(K, factor, factor);
-            const BoundaryPoints all = points(rare, other, beta, lengths, K.shape(1));
-            require(begin + out.shape(0) <= rare.size() && out.shape(1) == rare.size());
-            nb::gil_scoped_release unlocked;
-            point_distances(current, all, begin, begin + out.shape(0), out.data(), n_threads);
-        },
-        "K"_a.noconvert(), "factor"_a.noconvert(), "rare"_a.noconvert(), "other"_a.noconvert(), "beta"_a,
-        "lengths"_a.noconvert(), "begin"_a, "out"_a.noconvert(), "n_threads"_a = 1,
-        "Fill out[b, c] with the squared distance between boundary points begin + b and c.");
-    m.def(
         "mean_near_distances",
         [](Matrix K, Vector factor, Positions rare, Positions other, double beta, Vector lengths, double limit,
-           Array<double, 1> out, unsigned n_threads) {
+           std::size_t most, Array<double, 1> out, unsigned n_threads) {
             require(K.shape(0) == K.shape(1) && out.size() == rare.size());
             const KernelView current = view(K, factor, factor);
             const BoundaryPoints all = points(rare, other, beta, lengths, K.shape(1));
             nb::gil_scoped_release unlocked;
-            mean_near_distances(current, all, limit, out.data(), n_threads);
+            mean_near_distances(current, all, limit, most, out.data(), n_threads);
         },
         "K"_a.noconvert(), "factor"_a.noconvert(), "rare"_a.noconvert(), "other"_a.noconvert(), "beta"_a,
-        "lengths"_a.noconvert(), "limit"_a, "out"_a.noconvert(), "n_threads"_a = 1,
-        "Fill out[b] with the mean squared distance to the other boundary points nearer than the (squared) limit.");
+        "lengths"_a.noconvert(), "limit"_a, "most"_a, "out"_a.noconvert(), "n_threads"_a = 1,
+        "Fill out[b] with the mean squared distance to the nearest other boundary points within the (squared) limit.");
 }
 
 }  // namespace steelyard::bind

@@ -6,7 +6,6 @@ and SI- the support rows of the rarer side (sign +1) and of the other one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -163,33 +162,9 @@ def bump_widths(
     neighbours: str,
 ) -> FloatArray:
     """Equation 7: mean squared distance to the other boundary points that are near; 0 where there is none."""
-    if neighbours == "nearest":
-        return _nearest_means(view, pairs, beta, lengths)
     kernel, factor, _, _ = view.arrays()
-    limit, widths = np.inf if neighbours == "all" else margin**2, np.empty(len(lengths))
-    _native.mean_near_distances(kernel, factor, *pairs, beta, lengths, limit, widths, num_threads())
+    limit = margin**2 if neighbours == "margin" else np.inf
+    most = _NEAREST if neighbours == "nearest" else len(lengths)
+    widths = np.empty(len(lengths))
+    _native.mean_near_distances(kernel, factor, *pairs, beta, lengths, limit, most, widths, num_threads())
     return widths
-
-
-def _nearest_means(
-    view: View, pairs: tuple[Indices, Indices], beta: float, lengths: FloatArray
-) -> FloatArray:
-    """Mean squared distance to the few nearest boundary points that do not coincide."""
-    widths = np.zeros(len(lengths))
-    for rows, squared in _point_distances(view, pairs, beta, lengths):
-        squared[squared <= 1e-10 * (lengths[rows, None] + lengths)] = np.inf
-        near = np.sort(squared, axis=1)[:, :_NEAREST]
-        counts = np.isfinite(near).sum(axis=1)
-        widths[rows] = np.where(np.isfinite(near), near, 0.0).sum(axis=1) / np.maximum(counts, 1)
-    return widths
-
-
-def _point_distances(
-    view: View, pairs: tuple[Indices, Indices], beta: float, lengths: FloatArray
-) -> Iterator[tuple[slice, FloatArray]]:
-    """Squared distances between boundary points, some rows of that matrix at a time."""
-    kernel, factor, _, _ = view.arrays()
-    for rows in blocks(len(lengths), len(lengths)):
-        squared = np.empty((rows.stop - rows.start, len(lengths)))
-        _native.point_distances(kernel, factor, *pairs, beta, lengths, rows.start, squared, num_threads())
-        yield rows, squared

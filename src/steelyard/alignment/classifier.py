@@ -89,7 +89,7 @@ class AlignedSVC(BatchLearner):
         How much the share of wrongly ranked pairs of held-out rows must fall for a round to be kept. It must
         also fall by more than its own standard error: a few held-out rows are not taken at their word.
     validation_fraction : float, default=0.2
-        Part of the rows held out by one split. If that leaves fewer than 30 rows of the rarer side, more
+        Part of the rows held out by one split. If that leaves fewer than 60 rows of the rarer side, more
         splits of the same size are made, and all of them are judged together. A class of one row cannot be
         held out; then the machine is a plain SVC.
     random_state : int, generator or None, default=None
@@ -127,9 +127,9 @@ class AlignedSVC(BatchLearner):
         D(x) &= s\, \bigl(c + (1 - c) \max_b e^{-\lVert \phi(x) - \phi_b \rVert^2 / \tau_b^2}\bigr)
 
     where the sums run over held-out rows misclassified inside the margin and :math:`\tau_b^2` is the mean
-    squared distance to the boundary points closer than the margin. The paper prints the mean of the bumps,
-    c = 0 and s = 1; the maximum, c = 0.3 and the s that keeps the trace of the kernel matrix are what makes
-    the rounds help. The cut by G-mean on held-out rows and the stopping rule are ours too. Numbers are on the
+    squared distance to the five nearest boundary points. The paper prints those closer than the margin, the
+    mean of the bumps, c = 0 and s = 1; the maximum, c = 0.3 and the s that keeps the trace of the kernel
+    matrix are what makes the rounds help. The cut by G-mean on held-out rows and the stopping rule are ours too. Numbers are on the
     documentation page.
 
     References

@@ -39,13 +39,10 @@ std::size_t find_asymmetry(const double* K, std::size_t n, double tolerance, uns
 void largest_exponents(const KernelView& view, const double* self, const BoundaryPoints& points, const double* widths,
                        double* out, unsigned n_threads);
 
-// out[(b - begin) * n + c] = |phi_b - phi_c|^2 for begin <= b < end and all n points c; rows are reference rows here.
-void point_distances(const KernelView& view, const BoundaryPoints& points, std::size_t begin, std::size_t end,
-                     double* out, unsigned n_threads);
-
-// out[b] = mean squared distance to the other points closer than `limit` (squared), of the nearest one if there is
-// none, 0 if there is no other point at all. Points that coincide up to rounding are one.
-void mean_near_distances(const KernelView& view, const BoundaryPoints& points, double limit, double* out,
-                         unsigned n_threads);
+// out[b] = mean squared distance to the other points closer than `limit` (squared), but to no more than the `most`
+// nearest of them; to the nearest one if none is that close; 0 if there is no other point at all. Points that coincide
+// up to rounding are one.
+void mean_near_distances(const KernelView& view, const BoundaryPoints& points, double limit, std::size_t most,
+                         double* out, unsigned n_threads);
 
 }  // namespace steelyard
