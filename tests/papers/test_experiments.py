@@ -35,7 +35,7 @@ def reports():
 def numbers(report):
     """Everything computed, except durations."""
     rows = {(r.subject, r.learner, r.measure): r.mean for r in report.result.rows if not r.timed}
-    curves = {(s.figure, s.panel, s.label): tuple(s.y) for s in report.result.series}
+    curves = {(s.figure, s.panel, s.label): tuple(s.y) for s in report.result.series if not s.timed}
     return rows, curves
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-__all__ = ["Aim", "Picture", "Report", "Result", "Row", "Series"]
+__all__ = ["Aim", "Picture", "Report", "Result", "Row", "Series", "paragraphs"]
 
 Aim = Literal["high", "low", "one"]
 
@@ -73,6 +73,7 @@ class Series:
     x: Sequence[float]
     y: Sequence[float]
     std: Sequence[float] | None = None
+    timed: bool = False  # durations, as in Row
 
 
 @dataclass(frozen=True)
@@ -124,3 +125,8 @@ class Report:
     seed: int
     quick: bool
     version: str
+
+
+def paragraphs(text: str) -> tuple[str, ...]:
+    """Notes from a text: paragraphs are parted by empty lines, line breaks inside one do not matter."""
+    return tuple(" ".join(part.split()) for part in text.split("\n\n") if part.strip())
