@@ -28,10 +28,10 @@ def add_class_grams(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None)
     """
 
 @overload
-def largest_magnitude(values: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)]) -> float: ...
+def largest_magnitude(values: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], n_threads: int = 1) -> float: ...
 
 @overload
-def largest_magnitude(values: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]) -> float:
+def largest_magnitude(values: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], n_threads: int = 1) -> float:
     """
     Largest absolute value; NaN if there is one, else infinity if there is one.
     """
@@ -67,9 +67,22 @@ def sparse_row_hashes(values: Annotated[NDArray[numpy.float32], dict(shape=(None
     The same hashes for a sparse table in compressed rows without duplicates.
     """
 
-def decide(scores: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], intercept: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], bool]:
+@overload
+def linear_scores(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], coef: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], intercept: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], scores: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], n_threads: int = 1) -> bool: ...
+
+@overload
+def linear_scores(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], coef: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], intercept: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], scores: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], n_threads: int = 1) -> bool:
     """
-    The winning plane of each row of scores + intercept (one plane: 1 if positive, else 0), and whether all scores are finite.
+    Writes X @ coef.T + intercept to scores and returns whether all of them are finite.
+    """
+
+@overload
+def linear_labels(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], coef: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], intercept: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], labels_of: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], labels: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')], n_threads: int = 1) -> bool: ...
+
+@overload
+def linear_labels(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], coef: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], intercept: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], labels_of: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], labels: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')], n_threads: int = 1) -> bool:
+    """
+    Writes to labels that of the plane with the highest score (one plane: labels_of[1] if its score is positive, else labels_of[0]) and returns whether all scores are finite. Labels are items of 8 bytes.
     """
 
 class KernelSpec:
