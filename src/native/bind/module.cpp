@@ -1,8 +1,20 @@
 #include "arrays.hpp"
+#include "steelyard/interrupt.hpp"
+
+namespace {
+
+// Ctrl-C: signals are looked at by the main thread alone; elsewhere this does nothing.
+void check_signals() {
+    nanobind::gil_scoped_acquire locked;
+    if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
+}
+
+}  // namespace
 
 NB_MODULE(_native, m) {
     // A model that is still alive when the interpreter ends is the user's affair and no leak of ours.
     nanobind::set_leak_warnings(false);
+    steelyard::set_interrupt_check(&check_signals);
     m.doc() = "Loops over numbers. Policy, names and checks live in Python.";
     steelyard::bind::bind_simd(m);
     steelyard::bind::bind_gram(m);
