@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from urllib.error import URLError
 
 import numpy as np
 import pandas as pd
@@ -73,14 +74,18 @@ def test_what_was_tried_and_what_to_do_is_said():
 
 
 def test_openml_is_asked_last_and_its_trouble_is_told(monkeypatch):
-    monkeypatch.delenv("STEELYARD_OFFLINE")
+    asked = []
 
-    def no_network(**_):
-        raise OSError("no route to host")
+    def no_network(request, *_, **__):
+        asked.append(request)
+        raise URLError("no route to host")
 
-    monkeypatch.setattr("sklearn.datasets.fetch_openml", no_network)
-    with pytest.raises(DatasetUnavailable, match=r"OpenML \(no route to host\)"):
-        load("elec2")
+    monkeypatch.delenv("STEELYARD_DATA", raising=False)
+    monkeypatch.delenv("STEELYARD_OFFLINE", raising=False)
+    monkeypatch.setattr("sklearn.datasets._openml.urlopen", no_network)
+    with pytest.raises(DatasetUnavailable, match=r"OpenML \(.*no route to host.*\)"):
+        load("covtype")
+    assert asked
 
 
 def test_labels_of_openml_are_spelt_as_ours(monkeypatch):

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import socket
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
@@ -57,7 +58,9 @@ def from_openml(name: str) -> Dataset | None:
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(_OPENML_SECONDS)
     try:
-        bunch = fetch_openml(data_id=entry.openml, as_frame=True, n_retries=0, parser="auto")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="A network error occurred")  # told when all has failed
+            bunch = fetch_openml(data_id=entry.openml, as_frame=True, n_retries=1, delay=0.1, parser="auto")
     finally:
         socket.setdefaulttimeout(before)
     labels = [entry.openml_labels.get(str(label), label) for label in bunch.target.tolist()]
