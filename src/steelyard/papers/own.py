@@ -80,7 +80,7 @@ def _beside_koil(context: Context, names: Sequence[str]) -> Result:
             _AUTOMATIC: context.pick(1000, 1000, 30),
             _EQUAL: _components_for(_koil_bytes(X.shape[1]), X.shape[1]),
         }
-        n_runs = context.pick(10, 1 if len(y) > 3000 else 2, 1)
+        n_runs = context.pick(10, 1, 1)
         work = [_KoilRun(X, y, splits[k], components, context.integer(name, k)) for k in range(n_runs)]
         answers = context.map(_koil_run, work, name)
         for learner in components:
@@ -181,7 +181,7 @@ def on_kba(context: Context) -> Result:
     for file, data in context.sets([*_KBA_SETS][: context.pick(6, 6, 2)]):
         name, target = _KBA_SETS[file]
         X, y = data.numbers(nominal="onehot"), data.binary(target)
-        n_components = context.pick(1000, 1000, 40)
+        n_components = context.pick(1000, 300, 40)
         work = [
             _KbaSplit(X, y, n_components, context.integer(name, number))
             for number in range(context.pick(7, 3, 3))
@@ -315,8 +315,10 @@ _MHE_NOTES = paragraphs(
 
     The paper has 896 texts. Counting a document once for each of its topics gives 900 here and is what
     comes nearest, but then a document of two topics (wheat and corn, soybean and corn) stands in the data
-    with both labels, and is wrong for one of them whatever is answered. Of documents with one topic there
-    are 607. Which texts the paper took is not known; its figure stands beside both.
+    with both labels, and whatever is answered is wrong for one of them: even who knows every document is
+    right for 736 of 900, 81.8 %. The paper's figures are at that limit, so its texts were hardly counted
+    so. Of documents with one topic there are 607, and there ours are far above the paper's. Which texts the
+    paper took is not known; its figure stands beside both.
     """
 )
 
