@@ -80,7 +80,7 @@ def _beside_koil(context: Context, names: Sequence[str]) -> Result:
             _AUTOMATIC: context.pick(1000, 1000, 30),
             _EQUAL: _components_for(_koil_bytes(X.shape[1]), X.shape[1]),
         }
-        n_runs = context.pick(10, 1, 1)
+        n_runs = context.pick(10 if len(y) < 10_000 else 5, 1, 1)
         work = [_KoilRun(X, y, splits[k], components, context.integer(name, k)) for k in range(n_runs)]
         answers = context.map(_koil_run, work, name)
         for learner in components:
