@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,8 @@ from steelyard.papers.context import Context
 from steelyard.papers.dcil.common import LEARNERS, THESIS, Floats, learner
 from steelyard.papers.dcil.static import Round, measured, problem, sizes_of, table_row
 from steelyard.papers.experiment import experiment
-from steelyard.papers.result import Result, paragraphs
+from steelyard.papers.result import Result, Row, paragraphs
+from steelyard.papers.verdict import judge
 
 __all__ = ["table_5_3_settings"]
 
@@ -46,9 +47,9 @@ def table_5_3_settings(context: Context) -> Result:
                 told = context.map(_g_means, work, f"{scaling}, C = {C:g}, {title}")
                 for place, name in enumerate(LEARNERS):
                     row = table_row(title, n_common, (name, name), "G-mean", [one[place] for one in told])
-                    subject, measure = f"{scaling}, C = {C:g}", f"{row.subject}"
+                    subject, measure = f"{scaling}, C = {C:g}", row.subject
                     rows.append(row.renamed(subject=subject, measure=measure))
-    return Result(rows, _NOTES, layout="wide")
+    return Result(rows, [*_NOTES, _fitting(rows)], layout="wide")
 
 
 _NOTES = paragraphs(
@@ -58,6 +59,13 @@ _NOTES = paragraphs(
     use.
     """
 )
+
+
+def _fitting(rows: Sequence[Row]) -> str:
+    """Settings with which all numbers are reached."""
+    misses = {row.subject for row in rows if judge(row).kind in {"better", "short"}}
+    fitting = [setting for setting in dict.fromkeys(row.subject for row in rows) if setting not in misses]
+    return f"All numbers are the thesis' with: {'; '.join(fitting) or 'none of the settings'}."
 
 
 def _g_means(trial: _Trial) -> list[float]:
