@@ -125,7 +125,7 @@ def _components_for(n_bytes: int, n_features: int) -> int:
     return max(
         k
         for k in range(1, 1000)
-        if 8 * (14 * (k + 1) * (k + 2) // 2 + 2 * k * (n_features + 2)) + 8192 <= n_bytes
+        if 8 * (15 * (k + 1) * (k + 2) // 2 + 2 * k * (n_features + 2)) + 8192 <= n_bytes
     )
 
 
