@@ -85,21 +85,11 @@ void all_distances(const Bodies& bodies, Rows<double> X, double* out, unsigned n
 
 double ratio(double squared_distance, double radius) { return std::sqrt(squared_distance) / radius; }
 
-// The least of distances[b] * factors[b]; four at a time, since each comparison waits for the one before.
-double least_product(const double* distances, const double* factors, std::size_t n) {
-    double least[4] = {kInfinity, kInfinity, kInfinity, kInfinity};
-    std::size_t b = 0;
-    for (; b + 4 <= n; b += 4)
-        for (std::size_t lane = 0; lane < 4; ++lane)
-            least[lane] = std::min(least[lane], distances[b + lane] * factors[b + lane]);
-    for (; b < n; ++b) least[0] = std::min(least[0], distances[b] * factors[b]);
-    return std::min({least[0], least[1], least[2], least[3]});
-}
-
 // Roots and quotients are slow, so squares decide; only bodies whose squares are as good as equal are asked exactly.
 template <class Bodies>
 void find_nearest(const Bodies& bodies, Rows<double> X, std::span<const double> radii, Nearest out,
                   unsigned n_threads) {
+    const auto least_product = loops().ball.least_product;
     const std::size_t n_bodies = bodies.size();
     std::vector<double> factors(n_bodies);
     for (std::size_t b = 0; b < n_bodies; ++b) factors[b] = 1.0 / (radii[b] * radii[b]);
@@ -120,6 +110,12 @@ void find_nearest(const Bodies& bodies, Rows<double> X, std::span<const double> 
 }
 
 }  // namespace
+
+bool all_within(std::span<const double> values, double limit) noexcept {
+    bool beyond = false;
+    for (const double value : values) beyond |= !(std::fabs(value) <= limit);
+    return !beyond;
+}
 
 void sphere_distances(Rows<double> X, Rows<double> centers, double* out, unsigned n_threads) {
     all_distances(Spheres(centers), X, out, n_threads);
