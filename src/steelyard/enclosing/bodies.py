@@ -24,6 +24,7 @@ from steelyard.kernels import Kernel
 __all__ = ["Body", "BodySettings", "Ellipsoid", "KernelEllipsoid", "KernelSphere", "Sphere", "build_body"]
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 _EXPLICIT_FEATURES = 512  # up to here a whole set of axes is cheap, however few the rows
 _RANK_CUT = 1e-12  # of the largest eigenvalue: what lies below is rounding
@@ -135,16 +136,35 @@ class Ellipsoid:
 
 def sphere_distances(spheres: list[Sphere], X: FloatArray) -> FloatArray:
     """Return the squared distance of each row to each centre."""
-    centers = np.array([sphere.center for sphere in spheres])
-    return _native.sphere_distances(X, centers, num_threads())
+    return _native.sphere_distances(X, _centers(spheres), num_threads())
 
 
 def ellipsoid_distances(ellipsoids: list[Ellipsoid], X: FloatArray) -> FloatArray:
     """Return the squared distance of each row to each centre, by one product with the axes of all."""
+    return _native.ellipsoid_distances(X, *_all_axes(ellipsoids), num_threads())
+
+
+def nearest_sphere(spheres: list[Sphere], radii: FloatArray, X: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Return the sphere with the smallest ratio of distance and radius for each row, and that ratio."""
+    return _native.nearest_sphere(X, _centers(spheres), radii, num_threads())
+
+
+def nearest_ellipsoid(
+    ellipsoids: list[Ellipsoid], radii: FloatArray, X: FloatArray
+) -> tuple[IntArray, FloatArray]:
+    """Return the ellipsoid with the smallest ratio of distance and radius for each row, and that ratio."""
+    return _native.nearest_ellipsoid(X, *_all_axes(ellipsoids), radii, num_threads())
+
+
+def _centers(spheres: list[Sphere]) -> FloatArray:
+    return np.array([sphere.center for sphere in spheres])
+
+
+def _all_axes(ellipsoids: list[Ellipsoid]) -> tuple[FloatArray, FloatArray, NDArray[np.uint64]]:
+    """Axes and offsets of all, one after the other, and where those of each begin."""
     axes = np.concatenate([body.axes for body in ellipsoids])
     offsets = np.concatenate([body.offsets for body in ellipsoids])
-    starts = np.cumsum([0, *(len(body.axes) for body in ellipsoids)], dtype=np.uint64)
-    return _native.ellipsoid_distances(X, axes, offsets, starts, num_threads())
+    return axes, offsets, np.cumsum([0, *(len(body.axes) for body in ellipsoids)], dtype=np.uint64)
 
 
 # -- any kernel -------------------------------------------------------------------------------------

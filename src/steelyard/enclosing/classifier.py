@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from steelyard import _native
 from steelyard.base import Batch, Label, Learner, MergingMixin, Traits, all_or_nothing, sorted_classes
 from steelyard.enclosing.bodies import Body, BodySettings
 from steelyard.enclosing.ratios import distance_ratios, nearest_bodies
@@ -334,8 +335,10 @@ class EnclosingClassifier(MergingMixin, Learner):
         labels = np.asarray(self.classes_[nearest])
         return labels if unknown is None else _replaced(labels, ratio > 1.0 + _SURFACE, unknown)
 
-    def _asked(self, X: ArrayLike, method: str) -> tuple[list[Body], FloatArray]:
+    def _asked(self, X: Any, method: str) -> tuple[list[Body], FloatArray]:
         """Return the bodies, and the rows that they are asked about once these have been checked."""
+        if self._is_plain(X) and X.dtype == np.float64 and _native.all_within(X, _LARGEST):
+            return self._bodies(method), X  # one pass over the rows found nothing to say
         rows = np.ascontiguousarray(self._check_rows(X, method), dtype=np.float64)
         self._check_range(rows)
         return self._bodies(method), rows
