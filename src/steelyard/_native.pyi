@@ -72,10 +72,24 @@ def decide(scores: Annotated[NDArray[numpy.float64], dict(shape=(None, None), or
     The winning plane of each row of scores + intercept (one plane: 1 if positive, else 0), and whether all scores are finite.
     """
 
+class KernelTable:
+    """Kernel values of things that are no vectors, by their places."""
+
+    def __init__(self) -> None: ...
+
+    def set(self, values: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
+        """Take the values from this array from now on."""
+
 class KernelSpec:
     """Which kernel function is meant; what every native learner takes."""
 
     def __init__(self, kind: str, gamma: float = 1.0, coef0: float = 0.0, degree: int = 3) -> None: ...
+
+    @staticmethod
+    def lookup(table: KernelTable) -> KernelSpec:
+        """
+        Rows are places in the table, which must be kept for as long as a learner uses the kernel.
+        """
 
     @property
     def kind(self) -> str: ...
