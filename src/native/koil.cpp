@@ -137,9 +137,11 @@ KoilEnsemble<T>::KoilEnsemble(std::size_t n_features, std::vector<KernelSpec> ke
                               std::uint64_t seed)
     : kernels_(std::move(kernels)), budget_(budget), seed_(seed), shared_(n_features) {
     for (const KernelSpec& kernel : kernels_) {
-        const KernelSpec source = kernels_.size() == 1 ? kernel : KernelSpec{.kind = sum_kind(kernel.kind)};
-        const auto found = std::find_if(sources_.begin(), sources_.end(),
-                                        [&](const KernelSpec& known) { return known.kind == source.kind; });
+        const KernelSpec source =
+            kernels_.size() == 1 ? kernel : KernelSpec{.kind = sum_kind(kernel.kind), .table = kernel.table};
+        const auto found = std::find_if(sources_.begin(), sources_.end(), [&](const KernelSpec& known) {
+            return known.kind == source.kind && known.table == source.table;
+        });
         source_of_.push_back(static_cast<std::size_t>(found - sources_.begin()));
         if (found == sources_.end()) sources_.push_back(source);
     }

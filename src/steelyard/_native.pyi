@@ -85,10 +85,24 @@ def linear_labels(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), 
     Writes to labels that of the plane with the highest score (one plane: labels_of[1] if its score is positive, else labels_of[0]) and returns whether all scores are finite. Labels are items of 8 bytes.
     """
 
+class KernelTable:
+    """Kernel values of things that are no vectors, by their places."""
+
+    def __init__(self) -> None: ...
+
+    def set(self, values: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
+        """Take the values from this array from now on."""
+
 class KernelSpec:
     """Which kernel function is meant; what every native learner takes."""
 
     def __init__(self, kind: str, gamma: float = 1.0, coef0: float = 0.0, degree: int = 3) -> None: ...
+
+    @staticmethod
+    def lookup(table: KernelTable) -> KernelSpec:
+        """
+        Rows are places in the table, which must be kept for as long as a learner uses the kernel.
+        """
 
     @property
     def kind(self) -> str: ...
