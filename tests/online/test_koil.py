@@ -61,7 +61,7 @@ def test_bounded_policies_follow_the_algorithm(stream, kernel, loss, policy):
 
 
 @pytest.mark.parametrize("policy", ["fifo", "fifo++", "reservoir", "reservoir++"])
-@pytest.mark.parametrize(("budget", "n_neighbors"), [(1, 1), (2, 7), (37, 200)])
+@pytest.mark.parametrize(("budget", "n_neighbors"), [(1, 1), (2, 7), (37, 200), (90, 3), (90, 16), (90, 40)])
 def test_any_budget_and_neighbourhood_follow_the_algorithm(stream, policy, budget, n_neighbors):
     X, y = stream
     check_against_transcription(

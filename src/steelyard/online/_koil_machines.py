@@ -57,6 +57,9 @@ class KoilLearner(OnlineLearner):
     def _n_threads(self) -> int:
         return num_threads()
 
+    def _learning_threads(self) -> int:
+        return 1
+
     # -- learning ---------------------------------------------------------------------------------------
 
     def _start_machines(self, X: NDArray[Any]) -> None:
@@ -91,6 +94,7 @@ class KoilLearner(OnlineLearner):
             smooth=self.loss == "smooth",
             decay=self._decays,
             policy=self._policy,
+            n_threads=self._learning_threads(),
         )
         self._cuts = {}
 
