@@ -137,26 +137,30 @@ void KoilEnsemble<T>::settle(Block& block, std::size_t i) {
         id = sample_id;
     }
     if (sample_id != KoilMachine::kNone) block.shared(i, sample_id);
+    ++n_seen_;
 }
 
 template <class T>
 void KoilEnsemble<T>::learn(Rows<T> X, const std::int8_t* signs, const KoilRule& rule, unsigned n_threads) {
     Block block(*this, signs, X.n_rows);
-    const std::size_t n_shares = std::min<std::size_t>(n_threads, members_.size());
-    Crew crew(static_cast<unsigned>(n_shares));
-    for (std::size_t begin = 0; begin < X.n_rows; begin += kBlockRows) {
-        block.start(X, begin);
-        if (n_shares > 1) block.prepare();
-        for (std::size_t i = 0; i < block.n_rows(); ++i, ++n_seen_) {
-            draw_parts(block, i);
-            const std::span<Part> parts(parts_);
-            crew.run(std::min(n_shares, parts.size()), [&](std::size_t share, std::size_t n) {
-                const std::size_t first = parts.size() * share / n, end = parts.size() * (share + 1) / n;
-                learn_parts(block, i, parts.subspan(first, end - first), rule);
-            });
-            settle(block, i);
+    const auto n_members = static_cast<unsigned>(members_.size());
+    run_team(std::max(1u, std::min(n_threads, n_members)), [&](unsigned thread, unsigned n, Meeting& meeting) {
+        const auto meet = [&] {
+            if (n > 1) meeting.wait();
+        };
+        for (std::size_t t = 0; t < X.n_rows; ++t) {
+            const std::size_t i = t % kBlockRows;
+            if (thread == 0) {
+                if (i == 0) block.start(X, t, n > 1);
+                draw_parts(block, i);
+            }
+            meet();
+            const std::size_t begin = parts_.size() * thread / n, end = parts_.size() * (thread + 1) / n;
+            learn_parts(block, i, std::span(parts_).subspan(begin, end - begin), rule);
+            meet();
+            if (thread == 0) settle(block, i);
         }
-    }
+    });
 }
 
 template <class T>

@@ -33,7 +33,8 @@ class KoilEnsemble<T>::Block {
         for (Values& mine : members_) mine.picked.resize(kBlockRows * ensemble.n_features());
     }
 
-    void start(Rows<T> X, std::size_t begin) {
+    // With several threads all that machines ask for together is evaluated before they do so.
+    void start(Rows<T> X, std::size_t begin, bool several_threads) {
         rows_ = {X.data + begin * X.n_features, std::min(kBlockRows, X.n_rows - begin), X.n_features};
         begin_ = begin;
         first_seen_ = ensemble_.n_seen_;
@@ -41,10 +42,7 @@ class KoilEnsemble<T>::Block {
         for (Values& mine : members_) mine.forget();
         for (Sums& sums : sums_) sums.with_samples_known = sums.with_shared_known = false;
         for (std::size_t kind = 0; kind < kKinds; ++kind) sums_[kind].is_shared = sharing_pays(kind);
-    }
-
-    // Evaluates all that several machines ask for, before they do so at the same time.
-    void prepare() {
+        if (!several_threads) return;
         for (const Member& member : ensemble_.members_) {
             const std::size_t kind = kind_of(member);
             with_samples(kind);

@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "steelyard/interrupt.hpp"
 #include "steelyard/svm_problem.hpp"
 
 namespace steelyard {
@@ -113,6 +114,7 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
     const double negligible = 1e-14 * size;
     start();
     for (;;) {
+        poll_interrupt();
         ++report_.steps;
         if (s_.margin.empty()) {
             if (std::abs(total) <= negligible || targets.empty()) break;

@@ -17,7 +17,7 @@ from steelyard import _native
 from steelyard._memory import check_fits_memory
 from steelyard._threads import num_threads
 from steelyard.enclosing.ball import Ball, smallest_ball, weight_bounds
-from steelyard.enclosing.covariance import Covariance, Spread
+from steelyard.enclosing.covariance import Covariance, Spread, median_kurtosis
 from steelyard.enclosing.rows import ClassRows
 from steelyard.kernels import Kernel
 
@@ -115,8 +115,12 @@ class Ellipsoid:
         centred = rows.X - rows.mean
         spectrum, directions = np.linalg.eigh((centred * rows.weights[:, None]).T @ centred / rows.total)
         spectrum = np.maximum(spectrum, 0.0)
-        squares = (centred @ directions) ** 2
-        covariance = Covariance.settle(settings.ridge, Spread(spectrum, squares, rows.weights, len(spectrum)))
+
+        def measure() -> Spread:
+            tails = median_kurtosis(centred, rows.weights)
+            return Spread(spectrum, (centred @ directions) ** 2, rows.weights, len(spectrum), tails)
+
+        covariance = Covariance.settle(settings.ridge, measure)
         axes = np.ascontiguousarray((directions / covariance.stretch(spectrum)).T)
         ball = ball or settings.ball(_LINEAR, centred @ axes.T, rows)
         # By the loops that distances come from, so that a class of one row is at distance 0 of itself.
@@ -217,9 +221,13 @@ class KernelEllipsoid:
         # The space of most kernels has no end; the rows are then compared within what they span.
         dimension = rows.X.shape[1] if kernel.kernel == "linear" else max(1, len(spectrum))
         coordinates = U * np.sqrt(omega) / roots[:, None]
-        covariance = Covariance.settle(
-            settings.ridge, Spread(spectrum, coordinates**2, rows.weights, dimension)
-        )
+
+        def measure() -> Spread:
+            linear = kernel.kernel == "linear"
+            tails = median_kurtosis(rows.X - rows.mean, rows.weights) if linear else 0.0
+            return Spread(spectrum, coordinates**2, rows.weights, dimension, tails)
+
+        covariance = Covariance.settle(settings.ridge, measure)
         stretch = covariance.stretch(spectrum)
         Z = coordinates / stretch
         ball = ball or settings.ball(_LINEAR, Z, rows)

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <system_error>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -31,63 +32,51 @@ void parallel_for(std::size_t n_tasks, unsigned n_threads, Body&& body) {
     // The helpers join as they go out of scope, also when starting one of them failed.
 }
 
-// Threads that wait for work of microseconds, which is less than starting a thread takes. They wait actively, and
-// give the core to whoever wants it when the next piece of work does not come soon.
-class Crew {
+// Where the threads of a team wait for each other. They are expected within microseconds of one another, which
+// is less than sleeping and waking takes; a thread whose partners have lost their core gives up its own.
+class Meeting {
   public:
-    explicit Crew(unsigned n_threads) {
-        for (unsigned i = 1; i < n_threads; ++i) helpers_.emplace_back([this, i] { help(i); });
-    }
-    Crew(const Crew&) = delete;
-    Crew& operator=(const Crew&) = delete;
-    ~Crew() {
-        work_ = nullptr;
-        round_.fetch_add(1, std::memory_order_release);
-        // The helpers join as they go out of scope.
-    }
+    explicit Meeting(unsigned n_threads) : n_threads_(n_threads) {}
 
-    // Calls body(share, n_shares) for every share, each on a thread of its own; n_shares is at most the number of
-    // threads. What holds for the tasks of parallel_for holds here.
-    template <class Body>
-    void run(std::size_t n_shares, Body&& body) {
-        if (n_shares <= 1) {
-            if (n_shares == 1) body(std::size_t{0}, std::size_t{1});
+    void wait() noexcept {
+        const unsigned round = round_.load(std::memory_order_relaxed);
+        if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == n_threads_) {
+            arrived_.store(0, std::memory_order_relaxed);
+            round_.store(round + 1, std::memory_order_release);
             return;
         }
-        body_ = &body;
-        n_shares_ = n_shares;
-        work_ = [](const Crew& crew, std::size_t share) {
-            (*static_cast<std::remove_reference_t<Body>*>(crew.body_))(share, crew.n_shares_);
-        };
-        busy_.store(helpers_.size(), std::memory_order_relaxed);
-        round_.fetch_add(1, std::memory_order_release);
-        body(std::size_t{0}, n_shares);
-        wait_until([this] { return busy_.load(std::memory_order_acquire) == 0; });
+        for (unsigned looks = 0; round_.load(std::memory_order_acquire) == round; ++looks)
+            if (looks >= kLooks) std::this_thread::yield();
     }
 
   private:
-    template <class Condition>
-    static void wait_until(Condition&& holds) {
-        constexpr int kTries = 4096;
-        for (int tries = 0; !holds(); ++tries)
-            if (tries > kTries) std::this_thread::yield();
-    }
-
-    void help(std::size_t share) {
-        for (std::size_t round = 0;;) {
-            wait_until([&] { return round_.load(std::memory_order_acquire) != round; });
-            ++round;
-            if (!work_) return;
-            if (share < n_shares_) work_(*this, share);
-            busy_.fetch_sub(1, std::memory_order_release);
-        }
-    }
-
-    std::atomic<std::size_t> round_{0}, busy_{0};
-    std::size_t n_shares_ = 0;
-    void* body_ = nullptr;
-    void (*work_)(const Crew& crew, std::size_t share) = nullptr;
-    std::vector<std::jthread> helpers_;
+    static constexpr unsigned kLooks = 2000;
+    const unsigned n_threads_;
+    alignas(64) std::atomic<unsigned> arrived_{0};
+    alignas(64) std::atomic<unsigned> round_{0};
 };
+
+// Calls body(thread, n, meeting) on n threads at once, n being n_threads or as many as could be started.
+// body must not throw.
+template <class Body>
+void run_team(unsigned n_threads, Body&& body) {
+    std::atomic<Meeting*> meeting{nullptr};
+    std::vector<std::jthread> helpers;
+    unsigned started = 1;  // written before the meeting is announced, read after
+    const auto help = [&](unsigned thread) {
+        meeting.wait(nullptr);
+        body(thread, started, *meeting.load());
+    };
+    helpers.reserve(n_threads - 1);
+    try {
+        for (; started < n_threads; ++started) helpers.emplace_back(help, started);
+    } catch (const std::system_error&) {  // the system has no more threads to give: fewer do the work
+    }
+    Meeting here(started);
+    meeting.store(&here);
+    meeting.notify_all();
+    body(0, started, here);
+    helpers.clear();  // joins, before the meeting goes
+}
 
 }  // namespace steelyard

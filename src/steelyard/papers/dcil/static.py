@@ -1,0 +1,134 @@
+"""Table 5.3: three learners while the rare class gets rarer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from steelyard.datasets import Dataset
+from steelyard.metrics import CumulativeConfusion
+from steelyard.papers.context import Context
+from steelyard.papers.dcil.common import LEARNERS, THESIS, Floats, Labels, learner
+from steelyard.papers.dcil.static_figures import PAPER_TABLE_5_3
+from steelyard.papers.experiment import experiment
+from steelyard.papers.result import Aim, Result, Row, paragraphs
+
+__all__ = ["table_5_3"]
+
+_N_RARE, _N_TEST = 20, 40  # of the rare class in every training set; of each class in every test set
+_N_COMMON = {
+    "breast Wisconsin": (20, 100, 200, 400),
+    "car": (20, 100, 400, 1600),
+    "abalone": (20, 100, 800, 4000),
+}
+# Measure of the table -> name in steelyard.metrics, factor, which way is better.
+_MEASURES: dict[str, tuple[str, float, Aim]] = {
+    "sensitivity": ("sensitivity", 100.0, "high"),
+    "specificity": ("specificity", 100.0, "high"),
+    "F-measure": ("f_beta", 100.0, "high"),
+    "RS": ("relative_sensitivity", 1.0, "one"),
+    "G-mean": ("g_mean", 100.0, "high"),
+}
+_TOLERANCE = 1.5  # points, as G-means may differ
+
+
+@dataclass(frozen=True, eq=False)
+class _Round:
+    """One training and test set."""
+
+    X: Floats
+    y: Labels
+    n_common: int
+    seed: int
+
+
+@experiment("dcil-table-5.3", paper=THESIS, title="Table 5.3: static class imbalance")
+def table_5_3(context: Context) -> Result:
+    rows = []
+    n_rounds = context.pick(50, 50, 3)
+    for name, data in context.sets(["breast_wisconsin", "car", "abalone"]):
+        title, X, y = _problem(name, data)
+        for n_common in _N_COMMON[title][: context.pick(4, 4, 2)]:
+            work = [
+                _Round(X, y, n_common, context.integer(title, n_common, number)) for number in range(n_rounds)
+            ]
+            rounds = context.map(_one_round, work, f"{title}, ratio {n_common // _N_RARE}")
+            rows += _rows(title, n_common // _N_RARE, rounds)
+    return Result(rows, _NOTES, layout="wide")
+
+
+_NOTES = paragraphs(
+    """
+    The thesis names neither C nor a scaling of the features. With features as they are, ordered levels as 0,
+    1, 2, ..., the sex of an abalone as a code and C = 1 its numbers come out, also where a learner gives up
+    entirely; with features scaled to [0, 1] or standardised IncSVM on abalone does not fail where the
+    thesis has it fail.
+
+    At ratio 1 the thesis has the same numbers for IncLPSVM and DCIL-IncLPSVM, as it takes both weights as 1
+    there. Its own formula (4.7) gives 1/2, which is half the C; that is what is computed here, and it moves
+    the numbers at ratio 1 a little.
+
+    Table 5.2 of the thesis has the headings of positive and negative rows swapped: 20 is the rare class,
+    which the text takes as positive.
+
+    Where in some round nothing was called positive, the thesis has no F-measure (nan); here it is 0 then.
+
+    Of 180 numbers a few lie outside two standard errors by chance alone; those that do belong to IncSVM and
+    IncLPSVM.
+    """
+)
+
+
+def _problem(name: str, data: Dataset) -> tuple[str, Floats, Labels]:
+    if name == "breast_wisconsin":
+        whole = data.complete()
+        return "breast Wisconsin", whole.numbers(), whole.binary(4)
+    if name == "car":
+        return "car", data.numbers(), data.binary("vgood")
+    return "abalone", data.numbers(), data.binary(lambda rings: rings < 5)
+
+
+def _one_round(work: _Round) -> dict[str, dict[str, float]]:
+    """Every measure of every learner, all on the same rows in the same chunks."""
+    rng = np.random.default_rng(work.seed)
+    rare, common = (rng.permutation(np.flatnonzero(work.y == label)) for label in (1, 0))
+    train = rng.permutation(np.concatenate([rare[:_N_RARE], common[: work.n_common]]))
+    test = np.concatenate(
+        [rare[_N_RARE : _N_RARE + _N_TEST], common[work.n_common : work.n_common + _N_TEST]]
+    )
+    cuts = np.sort(rng.choice(np.arange(1, len(train)), size=9, replace=False))
+    measured = {}
+    for name in LEARNERS:
+        model = learner(name)
+        for chunk in np.split(train, cuts):
+            model.partial_fit(work.X[chunk], work.y[chunk], classes=[0, 1])
+        measured[name] = _measures(work.y[test], model.predict(work.X[test]))
+    return measured
+
+
+def _measures(y: Any, answers: Any) -> dict[str, float]:
+    counts = CumulativeConfusion(pos_label=1).update(y, answers)
+    return {title: factor * counts.get(name) for title, (name, factor, _) in _MEASURES.items()}
+
+
+def _rows(title: str, ratio: int, rounds: Any) -> list[Row]:
+    rows = []
+    for name in LEARNERS:
+        for measure, (_, factor, aim) in _MEASURES.items():
+            paper, spread = PAPER_TABLE_5_3[title][ratio][name][measure]
+            rows.append(
+                Row.of(
+                    f"{title}, {ratio} : 1",
+                    name,
+                    measure,
+                    [one[name][measure] for one in rounds],
+                    paper=paper,
+                    paper_std=spread,
+                    aim=aim,
+                    tolerance=_TOLERANCE * factor / 100.0,
+                    digits=2,
+                )
+            )
+    return rows
