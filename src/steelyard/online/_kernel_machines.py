@@ -12,7 +12,7 @@ from steelyard import _native
 from steelyard._threads import num_threads
 from steelyard.base import Batch
 from steelyard.kernels import Kernel
-from steelyard.online._kernel_parameters import KERNEL_CONSTRAINTS, check_kernel_range
+from steelyard.online._kernel_parameters import KERNEL_CONSTRAINTS, check_kernel_range, settled_kernel
 from steelyard.online._targets import FloatArray, OnlineLearner, Signs
 from steelyard.params import Constraint
 
@@ -44,8 +44,8 @@ class KernelListLearner(OnlineLearner):
         """Let one list learn rows by this learner's rule."""
 
     def _start_machines(self, X: NDArray[Any]) -> None:
-        kernel = Kernel(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)
-        self._kernel, self._lists, self._dtype = kernel.resolve(X), [], X.dtype
+        self._kernel = settled_kernel(self.kernel, self.gamma, self.degree, self.coef0, X)
+        self._lists, self._dtype = [], X.dtype
 
     def _add_target(self) -> None:
         kind = _native.KernelExpansion32 if self._dtype == np.float32 else _native.KernelExpansion64

@@ -11,15 +11,21 @@ from steelyard.exceptions import DataError
 from steelyard.kernels import Kernel
 from steelyard.params import AnyOf, Constraint, Finite, Integer, OneOf, Positive
 
-__all__ = ["KERNEL_CONSTRAINTS", "check_kernel_range"]
+__all__ = ["KERNEL_CONSTRAINTS", "check_kernel_range", "settled_kernel"]
 
 KERNEL_CONSTRAINTS: dict[str, Constraint] = {
     "kernel": OneOf("rbf", "linear", "polynomial", "poly", "laplacian", "sigmoid"),
-    "gamma": AnyOf(Positive(), OneOf("scale", "auto", "median")),
+    "gamma": AnyOf(Positive(), OneOf("scale", "auto")),
     "degree": Integer(0),
     "coef0": Finite(),
 }
 _LARGEST_VALUE = 1e150  # kernel values beyond this could overflow in sums of products
+
+
+def settled_kernel(name: str, gamma: float | str, degree: int, coef0: float, X: NDArray[Any]) -> Kernel:
+    """The kernel with numbers; "auto" asks for the median distance between the rows."""
+    rule = "median" if gamma == "auto" else gamma
+    return Kernel(name, gamma=rule, degree=degree, coef0=coef0).resolve(X)
 
 
 def check_kernel_range(kernels: list[Kernel], X: NDArray[Any], who: str) -> None:

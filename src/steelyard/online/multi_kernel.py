@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard.base import Traits
 from steelyard._threads import num_threads
+from steelyard.base import Traits
 from steelyard.exceptions import ParameterError
 from steelyard.kernels import Kernel
 from steelyard.online._koil_machines import KoilLearner

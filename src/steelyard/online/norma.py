@@ -30,8 +30,9 @@ class NORMA(KernelListLearner):
         Samples after which a support vector is dropped; by default none is, and memory grows.
     kernel : {"rbf", "linear", "polynomial", "laplacian", "sigmoid"}, default="rbf"
         Kernel function, see :class:`steelyard.kernels.Kernel`; settled, with its numbers, by the first rows.
-    gamma : float or {"scale", "auto", "median"}, default=1.0
-        Of the kernel.
+    gamma : float or {"scale", "auto"}, default=1.0
+        Of the kernel. "auto" is 1 / median distance between the first rows, "scale" as in
+        :class:`steelyard.kernels.Kernel`.
     degree : int, default=3
         Of the polynomial kernel.
     coef0 : float, default=0.0
