@@ -19,15 +19,6 @@ void MarginFactor::clear() {
     ones_squared_ = 0.0;
 }
 
-void MarginFactor::copy_from(const MarginFactor& other) {
-    clear();
-    reserve(other.size_);
-    size_ = other.size_;
-    for (std::size_t j = 0; j < size_; ++j) std::copy(other.column(j) + j, other.column(j) + size_, column(j) + j);
-    ones_ = other.ones_;
-    ones_squared_ = other.ones_squared_;
-}
-
 void MarginFactor::reserve(std::size_t capacity) {
     if (capacity <= capacity_) return;
     const std::size_t grown = std::max<std::size_t>({capacity, capacity_ + capacity_ / 2, 32});
@@ -97,13 +88,13 @@ void MarginFactor::append(const double* solved, double pivot_squared) {
     ones_squared_ = dot(ones_.data(), ones_.data(), size_);
 }
 
-void MarginFactor::remove(std::size_t k) {
+void MarginFactor::remove(std::size_t k, double* solved) {
     for (std::size_t j = 0; j < k; ++j) std::copy(column(j) + k + 1, column(j) + size_, column(j) + k);
     // L33 L33' + l l' for what stands right of and below the column that goes: one rotation a column.
     std::copy(column(k) + k + 1, column(k) + size_, carry_.begin());
-    // The same rotations take L^-1 e along: they are orthogonal, so no digit is lost.
+    // The same rotations take L^-1 e along, and whatever else was solved: they are orthogonal, so no digit is lost.
     const auto rotate = loops().solver.rotate;
-    double one = ones_[k];
+    double one = ones_[k], other = solved ? solved[k] : 0.0;
     for (std::size_t j = k + 1; j < size_; ++j) {
         double* carry = carry_.data() + (j - k - 1);
         const double* l = column(j) + j;
@@ -112,6 +103,10 @@ void MarginFactor::remove(std::size_t k) {
         const double next = ones_[j];
         ones_[j - 1] = c * next + s * one;
         one = c * one - s * next;
+        if (!solved) continue;
+        const double next_solved = solved[j];
+        solved[j - 1] = c * next_solved + s * other;
+        other = c * other - s * next_solved;
     }
     --size_;
     ones_.pop_back();

@@ -244,6 +244,7 @@ class SupportState:
             "rows": self._solver.rows(np.arange(len(self._solver))),
             "codes": self._solver.codes(),
             "weights": self._solver.weights(),
+            "is_wide": self._solver.is_wide,
             "kept": self._solver.kept_rows(),
             "n_wanted": self._solver.n_wanted_rows,
             "problems": [self._solver.dump_problem(k) for k in range(self._solver.n_problems)],
@@ -263,7 +264,7 @@ class SupportState:
         weights = np.ascontiguousarray(tree["weights"], dtype=np.float64)
         rows = np.ascontiguousarray(tree["rows"], dtype=np.float64)
         kept = np.ascontiguousarray(tree["kept"], dtype=np.uint32)
-        state._solver.load_rows(rows, codes, weights, kept, int(tree["n_wanted"]))
+        state._solver.load_rows(rows, codes, weights, bool(tree["is_wide"]), kept, int(tree["n_wanted"]))
         for problem in tree["problems"]:
             if len(problem["class_bounds"]) > len(state.labels):
                 raise ValueError("a problem has more bounds than there are labels")

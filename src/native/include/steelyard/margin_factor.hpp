@@ -16,8 +16,6 @@ class MarginFactor {
   public:
     std::size_t size() const { return size_; }
     void clear();
-    // Becomes a copy, without copying the room that the other has to grow.
-    void copy_from(const MarginFactor& other);
 
     // x = L^-1 x
     void forward(double* x) const;
@@ -28,8 +26,8 @@ class MarginFactor {
     double pivot_squared(const double* solved, double diagonal) const;
     // Grows by a row whose entries are L * solved.
     void append(const double* solved, double pivot_squared);
-    // Shrinks by row and column k.
-    void remove(std::size_t k);
+    // Shrinks by row and column k. What was solved = L^-1 a becomes L^-1 a of the smaller L and a.
+    void remove(std::size_t k, double* solved = nullptr);
 
     // Solves K dz + db = -r, sum(dz) = -total, given solved = L^-1 (r + constant * total); dz takes its place.
     // Returns db.
