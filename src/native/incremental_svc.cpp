@@ -155,8 +155,8 @@ void IncrementalSvc::remove_row(std::uint32_t i) {
 
 // Kernel rows are kept for support vectors, and for a while for others: who has left the solution often comes back.
 void IncrementalSvc::release_rows() {
-    constexpr std::size_t spare = 64;
-    if (rows_.n_kept() <= n_wanted_ + n_wanted_ / 4 + spare) return;
+    constexpr std::size_t spare = 32;
+    if (rows_.n_kept() <= n_wanted_ + n_wanted_ / 8 + spare) return;
     rows_.release_if([this](std::size_t i) {
         return std::all_of(problems_.begin(), problems_.end(),
                            [i](const auto& problem) { return problem->svm.state().z[i] == 0.0; });

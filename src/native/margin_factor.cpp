@@ -16,6 +16,7 @@ double dot(const double* a, const double* b, std::size_t n) { return loops().ker
 void MarginFactor::clear() {
     size_ = 0;
     ones_.clear();
+    inverse_.clear();
     ones_squared_ = 0.0;
 }
 
@@ -30,48 +31,9 @@ void MarginFactor::reserve(std::size_t capacity) {
     carry_.resize(grown);
 }
 
-void MarginFactor::forward(double* x) const {
-    const auto axpy4 = loops().solver.axpy4;
-    std::size_t j = 0;
-    for (; j + 4 <= size_; j += 4) {  // four columns for one pass over what is left of x
-        const double* l[4];
-        double minus[4];
-        for (std::size_t k = 0; k < 4; ++k) {
-            const double* lk = column(j + k) + j;
-            x[j + k] /= lk[k];
-            for (std::size_t i = k + 1; i < 4; ++i) x[j + i] -= x[j + k] * lk[i];
-            minus[k] = -x[j + k];
-            l[k] = lk + 4;
-        }
-        axpy4(minus, l, x + j + 4, size_ - j - 4);
-    }
-    for (; j < size_; ++j) {
-        x[j] /= column(j)[j];
-        for (std::size_t i = j + 1; i < size_; ++i) x[i] -= x[j] * column(j)[i];
-    }
-}
+void MarginFactor::forward(double* x) const { loops().solver.solve_forward(triangle(), x); }
 
-void MarginFactor::backward(double* x) const {
-    const auto dot4 = loops().solver.dot4;
-    std::size_t j = size_;
-    for (; j % 4 != 0; --j) {
-        double rest = x[j - 1];
-        for (std::size_t i = j; i < size_; ++i) rest -= column(j - 1)[i] * x[i];
-        x[j - 1] = rest / column(j - 1)[j - 1];
-    }
-    while (j > 0) {
-        j -= 4;
-        const double* l[4];
-        double sums[4];
-        for (std::size_t k = 0; k < 4; ++k) l[k] = column(j + k) + j + 4;
-        dot4(l, x + j + 4, size_ - j - 4, sums);
-        for (std::size_t k = 4; k-- > 0;) {
-            double rest = x[j + k] - sums[k];
-            for (std::size_t i = k + 1; i < 4; ++i) rest -= column(j + k)[j + i] * x[j + i];
-            x[j + k] = rest / column(j + k)[j + k];
-        }
-    }
-}
+void MarginFactor::backward(double* x) const { loops().solver.solve_backward(triangle(), x); }
 
 double MarginFactor::pivot_squared(const double* solved, double diagonal) const {
     return diagonal - dot(solved, solved, size_);
@@ -84,6 +46,7 @@ void MarginFactor::append(const double* solved, double pivot_squared) {
     ones_.push_back(one);
     for (std::size_t j = 0; j < size_; ++j) column(j)[size_] = solved[j];
     column(size_)[size_] = pivot;
+    inverse_.push_back(1.0 / pivot);
     ++size_;
     ones_squared_ = dot(ones_.data(), ones_.data(), size_);
 }
@@ -100,6 +63,7 @@ void MarginFactor::remove(std::size_t k, double* solved) {
         const double* l = column(j) + j;
         const double r = std::sqrt(l[0] * l[0] + carry[0] * carry[0]), c = l[0] / r, s = carry[0] / r;
         rotate(c, s, l, carry, column(j - 1) + j - 1, size_ - j);
+        inverse_[j - 1] = 1.0 / column(j - 1)[j - 1];
         const double next = ones_[j];
         ones_[j - 1] = c * next + s * one;
         one = c * one - s * next;
@@ -110,6 +74,7 @@ void MarginFactor::remove(std::size_t k, double* solved) {
     }
     --size_;
     ones_.pop_back();
+    inverse_.pop_back();
     ones_squared_ = dot(ones_.data(), ones_.data(), size_);
 }
 
@@ -141,6 +106,7 @@ void MarginFactor::restore(const std::vector<double>& packed, std::size_t size) 
     auto next = packed.begin();
     for (std::size_t i = 0; i < size; ++i)
         for (std::size_t j = 0; j <= i; ++j) column(j)[i] = *next++;
+    for (std::size_t j = 0; j < size; ++j) inverse_.push_back(1.0 / column(j)[j]);
     ones_.assign(next, packed.end());
     ones_squared_ = dot(ones_.data(), ones_.data(), size_);
 }

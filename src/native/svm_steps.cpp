@@ -61,17 +61,20 @@ void SvmProblem::gather_margin(const double* by_slot, double added) {
 double SvmProblem::first_hit(const double* dz, double scale, double limit) {
     hits_.clear();
     const std::size_t m = s_.margin.size();
-    auto room = [&](std::size_t k) {
+    room_.resize(m);
+    for (std::size_t k = 0; k < m; ++k) {
         const std::uint32_t i = s_.margin[k];
-        return std::max(0.0, scale * dz[k] > 0.0 ? s_.upper[i] - s_.z[i] : s_.z[i] - s_.lower[i]);
-    };
-    auto speed = [&](std::size_t k) { return std::abs(scale * dz[k]); };
+        const double above = s_.upper[i] - s_.z[i], below = s_.z[i] - s_.lower[i];
+        room_[k] = std::max(0.0, scale * dz[k] > 0.0 ? above : below);
+    }
     double step = limit;
     for (std::size_t k = 0; k < m; ++k)
-        if (room(k) < step * speed(k)) step = room(k) / speed(k);
+        if (room_[k] < step * std::abs(scale * dz[k])) step = room_[k] / std::abs(scale * dz[k]);
     if (step == limit) return step;
-    for (std::size_t k = 0; k < m; ++k)
-        if (speed(k) > 0.0 && room(k) <= step * (1.0 + kTogether) * speed(k)) hits_.push_back(k);
+    for (std::size_t k = 0; k < m; ++k) {
+        const double speed = std::abs(scale * dz[k]);
+        if (speed > 0.0 && room_[k] <= step * (1.0 + kTogether) * speed) hits_.push_back(k);
+    }
     return step;
 }
 

@@ -174,10 +174,10 @@ bool slide(IncrementalSvc& self, Array<const double, 2> incoming, std::int32_t c
     std::vector<ProblemSpec> specs;
     for (std::size_t k = 0; k < self.n_problems(); ++k) specs.push_back(self.spec(k));
     const auto n_codes = static_cast<std::int32_t>(specs.empty() ? 0 : specs[0].class_bounds.size());
-    require(incoming.shape(0) == 1 && outgoing.shape(0) == 1 && incoming.shape(1) == self.rows().n_features() &&
-                outgoing.shape(1) == self.rows().n_features() && 0 <= std::min(code, old_code) &&
-                std::max(code, old_code) < n_codes,
-            "IncrementalSvc: array shapes disagree, or a code is out of range");
+    require(0 <= std::min(code, old_code) && std::max(code, old_code) < n_codes,
+            "IncrementalSvc: a code is out of range");
+    for (const auto* row : {&incoming, &outgoing})
+        if (row->shape(0) != 1 || row->shape(1) != self.rows().n_features()) return false;
     if (!is_finite(incoming)) return false;
     const double weight = 1.0;
     nb::gil_scoped_release unlocked;

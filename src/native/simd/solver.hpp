@@ -6,6 +6,8 @@
 
 namespace steelyard::STEELYARD_LEVEL {
 
+typedef std::int64_t MaskD __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
+
 [[gnu::always_inline]] static inline double lane_sum(VecD v) {
     double total = 0.0;
     for (size_t lane = 0; lane < kDoubles; ++lane) total += v[lane];
@@ -61,20 +63,82 @@ static void add_narrow8(const float* a, const float* const* x, double* y, size_t
     }
 }
 
-static void dot4(const double* const* x, const double* y, size_t n, double* out) {
-    const double *x0 = x[0], *x1 = x[1], *x2 = x[2], *x3 = x[3];
-    VecD sum0 = {}, sum1 = {}, sum2 = {}, sum3 = {};
-    size_t i = 0;
-    for (; i + kDoubles <= n; i += kDoubles) {
-        const VecD yi = load(y + i);
-        sum0 += load(x0 + i) * yi;
-        sum1 += load(x1 + i) * yi;
-        sum2 += load(x2 + i) * yi;
-        sum3 += load(x3 + i) * yi;
+// The sum of the lanes of v[k], for each k, in lane k: neighbours are folded into one until one is left.
+template <size_t Count>
+[[gnu::always_inline]] static inline VecD lane_sums(VecD* v) {
+    if constexpr (Count == 1) return v[0];
+    constexpr size_t run = kDoubles / Count;  // lanes in a row that belong to different sums
+    MaskD first, second;
+    for (size_t lane = 0; lane < kDoubles; ++lane) {
+        const size_t vector = lane / run % 2, from = lane / (2 * run) * (2 * run) + lane % run;
+        first[lane] = static_cast<std::int64_t>(vector * kDoubles + from);
+        second[lane] = static_cast<std::int64_t>(vector * kDoubles + from + run);
     }
-    out[0] = lane_sum(sum0), out[1] = lane_sum(sum1), out[2] = lane_sum(sum2), out[3] = lane_sum(sum3);
-    for (; i < n; ++i)
-        for (size_t k = 0; k < 4; ++k) out[k] += x[k][i] * y[i];
+    for (size_t k = 0; k < Count / 2; ++k)
+        v[k] = __builtin_shuffle(v[2 * k], v[2 * k + 1], first) + __builtin_shuffle(v[2 * k], v[2 * k + 1], second);
+    return lane_sums<Count / 2 ? Count / 2 : 1>(v);
+}
+
+static void solve_forward(TriangularFactor L, double* x) {
+    constexpr size_t width = kDoubles;
+    const size_t n = L.size;
+    size_t j = 0;
+    for (; j + width <= n; j += width) {  // several columns for one pass over what is left of x
+        const double* column[width];
+        double minus[width];
+        for (size_t k = 0; k < width; ++k) {
+            column[k] = L.columns + (j + k) * L.stride;
+            const double xk = x[j + k] * L.inverse[j + k];
+            for (size_t i = k + 1; i < width; ++i) x[j + i] -= xk * column[k][j + i];
+            x[j + k] = xk;
+            minus[k] = -xk;
+        }
+        size_t i = j + width;
+        for (; i + width <= n; i += width) {
+            VecD sum = load(x + i), other = {};
+            for (size_t k = 0; k < width; k += 2) {
+                sum += minus[k] * load(column[k] + i);
+                other += minus[k + 1] * load(column[k + 1] + i);
+            }
+            store(x + i, sum + other);
+        }
+        for (; i < n; ++i)
+            for (size_t k = 0; k < width; ++k) x[i] += minus[k] * column[k][i];
+    }
+    for (; j < n; ++j) {
+        x[j] *= L.inverse[j];
+        for (size_t i = j + 1; i < n; ++i) x[i] -= x[j] * L.columns[j * L.stride + i];
+    }
+}
+
+static void solve_backward(TriangularFactor L, double* x) {
+    constexpr size_t width = kDoubles;
+    const size_t n = L.size;
+    size_t j = n;
+    for (; j % width != 0; --j) {
+        const double* column = L.columns + (j - 1) * L.stride;
+        double rest = x[j - 1];
+        for (size_t i = j; i < n; ++i) rest -= column[i] * x[i];
+        x[j - 1] = rest * L.inverse[j - 1];
+    }
+    while (j > 0) {
+        j -= width;
+        const double* columns = L.columns + j * L.stride;
+        VecD sums[width] = {};
+        size_t i = j + width;
+        for (; i + width <= n; i += width) {
+            const VecD xi = load(x + i);
+            for (size_t k = 0; k < width; ++k) sums[k] += load(columns + k * L.stride + i) * xi;
+        }
+        double rest[width];
+        store(rest, load(x + j) - lane_sums<width>(sums));
+        for (; i < n; ++i)
+            for (size_t k = 0; k < width; ++k) rest[k] -= columns[k * L.stride + i] * x[i];
+        for (size_t k = width; k-- > 0;) {
+            x[j + k] = rest[k] * L.inverse[j + k];
+            for (size_t other = 0; other < k; ++other) rest[other] -= columns[other * L.stride + j + k] * x[j + k];
+        }
+    }
 }
 
 static void rotate(double c, double s, const double* x, double* carry, double* out, size_t n) {
@@ -110,8 +174,6 @@ static double worst(const double* e, double b, const double* z, const double* lo
     }
     return found;
 }
-
-typedef std::int64_t MaskD __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
 
 [[gnu::always_inline]] static inline std::int64_t lane_or(MaskD mask) {
     std::int64_t any = 0;
@@ -178,7 +240,7 @@ static double absolute_dot(const double* a, const double* b, size_t n) {
     return total;
 }
 
-constexpr SolverLoops solver_loops{axpy,  axpy4,    axpy_narrow,   add_narrow8, dot4,        rotate,
-                                   worst, suspects, count_nonzero, sums,        absolute_dot};
+constexpr SolverLoops solver_loops{axpy,   axpy4, axpy_narrow, add_narrow8,   solve_forward, solve_backward,
+                                   rotate, worst, suspects,    count_nonzero, sums,          absolute_dot};
 
 }  // namespace steelyard::STEELYARD_LEVEL

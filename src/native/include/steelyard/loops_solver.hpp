@@ -10,6 +10,12 @@ struct Sums {
     double sum, size;
 };
 
+// L by columns: L_ij = columns[j * stride + i], i >= j; inverse[j] = 1 / L_jj.
+struct TriangularFactor {
+    const double *columns, *inverse;
+    std::size_t stride, size;
+};
+
 struct SolverLoops {
     // y[i] += a * x[i]
     void (*axpy)(double a, const double* x, double* y, std::size_t n);
@@ -19,8 +25,10 @@ struct SolverLoops {
     void (*axpy_narrow)(double a, const float* x, double* y, std::size_t n);
     // y[i] += sum over k < 8 of a[k] * x[k][i], which is made in float.
     void (*add_narrow8)(const float* a, const float* const* x, double* y, std::size_t n);
-    // out[k] = sum of x[k][i] * y[i], k < 4: four rows for one pass over y.
-    void (*dot4)(const double* const* x, const double* y, std::size_t n, double* out);
+    // x = L^-1 x
+    void (*solve_forward)(TriangularFactor L, double* x);
+    // x = L^-T x
+    void (*solve_backward)(TriangularFactor L, double* x);
     // (out[i], carry[i]) = (c x[i] + s carry[i], c carry[i] - s x[i]). out may begin before x in the same array.
     void (*rotate)(double c, double s, const double* x, double* carry, double* out, std::size_t n);
     // The largest of -(e[i] + b) where z[i] < upper[i] and of e[i] + b where z[i] > lower[i]; 0 if none is positive.

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "steelyard/loops_solver.hpp"
+
 namespace steelyard {
 
 // A = L L' for the kernel matrix of the margin set with one constant added to every entry. The constant changes
@@ -43,10 +45,12 @@ class MarginFactor {
     double* column(std::size_t j) { return columns_.data() + j * capacity_; }
     const double* column(std::size_t j) const { return columns_.data() + j * capacity_; }
     void reserve(std::size_t capacity);
+    TriangularFactor triangle() const { return {columns_.data(), inverse_.data(), capacity_, size_}; }
 
     std::size_t size_ = 0, capacity_ = 0;
     std::vector<double> columns_;
-    std::vector<double> ones_;  // L^-1 e
+    std::vector<double> ones_;     // L^-1 e
+    std::vector<double> inverse_;  // 1 / L_jj
     std::vector<double> carry_;
     double ones_squared_ = 0.0;
 };

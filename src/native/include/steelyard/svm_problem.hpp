@@ -163,7 +163,7 @@ class SvmProblem {
     std::vector<std::uint32_t> moved_outside_;  // of the active set, since e knew of all
     ActiveSet active_;
     std::vector<double> active_e_, active_z_;  // by slot: exact e, and the z of the member that it knows
-    std::vector<double> direction_, solved_, changes_, values_;
+    std::vector<double> direction_, solved_, room_, changes_, values_;
     std::vector<std::uint32_t> changed_;
     std::vector<std::size_t> hits_;
     SolveReport report_;
