@@ -71,7 +71,10 @@ void KernelRows::append(const double* x) {
         pop();
         throw;
     }
-    for (std::size_t slot = 0; slot < kept_.size(); ++slot) put(kept_[slot], size_ - 1, column_[slot]);
+    if (is_wide_)
+        put_column<double>(size_ - 1);
+    else
+        put_column<float>(size_ - 1);
 }
 
 void KernelRows::evaluate_new_column(std::size_t i) {
@@ -87,16 +90,18 @@ void KernelRows::evaluate_new_column(std::size_t i) {
     column_sample_ = i;
 }
 
-void KernelRows::put(Kept& kept, std::size_t i, double value) {
-    if (is_wide_)
-        reinterpret_cast<double*>(kept.values.get())[i] = value;
-    else
-        reinterpret_cast<float*>(kept.values.get())[i] = static_cast<float>(value);
+template <class T>
+void KernelRows::put_column(std::size_t i) {
+    for (std::size_t slot = 0; slot < kept_.size(); ++slot)
+        reinterpret_cast<T*>(kept_[slot].values.get())[i] = static_cast<T>(column_[slot]);
 }
 
 template <class T>
-static void move_value(std::byte* values, std::size_t from, std::size_t to) {
-    reinterpret_cast<T*>(values)[to] = reinterpret_cast<T*>(values)[from];
+void KernelRows::move_column(std::size_t from, std::size_t to) {
+    for (Kept& kept : kept_) {
+        T* values = reinterpret_cast<T*>(kept.values.get());
+        values[to] = values[from];
+    }
 }
 
 void KernelRows::swap_remove(std::size_t i) {
@@ -104,8 +109,10 @@ void KernelRows::swap_remove(std::size_t i) {
     column_sample_ = kNone;
     const std::size_t last = size_ - 1;
     if (i != last) {
-        const auto move = is_wide_ ? move_value<double> : move_value<float>;
-        for (Kept& kept : kept_) move(kept.values.get(), last, i);
+        if (is_wide_)
+            move_column<double>(last, i);
+        else
+            move_column<float>(last, i);
         std::copy_n(samples_.data() + last * n_features_, n_features_, samples_.data() + i * n_features_);
         diagonal_[i] = diagonal_[last];
         norms_[i] = norms_[last];

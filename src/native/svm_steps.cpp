@@ -21,6 +21,8 @@ constexpr std::size_t kManyViolators = 64;
 // The active set is looked at so often, at most, before all samples are.
 constexpr int kLooks = 8;
 
+double dot(const double* a, const double* b, std::size_t n) { return loops().kernel.finish_f64.dot(a, b, n); }
+
 }  // namespace
 
 // -- the margin set -----------------------------------------------------------------------------------------------
@@ -218,12 +220,15 @@ void SvmProblem::enter_new(std::size_t first, double threshold) {
 void SvmProblem::enter_active(double threshold, std::size_t step_limit) {
     std::vector<std::pair<double, std::uint32_t>> list;
     for (int look = 0; look < kLooks; ++look) {
-        sync_active();
         list.clear();
+        values_.resize(active_.size());
+        for (std::size_t slot = 0; slot < active_.size(); ++slot)
+            values_[slot] = s_.z[active_.sample(slot)] - active_z_[slot];
         for (std::size_t slot = 0; slot < active_.size(); ++slot) {
             const std::uint32_t i = active_.sample(slot);
-            const double violation = place_[i] < 0 ? violation_of(i, active_e_[slot]) : 0.0;
-            if (violation > threshold) list.emplace_back(violation, i);
+            if (place_[i] >= 0) continue;  // e of the margin set is known without a sum
+            const double e = active_e_[slot] + dot(active_.row(slot), values_.data(), values_.size());
+            if (violation_of(i, e) > threshold) list.emplace_back(violation_of(i, e), i);
         }
         if (list.empty()) return;
         std::sort(list.begin(), list.end(), std::greater<>());
@@ -238,10 +243,11 @@ void SvmProblem::enter_active(double threshold, std::size_t step_limit) {
 bool SvmProblem::run_rounds(std::size_t max_steps) {
     const std::size_t limit = report_.steps + max_steps;
     bool may_use_smo = report_.smo_steps == 0;
-    enter_active(threshold(), limit);
+    double threshold = this->threshold();
     for (;; ++report_.rounds) {
+        enter_active(threshold, limit);
         sync();
-        const double threshold = this->threshold();
+        threshold = this->threshold();
         correct_margin(threshold);
         if (s_.margin.empty()) {
             const Interval interval = bias_interval();
@@ -263,7 +269,6 @@ bool SvmProblem::run_rounds(std::size_t max_steps) {
             activate(i);
             if (violation_of(i, active_e(active_.slot(i))) > threshold) enter(i, threshold);
         }
-        enter_active(threshold, limit);
     }
 }
 

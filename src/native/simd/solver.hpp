@@ -1,6 +1,13 @@
 // Loops over kernel rows and factor columns: everything is streamed once, in order.
 #pragma once
 
+#if defined(__AVX2__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC warns of its own header
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+#endif
+
 #include "steelyard/loops_solver.hpp"
 #include "vectors.hpp"
 
@@ -45,16 +52,32 @@ static void axpy_narrow(double a, const float* x, double* y, size_t n) {
     for (; i < n; ++i) y[i] += a * static_cast<double>(x[i]);
 }
 
+// y[0 .. kFloats) += x, which the compiler by itself turns into a dozen shuffles.
+[[gnu::always_inline]] static inline void add_widened(VecF x, double* y) {
+#if defined(__AVX512DQ__)
+    const VecD first = (VecD)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)x));
+    const VecD second = (VecD)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)x, 1));
+#elif defined(__AVX2__)
+    const VecD first = (VecD)_mm256_cvtps_pd(_mm256_castps256_ps128((__m256)x));
+    const VecD second = (VecD)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)x, 1));
+#else
+    float values[kFloats];
+    store(values, x);
+    const VecD first = widened(values), second = widened(values + kDoubles);
+#endif
+    store(y, load(y) + first);
+    store(y + kDoubles, load(y + kDoubles) + second);
+}
+
 static void add_narrow8(const float* a, const float* const* x, double* y, size_t n) {
     const float *x0 = x[0], *x1 = x[1], *x2 = x[2], *x3 = x[3], *x4 = x[4], *x5 = x[5], *x6 = x[6], *x7 = x[7];
+    VecF w[8];
+    for (size_t k = 0; k < 8; ++k) w[k] = broadcast(a[k]);
     size_t i = 0;
     for (; i + kFloats <= n; i += kFloats) {
-        const VecF first = (a[0] * load(x0 + i) + a[1] * load(x1 + i)) + (a[2] * load(x2 + i) + a[3] * load(x3 + i));
-        const VecF second = (a[4] * load(x4 + i) + a[5] * load(x5 + i)) + (a[6] * load(x6 + i) + a[7] * load(x7 + i));
-        float sums[kFloats];
-        store(sums, first + second);
-        store(y + i, load(y + i) + widened(sums));
-        store(y + i + kDoubles, load(y + i + kDoubles) + widened(sums + kDoubles));
+        const VecF first = (w[0] * load(x0 + i) + w[1] * load(x1 + i)) + (w[2] * load(x2 + i) + w[3] * load(x3 + i));
+        const VecF second = (w[4] * load(x4 + i) + w[5] * load(x5 + i)) + (w[6] * load(x6 + i) + w[7] * load(x7 + i));
+        add_widened(first + second, y + i);
     }
     for (; i < n; ++i) {
         const float first = (a[0] * x0[i] + a[1] * x1[i]) + (a[2] * x2[i] + a[3] * x3[i]);
@@ -229,13 +252,15 @@ static Sums sums(const double* a, size_t n) {
 }
 
 static double absolute_dot(const double* a, const double* b, size_t n) {
-    VecD sums = {};
+    constexpr size_t chains = 4;
+    VecD sums[chains] = {};
     size_t i = 0;
-    for (; i + kDoubles <= n; i += kDoubles) {
-        const VecD ai = load(a + i);
-        sums += (ai < 0.0 ? -ai : ai) * load(b + i);
-    }
-    double total = lane_sum(sums);
+    for (; i + chains * kDoubles <= n; i += chains * kDoubles)
+        for (size_t c = 0; c < chains; ++c) {
+            const VecD ac = load(a + i + c * kDoubles);
+            sums[c] += (ac < 0.0 ? -ac : ac) * load(b + i + c * kDoubles);
+        }
+    double total = lane_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
     for (; i < n; ++i) total += (a[i] < 0.0 ? -a[i] : a[i]) * b[i];
     return total;
 }

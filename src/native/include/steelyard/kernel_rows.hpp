@@ -90,7 +90,10 @@ class KernelRows {
     std::size_t bytes_of_value() const { return is_wide_ ? sizeof(double) : sizeof(float); }
     std::size_t max_kept() const;
     AlignedBuffer<std::byte> new_buffer() const { return aligned_buffer<std::byte>(capacity_ * bytes_of_value()); }
-    void put(Kept& kept, std::size_t i, double value);
+    template <class T>
+    void put_column(std::size_t i);
+    template <class T>
+    void move_column(std::size_t from, std::size_t to);
     void evaluate_row(std::size_t i, double* out) const;
     void reserve(std::size_t capacity);
     void evaluate_new_column(std::size_t i);
