@@ -106,8 +106,8 @@ class IncrementalSVC(ForgettingMixin, Learner):
     sequential minimal optimisation, which is also the repair if the number of steps should run out. If even
     that does not reach `tol`, the call raises :class:`~steelyard.exceptions.SolverError` and nothing changes.
 
-    Kept kernel rows are 32-bit numbers as long as that can be made up for: sums over them come with a bound of
-    the error, and a row that is nearer to violating a condition than the bound is summed again in 64 bits.
+    Kept kernel rows are 32-bit numbers as long as that can be made up for: sums over them come with a bound
+    of the error, and a row that is nearer to violating a condition than the bound is summed again in 64 bits.
 
     Where no row lies strictly between its bounds the intercept is not unique; it is then the middle of its
     interval. More than two classes are learned one against the rest, on shared kernel rows. Rows are kept
