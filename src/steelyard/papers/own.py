@@ -46,6 +46,7 @@ _AUTOMATIC, _EQUAL = "ProximalSVC, automatic", "ProximalSVC, memory of KOIL"
 class _KoilRun:
     """One of the authors' runs."""
 
+    name: str
     X: Floats
     y: Labels
     split: Split
@@ -72,7 +73,7 @@ def koil_large(context: Context) -> Result:
 
 
 def _beside_koil(context: Context, names: Sequence[str]) -> Result:
-    rows = []
+    work: list[_KoilRun] = []
     for full_name, data in context.sets([f"koil_{name}" for name in names]):
         name, X, y = full_name.removeprefix("koil_"), data.numbers(), data.binary(1)
         splits = context.load_splits(full_name)
@@ -81,15 +82,18 @@ def _beside_koil(context: Context, names: Sequence[str]) -> Result:
             _EQUAL: _components_for(_koil_bytes(X.shape[1]), X.shape[1]),
         }
         n_runs = context.pick(10 if len(y) < 10_000 else 5, 1, 1)
-        work = [_KoilRun(X, y, splits[k], components, context.integer(name, k)) for k in range(n_runs)]
-        answers = context.map(_koil_run, work, name)
-        for learner in components:
-            areas, sizes = zip(*(answer[learner] for answer in answers), strict=True)
+        work += [_KoilRun(name, X, y, splits[k], components, context.integer(name, k)) for k in range(n_runs)]
+    answers = context.map(_koil_run, work, "runs")
+    rows = []
+    for name in dict.fromkeys(run.name for run in work):
+        own = [answer for run, answer in zip(work, answers, strict=True) if run.name == name]
+        for learner in (_AUTOMATIC, _EQUAL):
+            areas, sizes = zip(*(answer[learner] for answer in own), strict=True)
             paper = PAPER_KOIL_BEST[name]
             rows.append(Row.of(name, learner, "AUC", areas, paper=paper, tolerance=0.002))
             rows.append(Row(name, learner, "memory, kB", float(np.mean(sizes)) / 1000, aim="low", digits=0))
-        memory = _koil_bytes(X.shape[1]) / 1000
-        rows.append(Row(name, "KOIL", "memory, kB", memory, aim="low", digits=0))
+        width = next(run.X.shape[1] for run in work if run.name == name)
+        rows.append(Row(name, "KOIL", "memory, kB", _koil_bytes(width) / 1000, aim="low", digits=0))
     return Result(rows, _KOIL_NOTES, layout="wide")
 
 
