@@ -62,7 +62,7 @@ def isotropic_stream(n_rows: int, n_features: int, separation: float, seed: int 
 
 STREAMS = {"mixed": mixed_stream, "isotropic": isotropic_stream}
 # How far the classes are apart, so that a tenth of so many rows are support vectors.
-SEPARATIONS = {"mixed": {SIZE: 1.5, WINDOW: 1.5}, "isotropic": {SIZE: 1.02, WINDOW: 1.2}}
+SEPARATIONS = {"mixed": {SIZE: 1.5, WINDOW: 1.55}, "isotropic": {SIZE: 1.02, WINDOW: 1.2}}
 
 
 def part(rows: Rows, begin: int, n_rows: int) -> Rows:
