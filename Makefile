@@ -10,13 +10,14 @@ BUILD_TOOLS := "scikit-build-core>=0.11" "nanobind>=2.9" "cmake>=3.26" "ninja>=1
 NATIVE := $(shell find src/native -type f) CMakeLists.txt pyproject.toml
 CPP := $(shell find src/native -name '*.cpp' -o -name '*.hpp')
 
-.PHONY: help demo test lint format bench docs sanitize stubs test-native test-lowest clean
+.PHONY: help demo test lint format bench papers docs sanitize stubs test-native test-lowest clean
 
 help:
 	@echo "make demo       learn from an imbalanced, drifting stream and show what happened"
 	@echo "make test       the whole test suite"
 	@echo "make lint       style, types, import order of the layers"
 	@echo "make bench      speed against peers, side by side"
+	@echo "make papers     a quick run of every experiment of the papers (DATA=folder of data sets)"
 	@echo "make docs       the documentation, into docs/_build/html"
 	@echo "make sanitize   the native tests under the address and undefined-behaviour sanitizers"
 	@echo "make format     bring all code into its format"
@@ -76,6 +77,10 @@ stubs: $(VENV)/.built
 
 bench: $(VENV)/.dev
 	@for script in benchmarks/speed/bench_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+# Minutes, and most of it needs data that is not shipped: no part of `make test`.
+papers: $(VENV)/.dev
+	$(BIN)/steelyard papers run all --quick --output build/papers $(if $(DATA),--data-dir $(DATA))
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "steelyard/interrupt.hpp"
 #include "steelyard/simd.hpp"
 #include "steelyard/svm_problem.hpp"
 
@@ -34,6 +35,7 @@ template <class T>
 void SvmProblem::smo_steps(double threshold, std::size_t max_steps) {
     const std::size_t n = s_.z.size();
     for (std::size_t step = 0; step < max_steps; ++step) {
+        poll_interrupt();
         std::size_t up = n;
         double least = kInfinity;
         for (std::size_t i = 0; i < n; ++i)

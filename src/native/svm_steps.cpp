@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 
+#include "steelyard/interrupt.hpp"
 #include "steelyard/simd.hpp"
 #include "steelyard/svm_problem.hpp"
 
@@ -127,6 +128,7 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
     const double negligible = 1e-14 * size;
     start();
     for (;;) {
+        poll_interrupt();
         ++report_.steps;
         if (s_.margin.empty()) {
             if (std::abs(total) <= negligible || targets.empty()) break;

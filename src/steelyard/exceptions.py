@@ -11,6 +11,7 @@ from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
 __all__ = [
     "DataError",
     "DataTypeError",
+    "DatasetUnavailable",
     "FileAccessError",
     "FileFormatError",
     "MemoryLimitError",
@@ -48,6 +49,10 @@ class DataError(SteelyardError, ValueError):
 
 class DataTypeError(SteelyardError, TypeError):
     """What came is not of a kind that can be used here; nothing was changed."""
+
+
+class DatasetUnavailable(SteelyardError, LookupError):  # noqa: N818  a state of the world, no mistake
+    """A named set of data is neither installed nor in a known folder nor to be had from the network."""
 
 
 class NotFittedError(SteelyardError, _SklearnNotFittedError):

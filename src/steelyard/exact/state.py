@@ -12,6 +12,7 @@ from steelyard import _native
 from steelyard.base import Batch, Label
 from steelyard.exact.expansion import KernelExpansion
 from steelyard.exceptions import DataError, SolverError
+from steelyard.items import Catalogue, is_sequence_kernel, restored_items
 from steelyard.kernels import Kernel
 
 __all__ = ["SupportState"]
@@ -37,7 +38,7 @@ class SupportState:
     kernel : Kernel
         With a settled gamma.
     n_features : int
-        Width of the rows.
+        Width of the rows; 1 for sequences, which are rows of one number, their place in a catalogue.
     cache_bytes : int
         How much memory kept rows of the kernel matrix may take.
     """
@@ -45,6 +46,7 @@ class SupportState:
     def __init__(self, kernel: Kernel, n_features: int, cache_bytes: int) -> None:
         self.kernel = kernel
         self.n_features = n_features
+        self.catalogue = Catalogue() if is_sequence_kernel(kernel) else None
         self.cache_bytes = cache_bytes
         self.labels: list[Label] = []
         self.counts: list[int] = []  # rows of each label
@@ -60,7 +62,9 @@ class SupportState:
     def _new_solver(self) -> _native.IncrementalSvc:
         if self.kernel.is_native:
             return _native.IncrementalSvc(self.n_features, self.kernel.spec(), None, self.cache_bytes)
-        return _native.IncrementalSvc(self.n_features, None, _CalledKernel(self.kernel), self.cache_bytes)
+        return _native.IncrementalSvc(
+            self.n_features, None, _CalledKernel(self.kernel, self.catalogue), self.cache_bytes
+        )
 
     # -- change -------------------------------------------------------------------------------------
 
@@ -75,6 +79,22 @@ class SupportState:
         who: str,
     ) -> None:
         """Learn and forget rows and solve all problems, or raise and change nothing."""
+        try:
+            self._update(add, retire, C=C, class_weight=class_weight, tol=tol, who=who)
+        finally:
+            if self.catalogue is not None:
+                self.catalogue.keep(self._all_rows())
+
+    def _update(
+        self,
+        add: Batch | None,
+        retire: Batch | None,
+        *,
+        C: float,
+        class_weight: ClassWeight,
+        tol: float,
+        who: str,
+    ) -> None:
         labels, codes = self._with_new_labels(add)
         counts = self.counts + [0] * (len(labels) - len(self.counts))
         incoming = None if add is None else self._coded(add, codes, counts, 1, who)
@@ -148,7 +168,8 @@ class SupportState:
         self, batch: Batch, codes: Mapping[Label, int], counts: list[int], sign: int, who: str
     ) -> CodedRows:
         """The batch as the solver takes it; rows of weight 0 are no rows. Counts follow."""
-        X, numbers, weights = _dense(batch.X), batch.codes, batch.weights
+        dense = _dense if self.catalogue is None else self.catalogue.places
+        X, numbers, weights = dense(batch.X), batch.codes, batch.weights
         if weights is not None and not weights.all():
             heavy = weights != 0.0
             X, numbers, weights = X[heavy], numbers[heavy], weights[heavy]
@@ -222,13 +243,21 @@ class SupportState:
     def _expand(self) -> KernelExpansion:
         n_problems = self._solver.n_problems
         if n_problems == 0:
-            return KernelExpansion(self.kernel, np.empty((0, self.n_features)), np.empty((1, 0)), np.zeros(1))
+            return KernelExpansion(self.kernel, self._samples([]), np.empty((1, 0)), np.zeros(1))
         coef = np.array([self._solver.coefficients(k) for k in range(n_problems)])
         support = np.flatnonzero(coef.any(axis=0))
         intercept = np.array([self._solver.bias(k) for k in range(n_problems)])
         return KernelExpansion(
-            self.kernel, self._solver.rows(support), np.ascontiguousarray(coef[:, support]), intercept
+            self.kernel, self._samples(support), np.ascontiguousarray(coef[:, support]), intercept
         )
+
+    def _samples(self, numbers: Any) -> Any:
+        """What was learned as these rows."""
+        rows = self._solver.rows(np.asarray(numbers, dtype=np.int64))
+        return rows if self.catalogue is None else self.catalogue.at(rows)
+
+    def _all_rows(self) -> FloatArray:
+        return self._solver.rows(np.arange(len(self._solver)))
 
     # -- files and copies ---------------------------------------------------------------------------
 
@@ -240,7 +269,7 @@ class SupportState:
             "labels": list(self.labels),
             "counts": list(self.counts),
             "has_weights": self.has_weights,
-            "rows": self._solver.rows(np.arange(len(self._solver))),
+            "rows": self._samples(np.arange(len(self._solver))),
             "codes": self._solver.codes(),
             "weights": self._solver.weights(),
             "is_wide": self._solver.is_wide,
@@ -261,7 +290,10 @@ class SupportState:
         if np.bincount(codes, minlength=len(state.labels)).tolist() != state.counts:
             raise ValueError("the counts are not those of the rows")
         weights = np.ascontiguousarray(tree["weights"], dtype=np.float64)
-        rows = np.ascontiguousarray(tree["rows"], dtype=np.float64)
+        rows = tree["rows"]
+        if state.catalogue is not None:
+            rows = state.catalogue.places(restored_items(kernel, rows))
+        rows = np.ascontiguousarray(rows, dtype=np.float64)
         kept = np.ascontiguousarray(tree["kept"], dtype=np.uint32)
         state._solver.load_rows(rows, codes, weights, bool(tree["is_wide"]), kept, int(tree["n_wanted"]))
         for problem in tree["problems"]:
@@ -280,11 +312,13 @@ class SupportState:
 class _CalledKernel:
     """A kernel given as a function, as the solver calls it: it never keeps hold of the solver's memory."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, catalogue: Catalogue | None) -> None:
         self.kernel = kernel
+        self.catalogue = catalogue
 
     def __call__(self, X: FloatArray, Z: FloatArray, out: FloatArray) -> None:
-        out[...] = self.kernel.block(np.array(X), np.array(Z))
+        samples = np.array if self.catalogue is None else self.catalogue.at
+        out[...] = self.kernel.block(samples(X), samples(Z))
 
 
 def _dense(X: Any) -> FloatArray:

@@ -1,0 +1,86 @@
+"""The page of the documentation that shows the results of a run."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from steelyard.exceptions import ParameterError
+from steelyard.papers.experiment import experiments
+from steelyard.papers.result import Report
+from steelyard.papers.storage import read_reports
+from steelyard.papers.tables import markdown_table
+from steelyard.papers.verdict import judge
+
+__all__ = ["write_page"]
+
+_HEAD = """# Papers
+
+<!-- Written by `steelyard papers page`; change the experiments, not this page. -->
+
+Every table and figure of the five papers this library grew out of, computed afresh by
+`steelyard papers run all` and shown beside what the papers print. `steelyard papers list` names the
+experiments, `steelyard papers run NAME` runs one; data sets come from where {doc}`datasets` says.
+
+**Verdicts.** A number is *reached* if it differs from the paper's by no more than the tolerance of its row or
+two standard errors of the difference of the means; otherwise it is *better* or *short* by the difference. In
+wide tables a cell reads "ours ± spread (paper's)" and a sign: `=` reached, `+` better, `-` short. "±" is the
+standard deviation over the rounds. No number of a paper enters a computation.
+"""
+
+
+def write_page(results: Sequence[Path], page: Path) -> None:
+    """Write the page from the reports below the folders; pictures go to ``_static/papers`` beside it."""
+    if page.suffix != ".md":
+        raise ParameterError(f"papers: the page must be a Markdown file; got `{page}`.")
+    stored = {name: report for folder in results for name, report in read_reports(folder).items()}
+    order = [name for name in experiments() if name in stored]
+    pictures = page.parent / "_static" / "papers"
+    parts, paper = [_HEAD], None
+    for name in order:
+        report, files = stored[name]
+        if report.paper != paper:
+            paper = report.paper
+            parts.append(f"## {paper}\n")
+        parts.append(_section(report, files, pictures, page.parent))
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text("\n".join(parts), encoding="utf-8")
+
+
+def _section(report: Report, files: dict[Path, str], pictures: Path, base: Path) -> str:
+    extent = "quick run" if report.quick else "full run"
+    text = [f"### {report.title}\n"]
+    text.append(
+        f"`steelyard papers run {report.name}` ({extent}, seed {report.seed}, {report.seconds:.0f} s)\n"
+    )
+    if report.result.rows:
+        text.append(_tally(report))
+        text.append(f"{markdown_table(report.result)}\n")
+    for file, caption in files.items():
+        pictures.mkdir(parents=True, exist_ok=True)
+        copy = pictures / f"{report.name}-{file.name}"
+        if not copy.exists() or copy.read_bytes() != file.read_bytes():
+            shutil.copyfile(file, copy)
+        text.append(f"![{caption}]({copy.relative_to(base).as_posix()})\n\n{caption}\n")
+    text += [f"- {note}" for note in report.result.notes]
+    text += [f"- Not available: {_without_paths(sentence)}" for sentence in report.unavailable]
+    return "\n".join(text) + "\n"
+
+
+def _tally(report: Report) -> str:
+    kinds = Counter(judge(row).kind for row in report.result.rows)
+    judged = sum(kinds.values()) - kinds["none"]
+    if not judged:
+        return ""
+    return (
+        f"Of {judged} numbers that the paper prints: {kinds['reached']} reached, {kinds['better']} better,"
+        f" {kinds['short']} short.\n"
+    )
+
+
+def _without_paths(text: str) -> str:
+    """Where the data lay on the machine that ran it says nothing to a reader."""
+    return re.sub(r"folder `[^`]*`", "the data folder", text)

@@ -1,0 +1,132 @@
+"""What an experiment gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+__all__ = ["Aim", "Picture", "Report", "Result", "Row", "Series", "paragraphs"]
+
+Aim = Literal["high", "low", "one"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number of a table: what the paper prints and what was computed here.
+
+    Attributes
+    ----------
+    subject : str
+        What was measured on: a data set, a ratio, a number of classes.
+    learner : str
+        Who was measured.
+    measure : str
+        The name of the measure.
+    mean, std : float
+        Ours, over the rounds; `std` is 0 for a single round.
+    rounds : int
+        How many rounds.
+    paper, paper_std : float or None
+        What the paper prints; shown, never computed with except for the verdict.
+    aim : {"high", "low", "one"}
+        Which way is better; "one": the nearer to 1 the better.
+    tolerance : float
+        A difference up to this counts as reached, in the unit of the measure.
+    timed : bool
+        A duration: depends on the machine, so it is not the same in two runs.
+    digits : int
+        Digits after the point when it is shown; tiny numbers are shown as powers of ten.
+    """
+
+    subject: str
+    learner: str
+    measure: str
+    mean: float
+    std: float = 0.0
+    rounds: int = 1
+    paper: float | None = None
+    paper_std: float | None = None
+    aim: Aim = "high"
+    tolerance: float = 0.0
+    timed: bool = False
+    digits: int = 3
+
+    @classmethod
+    def of(cls, subject: str, learner: str, measure: str, values: Iterable[float], **rest: Any) -> Row:
+        """A row from the values of all rounds."""
+        numbers = np.array(list(values), dtype=np.float64)
+        spread = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else 0.0
+        mean = float(np.mean(numbers)) if len(numbers) else float("nan")
+        return cls(subject, learner, measure, mean, spread, len(numbers), **rest)
+
+
+@dataclass(frozen=True)
+class Series:
+    """One curve of a figure; written to CSV beside the picture."""
+
+    figure: str
+    panel: str
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    std: Sequence[float] | None = None
+    timed: bool = False  # durations, as in Row
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure: `draw` is given an empty matplotlib Figure."""
+
+    name: str  # becomes the file name
+    caption: str
+    draw: Callable[[Any], None]
+    size: tuple[float, float] = (8.0, 4.5)  # inches
+
+
+@dataclass(frozen=True)
+class Result:
+    """Rows, curves and pictures of one experiment.
+
+    Attributes
+    ----------
+    rows : sequence of Row
+        The table.
+    notes : sequence of str
+        How this differs from the paper and why; one sentence or paragraph each.
+    series : sequence of Series
+        Curves of the pictures.
+    pictures : sequence of Picture
+        What to draw.
+    layout : {"long", "wide"}
+        How the table is shown: a line for each number, or a line for each subject and learner with the
+        measures side by side.
+    """
+
+    rows: Sequence[Row] = ()
+    notes: Sequence[str] = ()
+    series: Sequence[Series] = ()
+    pictures: Sequence[Picture] = ()
+    layout: Literal["long", "wide"] = "long"
+
+
+@dataclass(frozen=True)
+class Report:
+    """A result with the circumstances in which it came about."""
+
+    name: str
+    paper: str
+    title: str
+    result: Result
+    unavailable: Sequence[str]  # sentences: which sets could not be had
+    seconds: float
+    seed: int
+    quick: bool
+    version: str
+
+
+def paragraphs(text: str) -> tuple[str, ...]:
+    """Notes from a text: paragraphs are parted by empty lines, line breaks inside one do not matter."""
+    return tuple(" ".join(part.split()) for part in text.split("\n\n") if part.strip())

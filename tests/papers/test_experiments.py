@@ -1,0 +1,95 @@
+"""Every experiment runs on made-up data, computes its numbers afresh and leaves its files."""
+
+from __future__ import annotations
+
+import csv
+import math
+import sys
+
+import pytest
+
+from steelyard.papers import Context, experiments, run
+from steelyard.papers.storage import read_reports, write_report
+from tests.papers.generated import generated, generated_splits
+
+EXPERIMENTS = experiments()
+
+
+def tiny(seed=0):
+    return Context(tiny=True, seed=seed, load_set=generated, load_runs=generated_splits)
+
+
+@pytest.fixture(scope="module")
+def reports():
+    """Reports by (name, seed): an experiment is run once for all claims about it."""
+    kept = {}
+
+    def report(name, seed=0):
+        if (name, seed) not in kept:
+            kept[name, seed] = run(EXPERIMENTS[name], tiny(seed))
+        return kept[name, seed]
+
+    return report
+
+
+def numbers(report):
+    """Everything computed, except durations."""
+    rows = {(r.subject, r.learner, r.measure): r.mean for r in report.result.rows if not r.timed}
+    curves = {(s.figure, s.panel, s.label): tuple(s.y) for s in report.result.series if not s.timed}
+    return rows, curves
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_runs_on_a_tiny_slice(name, reports):
+    result = reports(name).result
+    assert not reports(name).unavailable
+    assert result.rows or result.pictures
+    assert all(row.rounds >= 1 and math.isfinite(row.std) for row in result.rows if not math.isnan(row.mean))
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_another_seed_changes_the_third_digit(name, reports):
+    values = [
+        [f"{row.mean:.3g}" for row in reports(name, seed).result.rows]
+        + [f"{y:.3g}" for s in reports(name, seed).result.series for y in s.y]
+        for seed in (0, 1)
+    ]
+    assert values[0] != values[1]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_papers_figures_do_not_change_ours(name, reports, monkeypatch):
+    before = numbers(reports(name))
+    for module in [m for key, m in sys.modules.items() if key.startswith("steelyard.papers.")]:
+        for constant in [c for c in vars(module) if c.startswith("PAPER_")]:
+            monkeypatch.setattr(module, constant, perturbed(getattr(module, constant)))
+    again = run(EXPERIMENTS[name], tiny())
+    for ours, same in zip(before, numbers(again), strict=True):
+        assert repr(ours) == repr(same)
+    if any(row.paper for row in reports(name).result.rows):
+        assert [r.paper for r in again.result.rows] != [r.paper for r in reports(name).result.rows]
+
+
+def perturbed(figures):
+    """The same structure with other numbers."""
+    if isinstance(figures, dict):
+        return {key: perturbed(value) for key, value in figures.items()}
+    if isinstance(figures, list | tuple):
+        return type(figures)(perturbed(value) for value in figures)
+    return 1.7 * figures + 0.1 if isinstance(figures, float) else figures
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_tables_and_figures_are_written(name, reports, tmp_path):
+    report = reports(name)
+    write_report(report, tmp_path)
+    with (tmp_path / name / "rows.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert [float(line["mean"]) for line in lines] == pytest.approx(
+        [row.mean for row in report.result.rows], nan_ok=True
+    )
+    for picture in report.result.pictures:
+        assert (tmp_path / name / f"{picture.name}.png").read_bytes().startswith(b"\x89PNG")
+    stored, pictures = read_reports(tmp_path)[name]
+    assert repr(list(stored.result.rows)) == repr(list(report.result.rows))
+    assert len(pictures) == len(report.result.pictures)

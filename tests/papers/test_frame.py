@@ -1,0 +1,181 @@
+"""The frame of the experiments: verdicts, tables, processes, the command and its page."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from click.testing import CliRunner
+
+from steelyard.cli import main
+from steelyard.exceptions import DatasetUnavailable, FileAccessError, ParameterError
+from steelyard.papers import Context, Experiment, Result, Row, Series, find, judge, run
+from steelyard.papers.page import write_page
+from steelyard.papers.plots import line_picture
+from steelyard.papers.storage import write_report
+from steelyard.papers.tables import header, lines, markdown_table, series_csv
+
+
+def row(mean, paper, **rest):
+    return Row("set", "learner", "AUC", mean, paper=paper, **rest)
+
+
+def test_within_the_tolerance_is_reached():
+    assert str(judge(row(0.94, 0.95, tolerance=0.01))) == "reached"
+
+
+def test_within_two_standard_errors_is_reached():
+    assert str(judge(row(0.90, 0.95, std=0.25, rounds=100))) == "reached"
+
+
+def test_beyond_is_better_or_short_by_the_difference():
+    assert str(judge(row(0.97, 0.95))) == "better by 0.020"
+    assert str(judge(row(0.90, 0.95))) == "short by 0.050"
+
+
+def test_less_is_better_where_the_aim_is_low():
+    assert judge(row(2.0, 3.0, aim="low")).kind == "better"
+
+
+def test_nearer_to_one_is_better_where_that_is_the_aim():
+    assert judge(row(1.05, 0.9, aim="one")).kind == "better"
+    assert judge(row(1.2, 0.9, aim="one")).kind == "short"
+
+
+@pytest.mark.parametrize("pair", [(0.9, None), (0.9, math.nan), (math.nan, 0.9)])
+def test_without_two_numbers_there_is_no_verdict(pair):
+    assert str(judge(row(*pair))) == "-"
+
+
+def test_a_row_has_mean_and_spread_of_its_rounds():
+    made = Row.of("set", "learner", "AUC", [1.0, 3.0])
+    assert (made.mean, made.std, made.rounds) == (2.0, pytest.approx(math.sqrt(2)), 2)
+
+
+def test_a_long_table_has_a_line_for_each_number():
+    result = Result([row(0.9, 0.95, std=0.01, rounds=20)])
+    assert header(result) == ["on", "learner", "measure", "paper", "ours", "verdict"]
+    assert list(lines(result)) == [["set", "learner", "AUC", "0.950", "0.900 ± 0.010", "short by 0.050"]]
+
+
+def test_a_wide_table_has_the_measures_side_by_side():
+    rows = [row(0.9, 0.9), Row("set", "learner", "G-mean", 0.5)]
+    result = Result(rows, layout="wide")
+    assert header(result) == ["on", "learner", "AUC", "G-mean"]
+    assert list(lines(result)) == [["set", "learner", "0.900 (0.900) =", "0.500"]]
+    assert markdown_table(result).splitlines()[1] == "|---|---|---|---|"
+
+
+def test_points_of_curves_are_written():
+    text = series_csv([Series("figure", "panel", "curve", [1, 2], [0.1, 0.2], [0.0, 0.5])])
+    assert text.splitlines()[1:] == ["figure,panel,curve,1,0.1,0.0", "figure,panel,curve,2,0.2,0.5"]
+
+
+def square(number):
+    return number * number
+
+
+def test_processes_give_the_same_answers_in_order():
+    for jobs in (1, 2):
+        assert list(Context(jobs=jobs).map(square, range(5))) == [0, 1, 4, 9, 16]
+
+
+def test_work_is_reported_piece_by_piece():
+    heard = []
+    Context(progress=lambda *told: heard.append(told)).map(square, [1, 2], "squares")
+    assert heard == [("squares", 0, 2), ("squares", 1, 2), ("squares", 2, 2)]
+
+
+def test_randomness_depends_on_seed_and_key_alone():
+    assert Context(seed=3).integer("a", 1) == Context(seed=3, jobs=2).integer("a", 1)
+    assert Context(seed=3).integer("a", 1) != Context(seed=4).integer("a", 1)
+    assert Context(seed=3).integer("a", 1) != Context(seed=3).integer("a", 2)
+
+
+def no_data(name):
+    raise DatasetUnavailable(f"datasets.load: {name!r} cannot be had; tried nothing.")
+
+
+def test_a_set_that_cannot_be_had_is_reported_and_the_rest_runs():
+    names = []
+
+    def load_set(name):
+        return no_data(name) if name == "car" else name
+
+    def function(context):
+        names.extend(name for name, _ in context.sets(["car", "iris"]))
+        return Result([row(0.9, None)])
+
+    report = run(Experiment("x", "p", "t", function), Context(load_set=load_set))
+    assert names == ["iris"]
+    assert report.unavailable == ("datasets.load: 'car' cannot be had; tried nothing.",)
+    assert report.result.rows
+
+
+def test_an_experiment_without_any_data_is_a_report_without_rows():
+    report = run(Experiment("x", "p", "t", lambda c: c.load("car")), Context(load_set=no_data))
+    assert not report.result.rows
+    assert report.unavailable
+
+
+def test_a_misspelt_name_is_answered_with_the_nearest():
+    with pytest.raises(ParameterError, match=r"did you mean 'dcil-table-5\.1'"):
+        find("dcil-table-51")
+
+
+def test_the_command_lists_the_experiments():
+    said = CliRunner().invoke(main, ["papers", "list", "--json"])
+    assert said.exit_code == 0
+    assert {"dcil-table-5.1"} <= {line["name"] for line in json.loads(said.stdout)}
+
+
+def test_the_command_runs_writes_and_makes_a_page(tmp_path, monkeypatch):
+    monkeypatch.setenv("STEELYARD_OFFLINE", "1")
+    monkeypatch.delenv("STEELYARD_DATA", raising=False)
+    results, page = tmp_path / "results", tmp_path / "docs" / "papers.md"
+    arguments = ["papers", "run", "distributed-table-1", "--quick", "--jobs", "1", "-o", str(results)]
+    said = CliRunner().invoke(main, arguments)
+    assert said.exit_code == 0, said.output
+    assert "BreastWisconsin" in said.stdout
+    assert "not available: datasets.load: 'msweb' cannot be had" in said.stderr
+    assert CliRunner().invoke(main, ["papers", "page", str(results), "-o", str(page)]).exit_code == 0
+    assert "### Table I" in page.read_text(encoding="utf-8")
+
+
+def test_ctrl_c_keeps_what_is_finished(tmp_path, monkeypatch):
+    def interrupted(_experiment, _context):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("steelyard.cli.papers.run", interrupted)
+    said = CliRunner().invoke(main, ["papers", "run", "dcil-table-5.1", "-o", str(tmp_path)])
+    assert said.exit_code == 130
+    assert "stopped; 0 of 1 experiments" in said.stderr
+
+
+def test_an_unknown_experiment_is_a_sentence_and_exit_code_1():
+    said = CliRunner().invoke(main, ["papers", "run", "nonsense"])
+    assert said.exit_code == 1
+    assert "there is no experiment 'nonsense'" in said.stderr
+
+
+def test_the_page_carries_pictures_and_names_no_folder(tmp_path):
+    series = [Series("curve", "a", "learner", [1, 2], [0.1, 0.2])]
+    picture = line_picture("curve", "A curve.", series, x_label="x", y_label="y")
+
+    def function(context):
+        context.unavailable.append("datasets.load: 'car' cannot be had; tried folder `/secret/place`.")
+        return Result([row(0.9, 0.9)], ["A note."], series, [picture])
+
+    write_report(run(Experiment("dcil-table-5.1", "P", "T", function), Context()), tmp_path / "results")
+    write_page([tmp_path / "results"], tmp_path / "papers.md")
+    text = (tmp_path / "papers.md").read_text(encoding="utf-8")
+    assert "![A curve.](_static/papers/dcil-table-5.1-curve.png)" in text
+    assert (tmp_path / "_static" / "papers" / "dcil-table-5.1-curve.png").exists()
+    assert "- A note." in text
+    assert "secret" not in text
+
+
+def test_a_folder_without_results_is_refused(tmp_path):
+    with pytest.raises(FileAccessError, match="there are no results"):
+        write_page([tmp_path], tmp_path / "papers.md")
