@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "steelyard/koil.hpp"
 #include "steelyard/random.hpp"
@@ -31,6 +32,8 @@ class KoilEnsemble<T>::Block {
           members_(ensemble.members_.size()),
           chances_(members_.size(), 1.0) {
         for (Values& mine : members_) mine.picked.resize(kBlockRows * ensemble.n_features());
+        for (const KernelSpec& kernel : ensemble.kernels_)
+            if (source_of(kernel) == sums_.size()) sums_.push_back({.source = source(kernel)});
     }
 
     // With several threads all that machines ask for together is evaluated before they do so.
@@ -41,12 +44,12 @@ class KoilEnsemble<T>::Block {
         packed_.clear();
         for (Values& mine : members_) mine.forget();
         for (Sums& sums : sums_) sums.with_samples_known = sums.with_shared_known = false;
-        for (std::size_t kind = 0; kind < kKinds; ++kind) sums_[kind].is_shared = sharing_pays(kind);
+        for (std::size_t s = 0; s < sums_.size(); ++s) sums_[s].is_shared = sharing_pays(s);
         if (!several_threads) return;
         for (const Member& member : ensemble_.members_) {
-            const std::size_t kind = kind_of(member);
-            with_samples(kind);
-            if (sums_[kind].is_shared) with_shared(kind, 0);
+            Sums& sums = sums_of(member);
+            with_samples(sums);
+            if (sums.is_shared) with_shared(sums, 0);
         }
     }
 
@@ -80,7 +83,7 @@ class KoilEnsemble<T>::Block {
         }
         if (mine.where[i] == kUnknown) {
             if (mine.count == kBlockRows) mine.forget();
-            if (sums_[kind_of(member)].is_shared)
+            if (sums_of(member).is_shared)
                 take_shared(mine, member, i);
             else
                 evaluate(mine, member, index, i);
@@ -96,7 +99,7 @@ class KoilEnsemble<T>::Block {
         double values[kBlockRows];
         if (std::all_of(mine.where + i + 1, mine.where + n_rows(), [](std::uint8_t row) { return row == kUnknown; }))
             return;
-        std::copy_n(with_samples(kind_of(member)) + i * kBlockRows, kBlockRows, values);
+        std::copy_n(with_samples(sums_of(member)) + i * kBlockRows, kBlockRows, values);
         loops().kernel.finish_f64.from_sums(member.machine.kernel(), values, n_rows());
         for (std::size_t later = i + 1; later < n_rows(); ++later)
             if (mine.where[later] != kUnknown) mine.values[mine.where[later] * mine.n_slots + slot] = values[later];
@@ -104,10 +107,9 @@ class KoilEnsemble<T>::Block {
 
     // Sample i has become the shared row `id`.
     void shared(std::size_t i, std::uint32_t id) {
-        for (std::size_t kind = 0; kind < kKinds; ++kind) {
-            Sums& sums = sums_[kind];
+        for (Sums& sums : sums_) {
             if (!sums.with_shared_known || i + 1 == n_rows()) continue;
-            const double* own = with_samples(kind);
+            const double* own = with_samples(sums);
             for (std::size_t later = i + 1; later < n_rows(); ++later)
                 sums.with_shared[later * sums.ld + id] = own[later * kBlockRows + i];
         }
@@ -115,9 +117,6 @@ class KoilEnsemble<T>::Block {
 
   private:
     static constexpr std::uint8_t kUnknown = 255;
-    static constexpr std::size_t kKinds = 3;
-    static constexpr KernelKind kSumKinds[kKinds] = {KernelKind::linear, KernelKind::squared_distance,
-                                                     KernelKind::cityblock};
     // What fetching a shared sum costs, in features of a distance.
     static constexpr double kFetchCost = 12.0;
 
@@ -133,25 +132,35 @@ class KoilEnsemble<T>::Block {
             std::memset(where, kUnknown, sizeof where);
         }
     };
-    // Sums that kernels of one kind follow from.
+    // Sums that some of the kernels follow from.
     struct Sums {
+        KernelSpec source;
         AlignedVector<double> with_samples;  // samples by samples
         AlignedVector<double> with_shared;   // samples by shared rows
         std::size_t ld = 0;
         bool is_shared = false, with_samples_known = false, with_shared_known = false;
     };
 
-    static std::size_t kind_of(const Member& member) {
-        const KernelKind kind = sum_kind(member.machine.kernel().kind);
-        return static_cast<std::size_t>(std::find(kSumKinds, kSumKinds + kKinds, kind) - kSumKinds);
+    static KernelSpec source(const KernelSpec& kernel) {
+        return {.kind = sum_kind(kernel.kind), .table = kernel.table};
     }
 
-    bool sharing_pays(std::size_t kind) const {
+    std::size_t source_of(const KernelSpec& kernel) const {
+        const KernelSpec wanted = source(kernel);
+        const auto found = std::find_if(sums_.begin(), sums_.end(), [&](const Sums& known) {
+            return known.source.kind == wanted.kind && known.source.table == wanted.table;
+        });
+        return static_cast<std::size_t>(found - sums_.begin());
+    }
+
+    Sums& sums_of(const Member& member) { return sums_[source_of(member.machine.kernel())]; }
+
+    bool sharing_pays(std::size_t source) const {
         if (members_.size() == 1) return false;
         double wanted = 0.0;
         for (std::size_t index = 0; index < members_.size(); ++index) {
             const Member& member = ensemble_.members_[index];
-            if (kind_of(member) == kind)
+            if (source_of(member.machine.kernel()) == source)
                 wanted += chances_[index] * static_cast<double>(member.rows[0].size() + member.rows[1].size());
         }
         const double d = static_cast<double>(rows_.n_features);
@@ -176,7 +185,7 @@ class KoilEnsemble<T>::Block {
 
     void take_shared(Values& mine, const Member& member, std::size_t i) {
         const KoilMachine& machine = member.machine;
-        const double* sums = with_shared(kind_of(member), i);
+        const double* sums = with_shared(sums_of(member), i);
         mine.forget();  // a shared value is fetched when its turn has come, and not needed again
         mine.where[i] = static_cast<std::uint8_t>(mine.count++);
         for (int s = 0; s < 2; ++s) {
@@ -188,31 +197,30 @@ class KoilEnsemble<T>::Block {
 
     double with_itself(const Member& member, std::size_t i) {
         const KernelSpec& kernel = member.machine.kernel();
-        if (sum_kind(kernel.kind) != KernelKind::linear) return 1.0;
-        double value = with_samples(kind_of(member))[i * kBlockRows + i];
+        const KernelKind kind = sum_kind(kernel.kind);
+        if (kind == KernelKind::squared_distance || kind == KernelKind::cityblock) return 1.0;
+        double value = with_samples(sums_of(member))[i * kBlockRows + i];
         loops().kernel.finish_f64.from_sums(kernel, &value, 1);
         return value;
     }
 
-    const double* with_samples(std::size_t kind) {
-        Sums& mine = sums_[kind];
+    const double* with_samples(Sums& mine) {
         if (!mine.with_samples_known) {
             while (packed_.size() < n_rows()) packed_.append(row(packed_.size()));
             mine.with_samples.resize(kBlockRows * kBlockRows);
-            kernel_rows(KernelSpec{.kind = kSumKinds[kind]}, rows_, packed_, mine.with_samples.data(), kBlockRows, 1);
+            kernel_rows(mine.source, rows_, packed_, mine.with_samples.data(), kBlockRows, 1);
             mine.with_samples_known = true;
         }
         return mine.with_samples.data();
     }
 
     // Sums of sample i with all shared rows.
-    const double* with_shared(std::size_t kind, std::size_t i) {
-        Sums& mine = sums_[kind];
+    const double* with_shared(Sums& mine, std::size_t i) {
         const PackedRows<T, double>& shared = ensemble_.shared_.rows();
         if (!mine.with_shared_known) {
             mine.ld = shared.size() + n_rows();  // each sample can add one shared row
             mine.with_shared.resize(kBlockRows * mine.ld);
-            kernel_rows(KernelSpec{.kind = kSumKinds[kind]}, Rows<T>{row(i), n_rows() - i, rows_.n_features}, shared,
+            kernel_rows(mine.source, Rows<T>{row(i), n_rows() - i, rows_.n_features}, shared,
                         mine.with_shared.data() + i * mine.ld, mine.ld, 1);
             mine.with_shared_known = true;
         }
@@ -227,7 +235,7 @@ class KoilEnsemble<T>::Block {
     PackedRows<T, double> packed_;
     std::vector<Values> members_;
     std::vector<double> chances_;  // of each machine to learn the sample at hand
-    Sums sums_[kKinds];
+    std::vector<Sums> sums_;
 };
 
 }  // namespace steelyard

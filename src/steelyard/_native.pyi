@@ -85,10 +85,24 @@ def linear_labels(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), 
     Writes to labels that of the plane with the highest score (one plane: labels_of[1] if its score is positive, else labels_of[0]) and returns whether all scores are finite. Labels are items of 8 bytes.
     """
 
+class KernelTable:
+    """Kernel values of things that are no vectors, by their places."""
+
+    def __init__(self) -> None: ...
+
+    def set(self, values: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
+        """Take the values from this array from now on."""
+
 class KernelSpec:
     """Which kernel function is meant; what every native learner takes."""
 
     def __init__(self, kind: str, gamma: float = 1.0, coef0: float = 0.0, degree: int = 3) -> None: ...
+
+    @staticmethod
+    def lookup(table: KernelTable) -> KernelSpec:
+        """
+        Rows are places in the table, which must be kept for as long as a learner uses the kernel.
+        """
 
     @property
     def kind(self) -> str: ...
@@ -264,12 +278,25 @@ def enclosing_ball(spec: KernelSpec, X: Annotated[NDArray[numpy.float64], dict(s
     The smallest ball around the rows in the kernel's space; weights lie between 0 and their bounds, which must be positive and sum to at least 1.
     """
 
+def all_within(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], limit: float) -> bool:
+    """Whether all values are numbers from -limit to limit."""
+
 def sphere_distances(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], centers: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
     """Squared distances of all rows to all centres."""
 
 def ellipsoid_distances(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], axes: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
     """
     Squared distances of all rows to bodies given by axes: sums of (axis'x - offset)^2 over the axes of each.
+    """
+
+def nearest_sphere(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], centers: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], radii: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_threads: int = 1) -> tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]]:
+    """
+    The body with the smallest distance / radius for each row, and that ratio.
+    """
+
+def nearest_ellipsoid(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], axes: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], radii: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_threads: int = 1) -> tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]]:
+    """
+    The body with the smallest distance / radius for each row, and that ratio.
     """
 
 class SolverFailure(RuntimeError):
@@ -294,6 +321,10 @@ class IncrementalSvc:
 
     @property
     def n_wanted_rows(self) -> int: ...
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether kept kernel values are double; float otherwise."""
 
     def kept_rows(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C')]:
         """Rows whose kernel values are kept, in the order of sums over them."""
@@ -328,7 +359,7 @@ class IncrementalSvc:
 
     def load_problem(self, values: dict[str, Any]) -> None: ...
 
-    def load_rows(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], kept: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], n_wanted: int) -> None: ...
+    def load_rows(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], is_wide: bool, kept: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], n_wanted: int) -> None: ...
 
 def all_finite(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> bool:
     """Whether no value is infinite or not a number."""

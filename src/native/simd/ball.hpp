@@ -1,4 +1,4 @@
-// One step of the enclosing-ball solver: move the heights, and find the highest that may still rise in weight.
+// Loops of enclosing bodies: one step of the solver, and the nearest of many.
 #pragma once
 
 #include "steelyard/loops_ball.hpp"
@@ -6,6 +6,7 @@
 
 namespace steelyard::STEELYARD_LEVEL {
 
+// Moves the heights, and finds the highest that may still rise in weight.
 // Heights are searched again for the position of the maximum; within one block they are still in the cache.
 constexpr size_t kBallBlock = 64 * kDoubles;
 
@@ -39,6 +40,21 @@ static size_t move_heights(double* heights, const double* row_i, const double* r
     return best_at;
 }
 
-constexpr BallLoops ball_loops{move_heights};
+static double least_product(const double* a, const double* b, size_t n) {
+    VecD least = broadcast(__builtin_inf());
+    size_t k = 0;
+    for (; k + kDoubles <= n; k += kDoubles) {
+        const VecD product = load(a + k) * load(b + k);
+        least = product < least ? product : least;
+    }
+    double smallest = least[0];
+    for (size_t lane = 1; lane < kDoubles; ++lane)
+        if (least[lane] < smallest) smallest = least[lane];
+    for (; k < n; ++k)
+        if (a[k] * b[k] < smallest) smallest = a[k] * b[k];
+    return smallest;
+}
+
+constexpr BallLoops ball_loops{move_heights, least_product};
 
 }  // namespace steelyard::STEELYARD_LEVEL

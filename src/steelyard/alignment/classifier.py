@@ -111,7 +111,7 @@ class AlignedSVC(BatchLearner):
         The SVM of the last round kept, on its reshaped kernel with the rarer side as +1; a list of them for
         more than two classes. It is not saved.
     n_features_in_ : int
-        Number of features seen; 1 for collections.
+        Number of features seen; of sequences the dimensions of their elements, 1 for strings.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the features, when all names are strings.
 
@@ -129,8 +129,8 @@ class AlignedSVC(BatchLearner):
     where the sums run over held-out rows misclassified inside the margin and :math:`\tau_b^2` is the mean
     squared distance to the five nearest boundary points. The paper prints those closer than the margin, the
     mean of the bumps, c = 0 and s = 1; the maximum, c = 0.3 and the s that keeps the trace of the kernel
-    matrix are what makes the rounds help. The cut by G-mean on held-out rows and the stopping rule are ours too. Numbers are on the
-    documentation page.
+    matrix are what makes the rounds help. The cut by G-mean on held-out rows and the stopping rule are ours
+    too. Numbers are on the documentation page.
 
     References
     ----------

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from steelyard.base import Traits
-from steelyard.kernels import Kernel
+from steelyard.kernels import Kernel, SequenceKernel
 from steelyard.online._kernel_parameters import KERNEL_CONSTRAINTS, settled_kernel
 from steelyard.online._koil_machines import KoilLearner
 from steelyard.online._targets import FloatArray
@@ -42,8 +42,9 @@ class KOIL(KoilLearner):
         Who leaves a full buffer: a uniform sample of all rows of the class stays ("reservoir"), or the
         newest stay ("fifo"). With "++" the weight of whoever leaves goes to the most similar one that
         stays. "unbounded" keeps all.
-    kernel : {"rbf", "linear", "polynomial", "laplacian", "sigmoid"}, default="rbf"
-        Kernel function, see :class:`steelyard.kernels.Kernel`.
+    kernel : {"rbf", "linear", "polynomial", "laplacian", "sigmoid"} or sequence kernel, default="rbf"
+        Kernel function, see :class:`steelyard.kernels.Kernel`. With a sequence kernel, such as
+        :class:`~steelyard.kernels.GlobalAlignmentKernel`, ``X`` is a list of sequences everywhere.
     gamma : float or {"scale", "auto"}, default=1.0
         Of the kernel. "auto" is 1 / median distance between the rows of the first call, squared for "rbf",
         so that call should bring more than a few; "scale" as in :class:`steelyard.kernels.Kernel`.
@@ -61,7 +62,7 @@ class KOIL(KoilLearner):
     ----------
     classes_ : ndarray of shape (n_classes,)
         Labels seen, sorted.
-    support_vectors_ : ndarray of shape (n_vectors, n_features)
+    support_vectors_ : ndarray of shape (n_vectors, n_features), or list of sequences
         Vectors in the buffers.
     dual_coef_ : ndarray of shape (1 or n_classes, n_vectors)
         Their weights; positive for the second class, or one row a class when there are more than two.
@@ -129,7 +130,7 @@ class KOIL(KoilLearner):
         learning_rate: float = 0.01,
         loss: str = "hinge",
         policy: str = "reservoir++",
-        kernel: str = "rbf",
+        kernel: str | SequenceKernel = "rbf",
         gamma: float | str = 1.0,
         degree: int = 3,
         coef0: float = 0.0,

@@ -1,4 +1,4 @@
-// The hot loop of the enclosing-ball solver: one step over all heights.
+// The hot loops of enclosing bodies: one step of the solver over all heights, and the nearest of many bodies.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,8 @@ struct BallLoops {
     // heights[k] - closed[k], closed being 0 or infinity. n is at least 1.
     std::size_t (*move)(double* heights, const double* row_i, const double* row_j, double factor, const double* closed,
                         std::size_t n);
+    // The least a[k] * b[k] for k < n; infinity for none.
+    double (*least_product)(const double* a, const double* b, std::size_t n);
 };
 
 }  // namespace steelyard

@@ -125,9 +125,9 @@ _NOTES = paragraphs(
     """
     The paper's 20,000 images of 116 categories from the Corel CDs are not public, so only the design is kept:
     one machine for each class against the rest, the largest score wins, accuracy class by class. Digits: ten
-    classes thinned out from about 100 rows to learn down to 7 (4:1 to 60:1), a random digit at every rarity, 60
-    rows of each to ask; the frequent, rare and very rare group are four, three and three classes. Faces: 40
-    people, six images of each to learn and four to ask, every fourth pixel.
+    classes thinned out from about 100 rows to learn down to 7 (4:1 to 60:1), a random digit at every rarity,
+    60 rows of each to ask; the frequent, rare and very rare group are four, three and three classes. Faces:
+    40 people, six images of each to learn and four to ask, every fourth pixel.
 
     C is 10 and the kernel Laplacian (the paper: also L1), with the median distance as its width; nothing is
     tuned. The paper's figures beside ours are the gains over an SVM that its text gives for its three groups;

@@ -97,9 +97,9 @@ def _series(rows: list[Row], method: str) -> Series:
 def _gain_note(sensitivity: dict[str, float], n: int, n_rare: int) -> str:
     bp, kba = (sensitivity[method] - sensitivity["SVM"] for method in ("BP", "KBA"))
     return (
-        f"{n:,} trajectories, {n_rare} of them suspicious. The paper finds about 30 points more suspicious ones "
-        f"with KBA than with an SVM and little more with biased penalties; here it is {kba:+.1f} with KBA and "
-        f"{bp:+.1f} with BP."
+        f"{n:,} trajectories, {n_rare} of them suspicious. The paper finds about 30 points more suspicious "
+        f"ones with KBA than with an SVM and little more with biased penalties; here it is {kba:+.1f} with "
+        f"KBA and {bp:+.1f} with BP."
     )
 
 
@@ -129,8 +129,8 @@ def _picture(rows: list[Row]) -> Picture:
 _NOTES = paragraphs(
     """
     The paper's video material is not public. Trajectories like it are made up: as many of each pattern, of
-    varying lengths, with a tracker's noise. 60 % are learned, 40 % asked; the global alignment kernel compares
-    them, C is 10 and nothing is tuned. The paper prints its sensitivities as bars without numbers, so there is
-    nothing to set ours beside but its text.
+    varying lengths, with a tracker's noise. 60 % are learned, 40 % asked; the global alignment kernel
+    compares them, C is 10 and nothing is tuned. The paper prints its sensitivities as bars without numbers,
+    so there is nothing to set ours beside but its text.
     """
 )

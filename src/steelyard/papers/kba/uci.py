@@ -138,7 +138,9 @@ def features(subject: str, data: Dataset) -> tuple[NDArray[np.float64], NDArray[
 def _rows(subject: str, values: dict[str, list[tuple[float, float]]]) -> list[Row]:
     rows = []
     for method, pairs in values.items():
-        for place, (measure, printed) in enumerate(zip(MEASURES, (PAPER_TABLE_2, PAPER_TABLE_3), strict=True)):
+        for place, (measure, printed) in enumerate(
+            zip(MEASURES, (PAPER_TABLE_2, PAPER_TABLE_3), strict=True)
+        ):
             own = [pair[place] for pair in pairs]
             paper = printed[subject].get(method)
             rows.append(Row.of(subject, method, measure, own, paper=paper, tolerance=0.5, digits=1))
@@ -149,14 +151,14 @@ def _mean_rows(found: dict[str, dict[str, list[tuple[float, float]]]], methods: 
     """Means over the sets; the paper's over the same ones."""
     rows = []
     for method in methods:
-        for place, (measure, printed) in enumerate(zip(MEASURES, (PAPER_TABLE_2, PAPER_TABLE_3), strict=True)):
+        for place, (measure, printed) in enumerate(
+            zip(MEASURES, (PAPER_TABLE_2, PAPER_TABLE_3), strict=True)
+        ):
             means = [float(np.mean([pair[place] for pair in found[subject][method]])) for subject in found]
             papers = [printed[subject][method] for subject in found if method in printed[subject]]
             paper = float(np.mean(papers)) if papers else None
             mean = float(np.mean(means))
-            rows.append(
-                Row("mean of the sets", method, measure, mean, paper=paper, tolerance=0.5, digits=2)
-            )
+            rows.append(Row("mean of the sets", method, measure, mean, paper=paper, tolerance=0.5, digits=2))
     return rows
 
 
@@ -186,8 +188,8 @@ _NOTES = paragraphs(
     its C was always 1,000.
 
     SVM is scikit-learn's SVC, BP the same with class_weight="balanced", which the paper did not try on these
-    sets; SMOTE is imbalanced-learn's at the paper's percentages, followed by an SVM. ACT and KBA are AlignedSVC,
-    whose cut is shifted to the best G-mean on held-out rows: that is not in the paper, where the reshaped
-    kernel alone moves the boundary.
+    sets; SMOTE is imbalanced-learn's at the paper's percentages, followed by an SVM. ACT and KBA are
+    AlignedSVC, whose cut is shifted to the best G-mean on held-out rows: that is not in the paper, where the
+    reshaped kernel alone moves the boundary.
     """
 )
