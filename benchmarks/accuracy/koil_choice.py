@@ -4,8 +4,8 @@
 
 For some sets on which cross-validation inside the first training part leads to a lower AUC than the paper
 prints: the best mean AUC that any C and gamma of a coarse grid reaches on the *test* parts of ten of the
-authors' runs. That is no result, since the test parts decide; it shows what the learner can reach with another
-choice.
+authors' runs. That is no result, since the test parts decide; it shows what the learner can reach with
+another choice.
 """
 
 from __future__ import annotations
