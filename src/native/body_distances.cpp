@@ -97,13 +97,16 @@ void find_nearest(const Bodies& bodies, Rows<double> X, std::span<const double> 
         const double* distances = scratch + block.n_rows * bodies.scratch_width();
         bodies.distances(block, scratch, scratch + block.n_rows * bodies.scratch_width());
         for (std::size_t i = 0; i < block.n_rows; ++i, distances += n_bodies) {
-            const double enough = least_product(distances, factors.data(), n_bodies) * (1.0 + kNearlyEqual);
-            double smallest = kInfinity;
-            for (std::size_t b = 0; b < n_bodies; ++b) {
+            const LeastProduct found = least_product(distances, factors.data(), n_bodies);
+            const double enough = found.least * (1.0 + kNearlyEqual);
+            std::size_t nearest = found.at;
+            double smallest = ratio(distances[nearest], radii[nearest]);
+            for (std::size_t b = 0; found.second <= enough && b < n_bodies; ++b) {
                 if (distances[b] * factors[b] > enough) continue;
                 const double exact = ratio(distances[b], radii[b]);
-                if (exact < smallest) smallest = exact, out.body[begin + i] = static_cast<std::int64_t>(b);
+                if (exact < smallest || (exact == smallest && b < nearest)) smallest = exact, nearest = b;
             }
+            out.body[begin + i] = static_cast<std::int64_t>(nearest);
             out.ratio[begin + i] = smallest;
         }
     });
@@ -112,9 +115,9 @@ void find_nearest(const Bodies& bodies, Rows<double> X, std::span<const double> 
 }  // namespace
 
 bool all_within(std::span<const double> values, double limit) noexcept {
-    bool beyond = false;
-    for (const double value : values) beyond |= !(std::fabs(value) <= limit);
-    return !beyond;
+    std::int64_t beyond = 0;  // as wide as a value, so that several are looked at together
+    for (const double value : values) beyond |= static_cast<std::int64_t>(!(std::fabs(value) <= limit));
+    return beyond == 0;
 }
 
 void sphere_distances(Rows<double> X, Rows<double> centers, double* out, unsigned n_threads) {

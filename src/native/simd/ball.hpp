@@ -40,19 +40,29 @@ static size_t move_heights(double* heights, const double* row_i, const double* r
     return best_at;
 }
 
-static double least_product(const double* a, const double* b, size_t n) {
-    VecD least = broadcast(__builtin_inf());
+// Each lane keeps its least and its second least product, and where the least was.
+static LeastProduct least_product(const double* a, const double* b, size_t n) {
+    VecD least = broadcast(__builtin_inf()), second = least, at = broadcast(0.0);
     size_t k = 0;
     for (; k + kDoubles <= n; k += kDoubles) {
-        const VecD product = load(a + k) * load(b + k);
+        const VecD product = load(a + k) * load(b + k), larger = product < least ? least : product;
+        second = larger < second ? larger : second;
+        at = product < least ? broadcast(static_cast<double>(k)) : at;
         least = product < least ? product : least;
     }
-    double smallest = least[0];
-    for (size_t lane = 1; lane < kDoubles; ++lane)
-        if (least[lane] < smallest) smallest = least[lane];
-    for (; k < n; ++k)
-        if (a[k] * b[k] < smallest) smallest = a[k] * b[k];
-    return smallest;
+    LeastProduct answer{__builtin_inf(), __builtin_inf(), 0};
+    const auto take = [&answer](double product, size_t where) {
+        const bool smaller = product < answer.least || (product == answer.least && where < answer.at);
+        const double larger = smaller ? answer.least : product;
+        if (larger < answer.second) answer.second = larger;
+        if (smaller) answer.least = product, answer.at = where;
+    };
+    for (size_t lane = 0; k > 0 && lane < kDoubles; ++lane) {
+        take(least[lane], static_cast<size_t>(at[lane]) + lane);
+        take(second[lane], n);
+    }
+    for (; k < n; ++k) take(a[k] * b[k], k);
+    return answer;
 }
 
 constexpr BallLoops ball_loops{move_heights, least_product};

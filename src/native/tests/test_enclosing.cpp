@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "check.hpp"
@@ -106,4 +107,35 @@ TEST(distances_to_bodies_equal_the_written_sums) {
             }
         }
     });
+}
+
+TEST(the_two_least_products_are_found_at_every_length) {
+    on_every_level([](const std::string& level) {
+        for (std::size_t n = 1; n <= 40; ++n) {
+            std::vector<double> a = random_values<double>(n, static_cast<unsigned>(n), 5.0), b(n, 2.0);
+            if (n > 3) a[n - 1] = a[n / 2];  // a tie goes to the first
+            const LeastProduct found = loops().ball.least_product(a.data(), b.data(), n);
+            const std::size_t first = static_cast<std::size_t>(std::min_element(a.begin(), a.end()) - a.begin());
+            CHECK(found.at == first && found.least == 2.0 * a[first], level, n);
+            a[first] = std::numeric_limits<double>::infinity();
+            CHECK(found.second == 2.0 * *std::min_element(a.begin(), a.end()), level, n);
+        }
+    });
+}
+
+TEST(the_nearest_body_is_that_of_the_smallest_ratio) {
+    constexpr std::size_t n = 70, d = 3, m = 11;
+    const std::vector<double> X = random_values<double>(n * d, 1), centers = random_values<double>(m * d, 2);
+    std::vector<double> radii(m, 1.5), squared(n * m), ratios(n);
+    radii[4] = 0.5;
+    std::vector<std::int64_t> bodies(n);
+    sphere_distances({X.data(), n, d}, {centers.data(), m, d}, squared.data(), 1);
+    nearest_sphere({X.data(), n, d}, {centers.data(), m, d}, radii, {bodies.data(), ratios.data()}, 2);
+    for (std::size_t i = 0; i < n; ++i) {
+        std::size_t best = 0;
+        const auto ratio = [&](std::size_t k) { return std::sqrt(squared[i * m + k]) / radii[k]; };
+        for (std::size_t k = 1; k < m; ++k)
+            if (ratio(k) < ratio(best)) best = k;
+        CHECK(bodies[i] == static_cast<std::int64_t>(best) && ratios[i] == ratio(best), i);
+    }
 }
