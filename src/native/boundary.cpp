@@ -1,7 +1,9 @@
 #include "steelyard/boundary.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "steelyard/threads.hpp"
@@ -11,12 +13,21 @@ namespace steelyard {
 namespace {
 
 constexpr std::size_t kTaskRows = 64;
+constexpr double kCoincide = 1e-10;  // of the squared lengths: squared distances below are rounding
 
 // Calls body(begin, end) for runs of rows.
 template <class Body>
 void for_runs(std::size_t n_rows, unsigned n_threads, Body&& body) {
     parallel_for((n_rows + kTaskRows - 1) / kTaskRows, n_threads,
                  [&](std::size_t task) { body(task * kTaskRows, std::min(n_rows, (task + 1) * kTaskRows)); });
+}
+
+// Calls body(begin, end) for runs of columns that stay in the first-level cache while row after row passes by.
+template <class Body>
+void for_columns(std::size_t n_columns, unsigned n_threads, Body&& body) {
+    constexpr std::size_t width = 512;
+    parallel_for((n_columns + width - 1) / width, n_threads,
+                 [&](std::size_t task) { body(task * width, std::min(n_columns, (task + 1) * width)); });
 }
 
 }  // namespace
@@ -37,50 +48,147 @@ void scaled_part(const KernelView& view, std::span<const std::int64_t> rows, dou
     });
 }
 
-void largest_exponents(const KernelView& view, const double* self, const BoundaryPoints& points, const double* widths,
-                       double* out, unsigned n_threads) {
-    const std::size_t n = points.rare.size();
-    std::vector<double> rare_part(n), other_part(n), inverse(n);
-    for (std::size_t b = 0; b < n; ++b) {
-        rare_part[b] = 2.0 * (1.0 - points.beta) * view.reference_factor[points.rare[b]];
-        other_part[b] = 2.0 * points.beta * view.reference_factor[points.other[b]];
-        inverse[b] = 1.0 / widths[b];
-    }
-    for_runs(view.n_rows, n_threads, [&](std::size_t begin, std::size_t end) {
-        for (std::size_t x = begin; x < end; ++x) {
-            const double* row = view.K + x * view.n_reference;
-            const double factor = view.row_factor[x], own = self[x];
-            double largest = -std::numeric_limits<double>::infinity();
-            for (std::size_t b = 0; b < n; ++b) {
-                const double products = rare_part[b] * row[points.rare[b]] + other_part[b] * row[points.other[b]];
-                const double squared = std::max(0.0, own + points.lengths[b] - factor * products);
-                largest = std::max(largest, -squared * inverse[b]);
-            }
-            out[x] = largest;
+void weighted_rows(const KernelView& view, std::span<const std::int64_t> rows, const double* coefficients, double* out,
+                   unsigned n_threads) {
+    const std::size_t n = view.n_reference;
+    for_columns(n, n_threads, [&](std::size_t begin, std::size_t end) {
+        std::fill(out + begin, out + end, 0.0);
+        for (std::size_t r = 0; r < rows.size(); ++r) {
+            const double* row = view.K + static_cast<std::size_t>(rows[r]) * n;
+            const double coefficient = coefficients[r];
+            for (std::size_t x = begin; x < end; ++x) out[x] += coefficient * row[x];
         }
     });
 }
 
-void point_distances(const KernelView& view, const BoundaryPoints& points, std::size_t begin, std::size_t end,
-                     double* out, unsigned n_threads) {
-    const std::size_t n = points.rare.size();
-    const auto &rare = points.rare, &other = points.other;
-    std::vector<double> rare_part(n), other_part(n);
-    for (std::size_t b = 0; b < n; ++b) {
-        rare_part[b] = (1.0 - points.beta) * view.reference_factor[rare[b]];
-        other_part[b] = points.beta * view.reference_factor[other[b]];
-    }
-    for_runs(end - begin, n_threads, [&](std::size_t first, std::size_t last) {
-        for (std::size_t b = begin + first; b < begin + last; ++b) {
-            const double* rare_row = view.K + static_cast<std::size_t>(rare[b]) * view.n_reference;
-            const double* other_row = view.K + static_cast<std::size_t>(other[b]) * view.n_reference;
-            double* target = out + (b - begin) * n;
-            for (std::size_t c = 0; c < n; ++c) {
-                const double from_rare = rare_part[c] * rare_row[rare[c]] + other_part[c] * rare_row[other[c]];
-                const double from_other = rare_part[c] * other_row[rare[c]] + other_part[c] * other_row[other[c]];
-                const double inner = rare_part[b] * from_rare + other_part[b] * from_other;
-                target[c] = std::max(0.0, points.lengths[b] + points.lengths[c] - 2.0 * inner);
+std::size_t find_asymmetry(const double* K, std::size_t n, double tolerance, unsigned n_threads) {
+    // Square blocks, so that both sides of the diagonal are read along their rows.
+    constexpr std::size_t side = 64;
+    std::vector<std::size_t> found((n + side - 1) / side, n * n);
+    parallel_for(found.size(), n_threads, [&](std::size_t block) {
+        const std::size_t begin = block * side, end = std::min(n, begin + side);
+        for (std::size_t column = 0; column < end && found[block] == n * n; column += side)
+            for (std::size_t i = begin; i < end; ++i) {
+                const std::size_t last = std::min({column + side, n, i + 1});
+                bool agrees = true;
+                for (std::size_t j = column; j < last; ++j)
+                    agrees &= std::abs(K[i * n + j] - K[j * n + i]) <= tolerance;  // false if not finite
+                if (agrees) continue;
+                for (std::size_t j = column; j < last; ++j)
+                    if (!(std::abs(K[i * n + j] - K[j * n + i]) <= tolerance)) found[block] = i * n + j;
+                break;
             }
+    });
+    for (const std::size_t place : found)
+        if (place != n * n) return place;
+    return n * n;
+}
+
+namespace {
+
+// What a boundary point says to every row: numbers that do not depend on the row.
+struct Bumps {
+    std::vector<double> rare_part, other_part, inverse;
+
+    Bumps(const KernelView& view, const BoundaryPoints& points, const double* widths)
+        : rare_part(points.rare.size()), other_part(points.rare.size()), inverse(points.rare.size()) {
+        for (std::size_t b = 0; b < inverse.size(); ++b) {
+            rare_part[b] = 2.0 * (1.0 - points.beta) * view.reference_factor[points.rare[b]];
+            other_part[b] = 2.0 * points.beta * view.reference_factor[points.other[b]];
+            inverse[b] = 1.0 / widths[b];
+        }
+    }
+};
+
+}  // namespace
+
+void largest_exponents(const KernelView& view, const double* self, const BoundaryPoints& points, const double* widths,
+                       double* out, unsigned n_threads) {
+    const Bumps bumps(view, points, widths);
+    const std::size_t n = points.rare.size(), ld = view.n_reference;
+    const auto exponent = [&](std::size_t x, std::size_t b, double rare_value, double other_value) {
+        const double products = bumps.rare_part[b] * rare_value + bumps.other_part[b] * other_value;
+        const double squared = self[x] + points.lengths[b] - view.row_factor[x] * products;
+        return -(squared > 0.0 ? squared : 0.0) * bumps.inverse[b];
+    };
+    std::fill_n(out, view.n_rows, -std::numeric_limits<double>::infinity());
+    if (!view.symmetric) {
+        for_runs(view.n_rows, n_threads, [&](std::size_t begin, std::size_t end) {
+            for (std::size_t x = begin; x < end; ++x) {
+                const double* row = view.K + x * ld;
+                for (std::size_t b = 0; b < n; ++b)
+                    out[x] = std::max(out[x], exponent(x, b, row[points.rare[b]], row[points.other[b]]));
+            }
+        });
+        return;
+    }
+    // Rows of the points' ends are read along, instead of single values all over the matrix.
+    for_columns(view.n_rows, n_threads, [&](std::size_t begin, std::size_t end) {
+        for (std::size_t b = 0; b < n; ++b) {
+            const double* rare_row = view.K + static_cast<std::size_t>(points.rare[b]) * ld;
+            const double* other_row = view.K + static_cast<std::size_t>(points.other[b]) * ld;
+            for (std::size_t x = begin; x < end; ++x) {
+                const double value = exponent(x, b, rare_row[x], other_row[x]);
+                out[x] = out[x] > value ? out[x] : value;
+            }
+        }
+    });
+}
+
+namespace {
+
+// Squared distances from one boundary point to all; rows are reference rows.
+class PointDistances {
+  public:
+    PointDistances(const KernelView& view, const BoundaryPoints& points)
+        : view_(view), points_(points), rare_part_(points.rare.size()), other_part_(points.rare.size()) {
+        for (std::size_t b = 0; b < size(); ++b) {
+            rare_part_[b] = (1.0 - points.beta) * view.reference_factor[points.rare[b]];
+            other_part_[b] = points.beta * view.reference_factor[points.other[b]];
+        }
+    }
+
+    std::size_t size() const { return rare_part_.size(); }
+
+    void from(std::size_t b, double* out) const {
+        const auto &rare = points_.rare, &other = points_.other;
+        const double* rare_row = view_.K + static_cast<std::size_t>(rare[b]) * view_.n_reference;
+        const double* other_row = view_.K + static_cast<std::size_t>(other[b]) * view_.n_reference;
+        for (std::size_t c = 0; c < size(); ++c) {
+            const double from_rare = rare_part_[c] * rare_row[rare[c]] + other_part_[c] * rare_row[other[c]];
+            const double from_other = rare_part_[c] * other_row[rare[c]] + other_part_[c] * other_row[other[c]];
+            const double inner = rare_part_[b] * from_rare + other_part_[b] * from_other;
+            out[c] = std::max(0.0, points_.lengths[b] + points_.lengths[c] - 2.0 * inner);
+        }
+    }
+
+  private:
+    const KernelView& view_;
+    const BoundaryPoints& points_;
+    std::vector<double> rare_part_, other_part_;
+};
+
+}  // namespace
+
+void mean_near_distances(const KernelView& view, const BoundaryPoints& points, double limit, std::size_t most,
+                         double* out, unsigned n_threads) {
+    const PointDistances distances(view, points);
+    const std::size_t n = distances.size();
+    for_runs(n, n_threads, [&](std::size_t begin, std::size_t end) {
+        std::vector<double> squared(n);
+        for (std::size_t b = begin; b < end; ++b) {
+            distances.from(b, squared.data());
+            std::size_t n_near = 0;
+            double nearest = std::numeric_limits<double>::infinity();
+            for (std::size_t c = 0; c < n; ++c) {
+                if (squared[c] <= kCoincide * (points.lengths[b] + points.lengths[c])) continue;
+                nearest = std::min(nearest, squared[c]);
+                if (squared[c] < limit) squared[n_near++] = squared[c];
+            }
+            if (most < n_near) std::nth_element(squared.begin(), squared.begin() + most, squared.begin() + n_near);
+            const std::size_t counted = std::min(most, n_near);
+            const double sum = std::accumulate(squared.begin(), squared.begin() + counted, 0.0);
+            out[b] = counted ? sum / static_cast<double>(counted) : std::isfinite(nearest) ? nearest : 0.0;
         }
     });
 }

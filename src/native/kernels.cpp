@@ -166,6 +166,13 @@ void kernel_diagonal(const KernelSpec& spec, Rows<T> X, T* out) {
         std::fill_n(out, X.n_rows, T(0));
         return;
     }
+    if (spec.kind == KernelKind::lookup) {
+        for (std::size_t i = 0; i < X.n_rows; ++i) {
+            const auto place = static_cast<std::size_t>(X.data[i * X.n_features]);
+            out[i] = static_cast<T>(spec.table->values[place * (spec.table->n + 1)]);
+        }
+        return;
+    }
     const KernelFinishLoops<T>& loops = finish_loops(out);
     loops.norms(X.data, X.n_rows, X.n_features, out);
     loops.finish(spec, T(0), nullptr, out, X.n_rows);

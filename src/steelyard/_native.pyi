@@ -85,10 +85,24 @@ def linear_labels(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), 
     Writes to labels that of the plane with the highest score (one plane: labels_of[1] if its score is positive, else labels_of[0]) and returns whether all scores are finite. Labels are items of 8 bytes.
     """
 
+class KernelTable:
+    """Kernel values of things that are no vectors, by their places."""
+
+    def __init__(self) -> None: ...
+
+    def set(self, values: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
+        """Take the values from this array from now on."""
+
 class KernelSpec:
     """Which kernel function is meant; what every native learner takes."""
 
     def __init__(self, kind: str, gamma: float = 1.0, coef0: float = 0.0, degree: int = 3) -> None: ...
+
+    @staticmethod
+    def lookup(table: KernelTable) -> KernelSpec:
+        """
+        Rows are places in the table, which must be kept for as long as a learner uses the kernel.
+        """
 
     @property
     def kind(self) -> str: ...
@@ -217,14 +231,22 @@ def scaled_part(K: Annotated[NDArray[numpy.float64], dict(shape=(None, None), or
     Fill out[r, c] with factor[rows[r]] * factor[rows[c]] * K[rows[r], rows[c]]; rows ascend.
     """
 
-def largest_exponents(K: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], row_factor: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], reference_factor: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], self: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], rare: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], other: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], beta: float, lengths: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], widths: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], n_threads: int = 1) -> None:
+def largest_exponents(K: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], row_factor: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], reference_factor: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], self: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], rare: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], other: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], beta: float, lengths: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], widths: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], symmetric: bool = False, n_threads: int = 1) -> None:
     """
     Fill out[x] with the largest -squared distance / width from row x to a boundary point.
     """
 
-def point_distances(K: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], factor: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], rare: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], other: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], beta: float, lengths: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], begin: int, out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], n_threads: int = 1) -> None:
+def weighted_rows(K: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], coefficients: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], n_threads: int = 1) -> None:
+    """Fill out[x] with the sum of coefficients[r] * K[rows[r], x]."""
+
+def find_asymmetry(K: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], tolerance: float, n_threads: int = 1) -> tuple[int, int] | None:
     """
-    Fill out[b, c] with the squared distance between boundary points begin + b and c.
+    A place (i, j) where K[i, j] and K[j, i] differ by more than the tolerance or are not finite.
+    """
+
+def mean_near_distances(K: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], factor: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], rare: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], other: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], beta: float, lengths: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], limit: float, most: int, out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], n_threads: int = 1) -> None:
+    """
+    Fill out[b] with the mean squared distance to the nearest other boundary points within the (squared) limit.
     """
 
 class AucWindow:
@@ -300,6 +322,10 @@ class IncrementalSvc:
     @property
     def n_wanted_rows(self) -> int: ...
 
+    @property
+    def is_wide(self) -> bool:
+        """Whether kept kernel values are double; float otherwise."""
+
     def kept_rows(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C')]:
         """Rows whose kernel values are kept, in the order of sums over them."""
 
@@ -333,7 +359,7 @@ class IncrementalSvc:
 
     def load_problem(self, values: dict[str, Any]) -> None: ...
 
-    def load_rows(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], kept: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], n_wanted: int) -> None: ...
+    def load_rows(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], is_wide: bool, kept: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], n_wanted: int) -> None: ...
 
 def all_finite(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> bool:
     """Whether no value is infinite or not a number."""
@@ -370,9 +396,9 @@ class KoilEnsemble64:
 
     def copy_target(self, target: int) -> None: ...
 
-    def learn(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str) -> None:
+    def learn(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str, n_threads: int = 1) -> None:
         """
-        Learn rows in their order; signs[target, i] is the class of row i, +1 or -1.
+        Learn rows in their order; signs[target, i] is the class of row i, +1 or -1. Threads share the machines.
         """
 
     def scores(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
@@ -415,9 +441,9 @@ class KoilEnsemble32:
 
     def copy_target(self, target: int) -> None: ...
 
-    def learn(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str) -> None:
+    def learn(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str, n_threads: int = 1) -> None:
         """
-        Learn rows in their order; signs[target, i] is the class of row i, +1 or -1.
+        Learn rows in their order; signs[target, i] is the class of row i, +1 or -1. Threads share the machines.
         """
 
     def scores(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:

@@ -76,7 +76,7 @@ class Traits:
 class Batch:
     """Rows that came in, checked: nothing below this can fail because of what the caller passed."""
 
-    X: Any  # dense C-ordered array of float32 or float64, or a CSR matrix
+    X: Any  # dense C-ordered array of float32 or float64, a CSR matrix, or a list of sequences
     labels: list[Label]  # the distinct labels of this batch, sorted
     codes: NDArray[np.int32]  # for each row, the position of its label in labels
     weights: FloatArray | None  # None: every row counts once
@@ -124,8 +124,8 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
-            Rows to learn.
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features), or a list of sequences
+            Rows to learn; sequences for a learner whose kernel compares them.
         y : array-like of shape (n_samples,)
             Their labels.
         sample_weight : array-like of shape (n_samples,), optional
@@ -227,11 +227,13 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
             and X.shape[0] > 0
             and X.shape[1] == self.__dict__.get("n_features_in_")
             and "feature_names_in_" not in self.__dict__
+            and self._sequence_kernel() is None
         )
 
     def _check_table(self, X: Any, method: str, *, reset: bool) -> Any:
-        if self._takes_collections():
-            return self._check_collection(X, method, reset=reset)
+        kernel = self._sequence_kernel()
+        if kernel is not None:
+            return self._check_sequences(kernel, X, method, reset=reset)
         try:
             X = validate_data(
                 self,
@@ -250,20 +252,29 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
             X.sum_duplicates()
         return X if self._finds_nonfinite and not sp.issparse(X) else self._check_finite(X, method)
 
-    def _takes_collections(self) -> bool:
-        """Whether samples are things that no table holds, such as trajectories; the kernel decides."""
-        return bool(getattr(getattr(self, "kernel", None), "takes_collections", False))
+    def _sequence_kernel(self) -> Any:
+        """The kernel, if it compares sequences: samples are then things that no table holds."""
+        kernel = getattr(self, "kernel", None)
+        return kernel if getattr(kernel, "takes_collections", False) else None
 
-    def _check_collection(self, X: Any, method: str, *, reset: bool) -> list[Any]:
-        """Samples for a kernel that takes them as they are; it checks them itself."""
+    def _check_sequences(self, kernel: Any, X: Any, method: str, *, reset: bool) -> list[Any]:
+        """Samples of a learner of sequences, copied; their elements have the width that was learned."""
+        who = f"{type(self).__name__}.{method}"
         if isinstance(X, str | bytes) or not hasattr(X, "__len__") or not len(X):
             raise DataTypeError(
-                f"{type(self).__name__}.{method}: this kernel compares sequences, so X must be a list of one "
-                f"or more of them; got {type(X).__name__}."
+                f"{who}: this kernel compares sequences, so X must be a list of one or more of them; "
+                f"got {type(X).__name__}."
             )
+        items: list[Any] = kernel.check(X, who)
+        width = kernel.width(items)
         if reset:
-            self.n_features_in_ = 1  # each sample is one thing
-        return list(X)
+            self.n_features_in_ = width
+        elif width != self.n_features_in_:
+            raise DataError(
+                f"{who}: sequences of elements of {self.n_features_in_} dimensions were learned; these have "
+                f"{width}."
+            )
+        return items
 
     def _check_finite(self, X: Any, method: str) -> Any:
         values = X.data if sp.issparse(X) else X

@@ -208,6 +208,15 @@ class Kernel:
             )
         return {"kernel": self.kernel, **self._parameters()}
 
+    def to_tree(self) -> Any:
+        """Return what model files can hold: a sequence kernel itself, any other one as a dict."""
+        return self.kernel if isinstance(self.kernel, SequenceKernel) else self.to_dict()
+
+    @classmethod
+    def from_tree(cls, tree: Any) -> Kernel:
+        """Return the kernel that :meth:`to_tree` described."""
+        return cls(tree) if isinstance(tree, SequenceKernel) else cls.from_dict(tree)
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Kernel:
         """Return the kernel that :meth:`to_dict` described."""

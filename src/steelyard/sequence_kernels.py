@@ -23,7 +23,7 @@ from steelyard.exceptions import DataError, DataTypeError, ParameterError
 from steelyard.params import AnyOf, Constraint, Integer, NonNegative, OneOf, Positive, Switch, check_params
 from steelyard.persistence import storable
 
-__all__ = ["EditKernel", "GlobalAlignmentKernel", "SequenceKernel"]
+__all__ = ["EditKernel", "GlobalAlignmentKernel", "SequenceKernel", "sequence_key"]
 
 FloatArray = NDArray[np.float64]
 _MEDIAN_ELEMENTS = 1000  # enough pairs of elements to put the median within a percent
@@ -68,7 +68,24 @@ class SequenceKernel(BaseEstimator):
         packed = self._pack(X)
         if self.normalize:
             return np.ones(len(packed))
-        return self._finite(np.exp(self._log_diagonal(packed)))
+        with np.errstate(over="ignore"):
+            return self._finite(np.exp(self._log_diagonal(packed)))
+
+    def check(self, X: Any, who: str) -> list[Any]:
+        """Return copies of the sequences, in the form in which they can be kept; raise if they make no sense.
+
+        Nothing that passes can fail later when it is compared with other sequences of the same width.
+        """
+        check_params(self, self._constraints)
+        items = [self._item(x, position, who) for position, x in enumerate(_items(X, who))]
+        self._pack(items)  # all of one width
+        if not self.normalize:  # no value is larger than the roots of its two diagonal ones
+            self.resolve(items).diagonal(items)
+        return items
+
+    def width(self, items: list[Any]) -> int:  # noqa: ARG002 - symbols have none
+        """Numbers in one element of a sequence."""
+        return 1
 
     def resolve(self, X: Any) -> Self:  # noqa: ARG002 - what a kernel settles on data is its own affair
         """Return this kernel with every parameter that depends on data settled on ``X``."""
@@ -100,6 +117,8 @@ class SequenceKernel(BaseEstimator):
     def _check_pair(self, left: _Packed, right: _Packed) -> None:
         """Raise DataError if sequences of the two collections cannot be compared."""
 
+    @abstractmethod
+    def _item(self, x: Any, position: int, who: str) -> Any: ...
     @abstractmethod
     def _pack(self, X: Any) -> _Packed: ...
     @abstractmethod
@@ -196,6 +215,13 @@ class GlobalAlignmentKernel(SequenceKernel):
             )
         return float(self.gamma), int(self.band or 0)
 
+    def _item(self, x: Any, position: int, who: str) -> FloatArray:
+        return np.array(_as_trajectory(x, position, who))
+
+    def width(self, items: list[Any]) -> int:
+        """Dimensions of the trajectories."""
+        return int(items[0].shape[1]) if items else 1
+
     def _pack(self, X: Any) -> _Packed:
         trajectories = [_as_trajectory(x, i) for i, x in enumerate(_items(X, "GlobalAlignmentKernel"))]
         widths = {t.shape[1] for t in trajectories}
@@ -290,6 +316,10 @@ class EditKernel(SequenceKernel):
         weights = np.exp([-self.gamma * self.substitution, -self.gamma * self.gap])
         return float(max(smallest, weights[0])), float(max(smallest, weights[1]))
 
+    def _item(self, x: Any, position: int, who: str) -> Any:
+        symbols = _as_symbols(x, position, who)
+        return x if isinstance(x, str | bytes) else symbols
+
     def _pack(self, X: Any) -> _Packed:
         strings = [_as_symbols(x, i) for i, x in enumerate(_items(X, "EditKernel"))]
         symbols = np.concatenate(strings) if strings else np.empty(0, np.int32)
@@ -314,6 +344,13 @@ class EditKernel(SequenceKernel):
         _native.log_edit_diagonal(*self._numbers(), packed.elements, packed.offsets, out, num_threads())
 
 
+def sequence_key(item: Any) -> Any:
+    """What is the same for equal sequences and for no others."""
+    if isinstance(item, str | bytes):
+        return item
+    return item.shape, item.dtype.str, (item + 0).tobytes()  # -0.0 + 0 is 0.0
+
+
 def _items(X: Any, who: str) -> list[Any]:
     if isinstance(X, str | bytes) or not hasattr(X, "__len__"):
         raise DataTypeError(
@@ -323,26 +360,24 @@ def _items(X: Any, who: str) -> list[Any]:
     return list(X)
 
 
-def _as_trajectory(x: Any, position: int) -> FloatArray:
+def _as_trajectory(x: Any, position: int, who: str = "GlobalAlignmentKernel") -> FloatArray:
     try:
         values = np.asarray(x, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise DataTypeError(
-            f"GlobalAlignmentKernel: trajectory {position} is no array of numbers: {error}."
-        ) from error
+        raise DataTypeError(f"{who}: trajectory {position} is no array of numbers: {error}.") from error
     if values.ndim == 1:
         values = values[:, None]
     if values.ndim != 2 or not values.size:
         raise DataError(
-            "GlobalAlignmentKernel: a trajectory must be an array of one row or more, one column for each "
+            f"{who}: a trajectory must be an array of one row or more, one column for each "
             f"dimension; trajectory {position} has shape {values.shape}."
         )
     if not np.isfinite(values).all():
-        raise DataError(f"GlobalAlignmentKernel: trajectory {position} has values that are not finite.")
+        raise DataError(f"{who}: trajectory {position} has values that are not finite.")
     return values
 
 
-def _as_symbols(x: Any, position: int) -> NDArray[np.int32]:
+def _as_symbols(x: Any, position: int, who: str = "EditKernel") -> NDArray[np.int32]:
     if isinstance(x, str):
         return np.frombuffer(x.encode("utf-32-le"), dtype="<i4").astype(np.int32)
     if isinstance(x, bytes):
@@ -350,10 +385,10 @@ def _as_symbols(x: Any, position: int) -> NDArray[np.int32]:
     values = np.asarray(x)
     if values.ndim != 1 or (values.dtype.kind not in "iu" and values.size):
         raise DataTypeError(
-            "EditKernel: a string must be a str, bytes or a one-dimensional array of integers; "
+            f"{who}: a string must be a str, bytes or a one-dimensional array of integers; "
             f"item {position} is {type(x).__name__} of shape {values.shape} and type {values.dtype}."
         )
     limits = np.iinfo(np.int32)
     if values.size and not limits.min <= int(values.min()) <= int(values.max()) <= limits.max:
-        raise DataError(f"EditKernel: symbols must fit in 32 bits; item {position} has larger ones.")
+        raise DataError(f"{who}: symbols must fit in 32 bits; item {position} has larger ones.")
     return values.astype(np.int32)

@@ -31,12 +31,12 @@ def nearest_pairs(phi, rare, other):
     return sorted({(i, closest(i, other)) for i in rare} | {(closest(j, rare), j) for j in other})
 
 
-def widths(boundary, margin):
+def widths(boundary, margin=np.inf, most=None):
     result = []
     for b, point in enumerate(boundary):
         others = np.array([np.sum((point - q) ** 2) for c, q in enumerate(boundary) if c != b])
         others = others[others > 1e-9]  # points that coincide count as one
-        near = others[others < margin**2]
+        near = np.sort(others[others < margin**2])[:most]
         result.append(near.mean() if len(near) else others.min())
     return np.array(result)
 
@@ -67,10 +67,9 @@ def aligned_scores(K_all, signs, C, betas, *, floor):
         phi = embed(K)
         dual = np.zeros(n_train)
         dual[svc.support_] = svc.dual_coef_[0]
-        margin = 2.0 / np.sqrt(dual @ K[:n_train, :n_train] @ dual)
         pairs = nearest_pairs(phi, np.flatnonzero(dual > 0), np.flatnonzero(dual < 0))
         boundary = points(phi, pairs, beta)
-        D = factor(phi, boundary, widths(boundary, margin), floor)
+        D = factor(phi, boundary, widths(boundary, most=5), floor)
         D *= np.sqrt(np.trace(K[:n_train, :n_train]) / (np.diag(K)[:n_train] @ D[:n_train] ** 2))
         K = D[:, None] * D * K
         product *= D

@@ -11,7 +11,7 @@ from steelyard import ProximalSVC
 LABELS = {
     "int64": np.array([-3, 5, 7, 11]),
     "int8": np.array([-3, 5, 7, 11], dtype=np.int8),
-    "float": np.array([0.5, 1.5, 2.5, 3.5]),
+    "float": np.array([-1.0, 1.0, 2.0, 3.0]),
     "bool": np.array([False, True]),
     "text": np.array(["fault", "fraud", "ok", "rare"]),
     "object": np.array(["fault", "fraud", "ok", "rare"], dtype=object),

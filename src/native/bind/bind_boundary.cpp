@@ -1,3 +1,9 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+
+#include <optional>
+#include <utility>
+
 #include "arrays.hpp"
 #include "steelyard/boundary.hpp"
 
@@ -49,8 +55,10 @@ void bind_boundary(nb::module_& m) {
     m.def(
         "largest_exponents",
         [](Matrix K, Vector row_factor, Vector reference_factor, Vector self, Positions rare, Positions other,
-           double beta, Vector lengths, Vector widths, Array<double, 1> out, unsigned n_threads) {
-            const KernelView current = view(K, row_factor, reference_factor);
+           double beta, Vector lengths, Vector widths, Array<double, 1> out, bool symmetric, unsigned n_threads) {
+            KernelView current = view(K, row_factor, reference_factor);
+            require(!symmetric || K.shape(0) == K.shape(1));
+            current.symmetric = symmetric;
             const BoundaryPoints all = points(rare, other, beta, lengths, K.shape(1));
             require(self.size() == K.shape(0) && out.size() == K.shape(0) && widths.size() == rare.size());
             nb::gil_scoped_release unlocked;
@@ -58,22 +66,47 @@ void bind_boundary(nb::module_& m) {
         },
         "K"_a.noconvert(), "row_factor"_a.noconvert(), "reference_factor"_a.noconvert(), "self"_a.noconvert(),
         "rare"_a.noconvert(), "other"_a.noconvert(), "beta"_a, "lengths"_a.noconvert(), "widths"_a.noconvert(),
-        "out"_a.noconvert(), "n_threads"_a = 1,
+        "out"_a.noconvert(), "symmetric"_a = false, "n_threads"_a = 1,
         "Fill out[x] with the largest -squared distance / width from row x to a boundary point.");
     m.def(
-        "point_distances",
-        [](Matrix K, Vector factor, Positions rare, Positions other, double beta, Vector lengths, std::size_t begin,
-           Array<double, 2> out, unsigned n_threads) {
+        "weighted_rows",
+        [](Matrix K, Positions rows, Vector coefficients, Array<double, 1> out, unsigned n_threads) {
+            require(coefficients.size() == rows.size() && out.size() == K.shape(1));
+            check_positions(rows, K.shape(0));
+            const KernelView all{K.data(), K.shape(0), K.shape(1), nullptr, nullptr};
+            nb::gil_scoped_release unlocked;
+            weighted_rows(all, span(rows), coefficients.data(), out.data(), n_threads);
+        },
+        "K"_a.noconvert(), "rows"_a.noconvert(), "coefficients"_a.noconvert(), "out"_a.noconvert(), "n_threads"_a = 1,
+        "Fill out[x] with the sum of coefficients[r] * K[rows[r], x].");
+    m.def(
+        "find_asymmetry",
+        [](Matrix K, double tolerance, unsigned n_threads) -> std::optional<std::pair<std::size_t, std::size_t>> {
             require(K.shape(0) == K.shape(1));
+            const std::size_t n = K.shape(0);
+            std::size_t place;
+            {
+                nb::gil_scoped_release unlocked;
+                place = find_asymmetry(K.data(), n, tolerance, n_threads);
+            }
+            if (place == n * n) return std::nullopt;
+            return std::pair(place / n, place % n);
+        },
+        "K"_a.noconvert(), "tolerance"_a, "n_threads"_a = 1,
+        "A place (i, j) where K[i, j] and K[j, i] differ by more than the tolerance or are not finite.");
+    m.def(
+        "mean_near_distances",
+        [](Matrix K, Vector factor, Positions rare, Positions other, double beta, Vector lengths, double limit,
+           std::size_t most, Array<double, 1> out, unsigned n_threads) {
+            require(K.shape(0) == K.shape(1) && out.size() == rare.size());
             const KernelView current = view(K, factor, factor);
             const BoundaryPoints all = points(rare, other, beta, lengths, K.shape(1));
-            require(begin + out.shape(0) <= rare.size() && out.shape(1) == rare.size());
             nb::gil_scoped_release unlocked;
-            point_distances(current, all, begin, begin + out.shape(0), out.data(), n_threads);
+            mean_near_distances(current, all, limit, most, out.data(), n_threads);
         },
         "K"_a.noconvert(), "factor"_a.noconvert(), "rare"_a.noconvert(), "other"_a.noconvert(), "beta"_a,
-        "lengths"_a.noconvert(), "begin"_a, "out"_a.noconvert(), "n_threads"_a = 1,
-        "Fill out[b, c] with the squared distance between boundary points begin + b and c.");
+        "lengths"_a.noconvert(), "limit"_a, "most"_a, "out"_a.noconvert(), "n_threads"_a = 1,
+        "Fill out[b] with the mean squared distance to the nearest other boundary points within the (squared) limit.");
 }
 
 }  // namespace steelyard::bind

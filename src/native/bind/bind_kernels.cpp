@@ -11,12 +11,32 @@ namespace steelyard::bind {
 
 namespace {
 
-constexpr const char* kKindNames[] = {"linear", "polynomial", "rbf", "laplacian", "sigmoid"};
+constexpr const char* kKindNames[] = {"linear",  "polynomial",       "rbf",       "laplacian",
+                                      "sigmoid", "squared_distance", "cityblock", "lookup"};
 
 KernelKind kind_of(const std::string& name) {
     for (int kind = 0; kind < 5; ++kind)
         if (name == kKindNames[kind]) return static_cast<KernelKind>(kind);
     throw nb::value_error(("KernelSpec: there is no native kernel '" + name + "'").c_str());
+}
+
+// A table of kernel values that keeps the array alive which holds them.
+struct BoundTable : KernelTable {
+    nb::object array;
+};
+
+void bind_table(nb::module_& m) {
+    nb::class_<BoundTable>(m, "KernelTable", "Kernel values of things that are no vectors, by their places.")
+        .def(nb::init<>())
+        .def(
+            "set",
+            [](BoundTable& self, Array<const double, 2> values) {
+                if (values.shape(0) != values.shape(1)) throw nb::value_error("KernelTable.set: expected a square");
+                self.array = nb::cast(values);
+                self.values = values.data();
+                self.n = values.shape(0);
+            },
+            "values"_a.noconvert(), "Take the values from this array from now on.");
 }
 
 void bind_spec(nb::module_& m) {
@@ -27,6 +47,10 @@ void bind_spec(nb::module_& m) {
                 new (self) KernelSpec{kind_of(kind), gamma, coef0, degree};
             },
             "kind"_a, "gamma"_a = 1.0, "coef0"_a = 0.0, "degree"_a = 3)
+        .def_static(
+            "lookup", [](const BoundTable& table) { return KernelSpec{.kind = KernelKind::lookup, .table = &table}; },
+            "table"_a, nb::keep_alive<0, 1>(),
+            "Rows are places in the table, which must be kept for as long as a learner uses the kernel.")
         .def_prop_ro("kind", [](const KernelSpec& spec) { return kKindNames[static_cast<int>(spec.kind)]; })
         .def_ro("gamma", &KernelSpec::gamma)
         .def_ro("coef0", &KernelSpec::coef0)
@@ -153,6 +177,7 @@ void bind_packed(nb::module_& m, const char* name) {
 }  // namespace
 
 void bind_kernels(nb::module_& m) {
+    bind_table(m);
     bind_spec(m);
     bind_blocks<double>(m);
     bind_blocks<float>(m);

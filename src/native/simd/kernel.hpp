@@ -136,6 +136,17 @@ static void block_of(const KernelSpec& spec, const T* X, size_t n_x, size_t d, c
 }
 
 template <class T, class Sum>
+static void look_up(const KernelTable& table, const T* X, size_t n_x, size_t d, const Sum* panels, size_t n_z, Sum* out,
+                    size_t ld) {
+    constexpr size_t width = kPanelWidth<Sum>;
+    for (size_t i = 0; i < n_x; ++i) {
+        const double* row = table.values + static_cast<size_t>(X[i * d]) * table.n;
+        for (size_t j = 0; j < n_z; ++j)
+            out[i * ld + j] = static_cast<Sum>(row[static_cast<size_t>(panels[j / width * width * d + j % width])]);
+    }
+}
+
+template <class T, class Sum>
 static void kernel_block(const KernelSpec& spec, const T* X, size_t n_x, size_t d, const Sum* panels, size_t n_z,
                          Sum* out, size_t ld) {
     switch (spec.kind) {
@@ -146,6 +157,7 @@ static void kernel_block(const KernelSpec& spec, const T* X, size_t n_x, size_t 
         case KernelKind::sigmoid: return block_of<Sigmoid<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
         case KernelKind::squared_distance: return block_of<SquaredDistance<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
         case KernelKind::cityblock: return block_of<Cityblock<Sum>>(spec, X, n_x, d, panels, n_z, out, ld);
+        case KernelKind::lookup: return look_up<T, Sum>(*spec.table, X, n_x, d, panels, n_z, out, ld);
     }
 }
 

@@ -6,7 +6,6 @@ and SI- the support rows of the rarer side (sign +1) and of the other one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -129,6 +128,7 @@ class BoundaryBumps:
                 self.lengths,
                 self.widths,
                 result,
+                view.is_symmetric,
                 num_threads(),
             )
             return self.scale * (self.floor + (1.0 - self.floor) * np.exp(result))
@@ -162,29 +162,9 @@ def bump_widths(
     neighbours: str,
 ) -> FloatArray:
     """Equation 7: mean squared distance to the other boundary points that are near; 0 where there is none."""
-    widths = np.zeros(len(lengths))
-    for rows, squared in _point_distances(view, pairs, beta, lengths):
-        # Itself, and points that coincide: with beta = 1 all pairs of one frequent row make the same point.
-        squared[squared <= 1e-10 * (lengths[rows, None] + lengths)] = np.inf
-        if neighbours == "nearest":
-            few = min(_NEAREST, squared.shape[1])
-            near = squared <= np.partition(squared, few - 1, axis=1)[:, few - 1 : few]
-            near &= np.isfinite(squared)
-        else:
-            near = np.isfinite(squared) & ((neighbours == "all") | (squared < margin**2))
-        counts, sums = near.sum(axis=1), np.where(near, squared, 0.0).sum(axis=1)
-        nearest = squared.min(axis=1)
-        fallback = np.where(np.isfinite(nearest), nearest, 0.0)
-        widths[rows] = np.where(counts > 0, sums / np.maximum(counts, 1), fallback)
-    return widths
-
-
-def _point_distances(
-    view: View, pairs: tuple[Indices, Indices], beta: float, lengths: FloatArray
-) -> Iterator[tuple[slice, FloatArray]]:
-    """Squared distances between boundary points, some rows of that matrix at a time."""
     kernel, factor, _, _ = view.arrays()
-    for rows in blocks(len(lengths), len(lengths)):
-        squared = np.empty((rows.stop - rows.start, len(lengths)))
-        _native.point_distances(kernel, factor, *pairs, beta, lengths, rows.start, squared, num_threads())
-        yield rows, squared
+    limit = margin**2 if neighbours == "margin" else np.inf
+    most = _NEAREST if neighbours == "nearest" else len(lengths)
+    widths = np.empty(len(lengths))
+    _native.mean_near_distances(kernel, factor, *pairs, beta, lengths, limit, most, widths, num_threads())
+    return widths

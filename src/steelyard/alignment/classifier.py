@@ -11,7 +11,9 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.svm import SVC
 
+from steelyard import _native
 from steelyard._memory import check_fits_memory
+from steelyard._threads import num_threads
 from steelyard.alignment.holdout import deal_splits
 from steelyard.alignment.machine import Machine, Matrix, Problem, Round, Settings, train_machine
 from steelyard.alignment.reference import input_distances, pack_rows, take_rows, unpack_rows
@@ -87,7 +89,7 @@ class AlignedSVC(BatchLearner):
         How much the share of wrongly ranked pairs of held-out rows must fall for a round to be kept. It must
         also fall by more than its own standard error: a few held-out rows are not taken at their word.
     validation_fraction : float, default=0.2
-        Part of the rows held out by one split. If that leaves fewer than 30 rows of the rarer side, more
+        Part of the rows held out by one split. If that leaves fewer than 60 rows of the rarer side, more
         splits of the same size are made, and all of them are judged together. A class of one row cannot be
         held out; then the machine is a plain SVC.
     random_state : int, generator or None, default=None
@@ -109,7 +111,7 @@ class AlignedSVC(BatchLearner):
         The SVM of the last round kept, on its reshaped kernel with the rarer side as +1; a list of them for
         more than two classes. It is not saved.
     n_features_in_ : int
-        Number of features seen; 1 for collections.
+        Number of features seen; of sequences the dimensions of their elements, 1 for strings.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the features, when all names are strings.
 
@@ -125,10 +127,10 @@ class AlignedSVC(BatchLearner):
         D(x) &= s\, \bigl(c + (1 - c) \max_b e^{-\lVert \phi(x) - \phi_b \rVert^2 / \tau_b^2}\bigr)
 
     where the sums run over held-out rows misclassified inside the margin and :math:`\tau_b^2` is the mean
-    squared distance to the boundary points closer than the margin. The paper prints the mean of the bumps,
-    c = 0 and s = 1; the maximum, c = 0.3 and the s that keeps the trace of the kernel matrix are what makes
-    the rounds help. The cut by G-mean on held-out rows and the stopping rule are ours too. Numbers are on the
-    documentation page.
+    squared distance to the five nearest boundary points. The paper prints those closer than the margin, the
+    mean of the bumps, c = 0 and s = 1; the maximum, c = 0.3 and the s that keeps the trace of the kernel
+    matrix are what makes the rounds help. The cut by G-mean on held-out rows and the stopping rule are ours
+    too. Numbers are on the documentation page.
 
     References
     ----------
@@ -163,6 +165,7 @@ class AlignedSVC(BatchLearner):
     }
     _traits = Traits(bounded_memory=False)
     _accepts_sparse = True
+    _finds_nonfinite = True  # the pass that tells whether a precomputed matrix is symmetric
     # What the paper leaves open; experiments replace it.
     _reading: ClassVar[Reading] = Reading()
 
@@ -220,6 +223,8 @@ class AlignedSVC(BatchLearner):
         X = batch.X
         if isinstance(X, np.ndarray):
             X = X.astype(np.float64, copy=False)
+            if self.kernel != "precomputed":
+                self._check_finite(X, "fit")
         n_rows = len(batch.codes)
         check_fits_memory(
             2 * 8 * n_rows**2,
@@ -227,7 +232,7 @@ class AlignedSVC(BatchLearner):
             "learn fewer rows",
         )
         kernel = Kernel(self.kernel, gamma=self.gamma).resolve(X)
-        matrix = Matrix(_check_matrix(X) if self.kernel == "precomputed" else kernel.block(X))
+        matrix = Matrix(_check_matrix(X, self) if self.kernel == "precomputed" else kernel.block(X))
         weights = np.ones(n_rows) if batch.weights is None else batch.weights
         distances = input_distances(X, X) if self.alignment == "act" else None
         positives = range(1, 2) if len(self.classes_) == 2 else range(len(self.classes_))
@@ -338,7 +343,7 @@ class AlignedSVC(BatchLearner):
         if self.kernel == "precomputed":
             parts = self._precomputed_parts(X, method)
         else:
-            parts = self._parts(self._check_rows(X, method))
+            parts = self._parts(self._finite_rows(X, method))
         answers = [
             np.column_stack(
                 [ask(m, values.take(m.reference, axis=1), diagonal, _within(d, m)) for m in self._machines]
@@ -347,6 +352,10 @@ class AlignedSVC(BatchLearner):
         ]
         table = np.concatenate(answers)
         return table[:, 0] if len(self._machines) == 1 else table
+
+    def _finite_rows(self, X: Any, method: str) -> Any:
+        rows = self._check_rows(X, method)
+        return rows if isinstance(rows, list) else self._check_finite(rows, method)
 
     def _parts(self, X: Any) -> Iterator[tuple[FloatArray, FloatArray, Any]]:
         """Kernel values to the reference rows, self-similarities and input distances, some rows at a time."""
@@ -373,7 +382,7 @@ class AlignedSVC(BatchLearner):
             )
         else:
             diagonal = np.full(len(values), self._self_similarity)
-        values = self._check_rows(values, method)
+        values = self._finite_rows(values, method)
         for rows in blocks(len(values), n_learned):
             yield values[rows].take(self._reference, axis=1).astype(np.float64), diagonal[rows], None
 
@@ -430,7 +439,7 @@ def _count(X: Any) -> int:
     return len(X) if isinstance(X, list) else int(X.shape[0])
 
 
-def _check_matrix(K: Any) -> FloatArray:
+def _check_matrix(K: Any, learner: AlignedSVC) -> FloatArray:
     """Return a precomputed kernel as a square, symmetric array of float64."""
     if K.shape[0] != K.shape[1]:
         raise DataError(
@@ -438,13 +447,12 @@ def _check_matrix(K: Any) -> FloatArray:
             f"sample; got shape {K.shape}."
         )
     matrix: FloatArray = np.asarray(K.toarray() if sp.issparse(K) else K, dtype=np.float64)
-    # Two products with random signs tell whether the matrix is its own transpose; a search tells where not.
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], len(matrix))
-    apart = np.abs(matrix @ signs - signs @ matrix)
     scale = max(float(np.abs(matrix.diagonal()).max()), float(np.abs(matrix[0]).max()))
-    if apart.max() > 1e-6 * scale * np.sqrt(len(matrix)):  # what float32 may leave behind
-        i = int(apart.argmax())
-        j = int(np.abs(matrix[i] - matrix[:, i]).argmax())
+    place = _native.find_asymmetry(matrix, 1e-6 * scale, num_threads())  # what float32 may leave behind
+    if place is not None:
+        i, j = place
+        if not np.isfinite(matrix[i, j] - matrix[j, i]):
+            raise learner._nonfinite_error(matrix, "fit")
         raise DataError(
             f"AlignedSVC.fit: a precomputed kernel must be symmetric; entry ({i}, {j}) is "
             f"{matrix[i, j]:.6g} but ({j}, {i}) is {matrix[j, i]:.6g}."

@@ -10,7 +10,7 @@ from steelyard.alignment.view import FloatArray, Indices
 
 __all__ = ["best_shift", "clearly_lower", "deal_splits", "ranking_losses"]
 
-_ENOUGH = 30  # held-out rows of the rarer side that make a judgement
+_ENOUGH = 60  # held-out rows of the rarer side that make a judgement
 
 
 def deal_splits(

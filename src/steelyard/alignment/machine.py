@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 from sklearn import config_context
@@ -26,6 +27,11 @@ __all__ = ["Chain", "Machine", "Problem", "Round", "Settings", "train_machine"]
 Bumps = BoundaryBumps | SupportBumps
 Split = tuple[Indices, Indices]
 
+_TOLERANCE = 1e-3  # by so much LIBSVM may miss a margin of 1
+_ROUGH = 2e-2  # the same where scores are only compared
+_NEAR = 0.05  # rows so little inside of their margin may become support rows
+_MOST = 0.7  # beyond this part of the rows it is not worth while to leave some out
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -41,25 +47,32 @@ class Settings:
 
 
 class Matrix:
-    """A kernel matrix, and the one copy of it that training needs, made once and used again and again."""
+    """A kernel matrix, and room for the one copy of it or of a part of it that training may need."""
 
     def __init__(self, values: FloatArray) -> None:
         self.values = values
         self.diagonal = values.diagonal().copy()
-        self._copy: FloatArray | None = None
+        self._room = np.empty(0)
 
     def scaled(self, rows: Indices, factor: FloatArray | None) -> FloatArray:
         """Kernel values among some rows, times the factors of both; valid until the next call."""
         n_rows = len(self.diagonal)
         if factor is None and len(rows) == n_rows:
             return self.values
-        if self._copy is None:
-            self._copy = np.empty(n_rows**2)
-        part = self._copy[: len(rows) ** 2].reshape(len(rows), len(rows))
+        if self._room.size < len(rows) ** 2:
+            self._room = np.empty(0)  # let go first: never two copies at a time
+            self._room = np.empty(len(rows) ** 2)
+        part = self._room[: len(rows) ** 2].reshape(len(rows), len(rows))
         _native.scaled_part(
             self.values, np.ones(n_rows) if factor is None else factor, rows, part, num_threads()
         )
         return part
+
+    def weighted_sum(self, coefficients: FloatArray) -> FloatArray:
+        """The matrix times a vector, of which only rows with a coefficient are read."""
+        rows, result = np.flatnonzero(coefficients), np.empty(len(coefficients))
+        _native.weighted_rows(self.values, rows, coefficients[rows], result, num_threads())
+        return result
 
 
 @dataclass(frozen=True)
@@ -107,6 +120,7 @@ class Solution:
     svc: SVC
     dual: FloatArray  # (n_rows,): signed multipliers, 0 for rows that do not count
     intercept: float
+    scores: FloatArray  # (n_rows,): decision values of all rows, also those not trained on
 
     @property
     def n_support(self) -> tuple[int, int]:
@@ -130,22 +144,69 @@ class Chain:
         matrix = self.problem.matrix
         return View(matrix.values, matrix.diagonal, self.factor, self.factor, self.problem.input_distances)
 
-    def train(self, C: float) -> Solution:
-        """Train on the current kernel."""
-        rows, signs = self.rows, self.problem.signs
-        current = self.problem.matrix.scaled(rows, self.factor if self.bumps else None)
-        with config_context(assume_finite=True):  # a pass over the matrix that was made before
-            svc = SVC(C=C, kernel="precomputed").fit(current, signs[rows], self.problem.weights[rows])
-        dual = np.zeros(len(signs))
-        dual[rows[svc.support_]] = svc.dual_coef_[0]
-        return Solution(svc, dual, float(svc.intercept_[0]))
+    def train(self, C: float, near: Solution | None = None) -> Solution:
+        """Train on the current kernel.
 
-    def scores(self, solution: Solution) -> FloatArray:
-        """Decision values of all rows, also those not trained on."""
-        products = self.problem.matrix.values @ (solution.dual * self.factor)
-        return np.asarray(self.factor * products + solution.intercept)
+        A solution of the same kernel and of most of these rows tells which rows may support this one.
+        Training takes these alone, then also those that it finds on the wrong side of their margin, until
+        there are none: all others are then where they would be with no multiplier, and the solution is that
+        of all rows.
+        """
+        working = self.rows if near is None else self._likely(near)
+        while True:
+            solution = self._solve(working, self._current(working), C)
+            if len(working) == len(self.rows):
+                return solution
+            margins = solution.scores * self.problem.signs
+            margins[working] = np.inf
+            if margins[self.rows].min() >= 1.0 - _TOLERANCE:
+                return solution
+            working = self._unless_most(np.union1d(working, self.rows[margins[self.rows] < 1.0 + _NEAR]))
 
-    def transform(self, solution: Solution, scores: FloatArray, beta: float, settings: Settings) -> None:
+    def judge(self, C: float) -> Solution:
+        """Train on the current kernel as well as it takes to compare scores of other rows."""
+        matrix, rows = self.problem.matrix, self.rows
+        if self.bumps or len(rows) == len(matrix.diagonal):
+            return self._solve(rows, self._current(rows), C, _ROUGH)
+        # Rows without weight are left out by LIBSVM: before the first round nothing has to be copied.
+        weights = np.zeros(len(matrix.diagonal))
+        weights[rows] = self.problem.weights[rows]
+        svc = _fit(matrix.values, self.problem.signs, weights, C, _ROUGH)
+        return self._solution(svc, _support_among_all(svc, rows))
+
+    def _likely(self, near: Solution) -> Indices:
+        """Twice as many rows as supported the near solution, those with the smallest margins."""
+        margins = near.scores * self.problem.signs
+        margins[near.dual != 0] = -np.inf
+        wanted = 2 * int((near.dual != 0).sum())
+        if wanted >= len(self.rows):
+            return self.rows
+        smallest = np.argpartition(margins[self.rows], wanted)[:wanted]
+        return self._unless_most(np.sort(self.rows[smallest]))
+
+    def _unless_most(self, working: Indices) -> Indices:
+        """Some of the rows to train on, or all of them if that is hardly more or a side would be missing."""
+        sides = self.problem.signs[working]
+        few = len(working) <= _MOST * len(self.rows) and (sides > 0).any() and (sides < 0).any()
+        return working if few else self.rows
+
+    def _current(self, rows: Indices) -> FloatArray:
+        return self.problem.matrix.scaled(rows, self.factor if self.bumps else None)
+
+    def _solve(self, rows: Indices, current: FloatArray, C: float, tol: float = _TOLERANCE) -> Solution:
+        svc = _fit(current, self.problem.signs[rows], self.problem.weights[rows], C, tol)
+        support = rows[svc.support_]
+        if len(rows) < len(self.rows):
+            _count_within(svc, np.searchsorted(self.rows, rows), len(self.rows))
+        return self._solution(svc, support)
+
+    def _solution(self, svc: SVC, support: Indices) -> Solution:
+        dual, intercept = np.zeros(len(self.factor)), float(svc.intercept_[0])
+        dual[support] = svc.dual_coef_[0]
+        products = self.problem.matrix.weighted_sum(dual * self.factor)
+        return Solution(svc, dual, intercept, self.factor * products + intercept)
+
+    def transform(self, solution: Solution, beta: float, settings: Settings) -> None:
         """Reshape the kernel around the boundary that this solution has found (equations 3 and 8)."""
         view, reading = self.view(), settings.reading
         rare, other = np.flatnonzero(solution.dual > 0), np.flatnonzero(solution.dual < 0)
@@ -153,7 +214,7 @@ class Chain:
         if settings.alignment == "act":
             bumps = make_support_bumps(view, rare, other, reading)
         else:
-            squared_norm = float(solution.dual @ (scores - solution.intercept))
+            squared_norm = float(solution.dual @ (solution.scores - solution.intercept))
             margin = 2.0 / np.sqrt(squared_norm) if squared_norm > 0 else np.inf
             pairs = match_pairs(view, rare, other, settings.pairs)
             bumps = make_boundary_bumps(view, pairs, beta, margin, reading)
@@ -165,6 +226,30 @@ class Chain:
     def go_on_from(self, other: Chain, n_rounds: int) -> None:
         """Take over the first rounds of another chain."""
         self.bumps, self.factors = other.bumps[:n_rounds], other.factors[: n_rounds + 1]
+
+
+def _fit(current: FloatArray, signs: FloatArray, weights: FloatArray, C: float, tol: float) -> SVC:
+    with config_context(assume_finite=True):  # a pass over the matrix that was made before
+        return SVC(C=C, kernel="precomputed", tol=tol).fit(current, signs, weights)
+
+
+@cache
+def _numbers_skip_weightless_rows() -> bool:
+    """Whether an SVM numbers its support rows as if those without weight were not there."""
+    svc = _fit(np.eye(3), np.array([-1.0, -1.0, 1.0]), np.array([0.0, 1.0, 1.0]), 1.0, _TOLERANCE)
+    return int(svc.support_.max()) == 1
+
+
+def _support_among_all(svc: SVC, rows: Indices) -> Indices:
+    support: Indices = svc.support_.astype(np.intp)
+    return rows[support] if _numbers_skip_weightless_rows() else support
+
+
+def _count_within(svc: SVC, positions: Indices, n_rows: int) -> None:
+    """Let an SVM that was trained on some rows speak of them by their positions among all."""
+    svc.support_ = positions[svc.support_].astype(svc.support_.dtype)
+    svc.shape_fit_ = (n_rows, n_rows)
+    svc.n_features_in_ = n_rows
 
 
 def _scale(factor: FloatArray, similarity: FloatArray, how: str | None) -> float:
@@ -228,22 +313,22 @@ def train_machine(
     problem: Problem, rows: Indices, splits: Sequence[Split], settings: Settings
 ) -> tuple[Machine, list[Round], SVC]:
     """Train on the given rows, judging by the splits of them."""
+    chain = Chain(problem, rows)
     if not splits:
-        chain = Chain(problem, rows)
         solution = chain.train(settings.C)
         return _compact(chain, solution, 0.0), [Round(None, None, solution.n_support, None)], solution.svc
     chains = [Chain(problem, part) for part, _ in splits]
     trials, n_kept = _try_rounds(chains, [held_out for _, held_out in splits], settings)
-    chain = Chain(problem, rows)
-    if len(chains) == 1:
+    if n_kept and len(chains) == 1:
         # One split has nearly all rows: its boundary is as good as that of all, and has been judged itself.
         chain.go_on_from(chains[0], n_kept)
+        solution = chain.train(settings.C, trials[n_kept].solution)
     else:
+        solution = chain.train(settings.C)
         for trial in trials[:n_kept]:
+            chain.transform(solution, trial.beta, settings)
             solution = chain.train(settings.C)
-            chain.transform(solution, chain.scores(solution), trial.beta, settings)
-    solution = chain.train(settings.C)
-    rounds = [Round(t.eta, t.beta, t.n_support, t.loss, n <= n_kept) for n, t in enumerate(trials)]
+    rounds = [Round(t.eta, t.beta, t.solution.n_support, t.loss, n <= n_kept) for n, t in enumerate(trials)]
     rounds[n_kept] = replace(rounds[n_kept], n_support=solution.n_support)
     shift = trials[n_kept].shift if settings.shift else 0.0
     return _compact(chain, solution, shift), rounds, solution.svc
@@ -256,7 +341,7 @@ class _Trial:
     eta: float
     losses: FloatArray  # of each held-out row of the rarer side
     shift: float
-    n_support: tuple[int, int]
+    solution: Solution  # of the first split
 
     @property
     def loss(self) -> float:
@@ -275,17 +360,16 @@ def _try_rounds(
     trials: list[_Trial] = []
     n_kept = 0
     for number in range(settings.max_iter + 1):
-        solutions = [chain.train(settings.C) for chain in chains]
-        all_scores = [chain.scores(solution) for chain, solution in zip(chains, solutions, strict=True)]
-        scores = np.concatenate([own[out] for own, out in zip(all_scores, held_out, strict=True)])
+        solutions = [chain.judge(settings.C) for chain in chains]
+        scores = np.concatenate([s.scores[out] for s, out in zip(solutions, held_out, strict=True)])
         eta, losses = boundary_shift(scores, signs), ranking_losses(scores, signs)
-        trials.append(_Trial(eta, losses, best_shift(scores, signs), solutions[0].n_support))
+        trials.append(_Trial(eta, losses, best_shift(scores, signs), solutions[0]))
         if number and not clearly_lower(losses, trials[n_kept].losses, settings.tol):
             break
         n_kept = number
         if number < settings.max_iter:
-            for chain, solution, own in zip(chains, solutions, all_scores, strict=True):
-                chain.transform(solution, own, trials[-1].beta, settings)
+            for chain, solution in zip(chains, solutions, strict=True):
+                chain.transform(solution, trials[-1].beta, settings)
     return trials, n_kept
 
 

@@ -28,9 +28,9 @@ class Reading:
     normalize : {"trace", "peak", None}
         "trace" keeps the trace of the kernel matrix, so that C keeps its meaning from round to round;
         "peak" makes the largest factor 1; None takes the factor as printed.
-    neighbours : {"margin", "all", "nearest"}
-        Which other boundary points make the width of a bump: those closer than the margin, as printed,
-        all of them, or the nearest five.
+    neighbours : {"nearest", "margin", "all"}
+        Which other boundary points make the width of a bump: the nearest five, those closer than the margin,
+        as printed, or all of them.
     floor : float
         Part of the factor that is the same everywhere, so that far from all boundary points similarities
         fade but do not vanish.
@@ -38,7 +38,7 @@ class Reading:
 
     combine: str = "max"
     normalize: str | None = "trace"
-    neighbours: str = "margin"
+    neighbours: str = "nearest"
     floor: float = 0.3
 
 
@@ -58,6 +58,11 @@ class View:
     @property
     def n_rows(self) -> int:
         return len(self.diagonal)
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether the rows are the reference rows themselves, so that the matrix is its own transpose."""
+        return self.row_factor is self.reference_factor
 
     def values(self, rows: slice | Indices, reference: Indices) -> FloatArray:
         """Return the current kernel between some rows and some reference rows."""

@@ -8,7 +8,7 @@ which needs no more than kernel values.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from steelyard._threads import num_threads
 from steelyard.enclosing.ball import Ball, smallest_ball, weight_bounds
 from steelyard.enclosing.covariance import Covariance, Spread, median_kurtosis
 from steelyard.enclosing.rows import ClassRows
+from steelyard.items import ItemTable, is_sequence_kernel, take
 from steelyard.kernels import Kernel
 
 __all__ = ["Body", "BodySettings", "Ellipsoid", "KernelEllipsoid", "KernelSphere", "Sphere", "build_body"]
@@ -36,7 +37,7 @@ class BodySettings:
     """The parameters that decide what body a class gets."""
 
     shape: str
-    kernel: str
+    kernel: Any  # a name, or a sequence kernel with parameters that do not change any more
     gamma: float | str
     degree: int
     coef0: float
@@ -46,6 +47,8 @@ class BodySettings:
 
     def kernel_for(self, rows: ClassRows) -> Kernel:
         """Return the kernel with a gamma that depends on the rows of this class alone."""
+        if is_sequence_kernel(self.kernel):
+            return Kernel(self.kernel).resolve(rows.X)
         gamma = self.gamma
         if isinstance(gamma, str):
             variance = rows.variance() if gamma == "scale" else 1.0
@@ -70,7 +73,10 @@ class Body(Protocol):
 
 def build_body(rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> Body:
     """Return the body around the rows; a ball that is known already is not searched for again."""
-    kind: type[Sphere | Ellipsoid | KernelSphere | KernelEllipsoid]
+    kind: type[Sphere | Ellipsoid | KernelSphere | KernelEllipsoid | SequenceSphere]
+    if is_sequence_kernel(settings.kernel):
+        kind = SequenceSphere if settings.shape == "sphere" else KernelEllipsoid
+        return kind.build(rows, settings, ball)
     n, d = rows.X.shape
     if settings.kernel != "linear":
         kind = KernelSphere if settings.shape == "sphere" else KernelEllipsoid
@@ -201,6 +207,35 @@ class KernelSphere:
 
 
 @dataclass(frozen=True)
+class SequenceSphere:
+    """A ball in the space of a sequence kernel, found in the matrix of its values."""
+
+    ball: Ball
+    kernel: Kernel
+    support: list[Any]
+    coefficients: FloatArray
+    centre_length: float
+
+    @classmethod
+    def build(cls, rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> SequenceSphere:
+        """Return the sphere around the rows."""
+        kernel = settings.kernel_for(rows)
+        if ball is None:
+            _check_kernel_matrix_fits(len(rows.X))
+            table = ItemTable([kernel])
+            ball = settings.ball(table.specs()[0], table.places(rows.X), rows)
+        mine = ball.alpha > 0.0
+        support, coefficients = take(rows.X, mine), ball.alpha[mine]
+        length = coefficients @ kernel.block(support) @ coefficients
+        return cls(ball, kernel, support, coefficients, float(length))
+
+    def squared_distances(self, X: Any) -> FloatArray:
+        """Return the squared distance of each sequence to the centre."""
+        sums = self.kernel.block(X, self.support) @ self.coefficients
+        return np.maximum(self.kernel.diagonal(X) - 2.0 * sums + self.centre_length, 0.0)
+
+
+@dataclass(frozen=True)
 class KernelEllipsoid:
     r"""An ellipsoid in the space of a kernel.
 
@@ -216,7 +251,7 @@ class KernelEllipsoid:
 
     ball: Ball
     kernel: Kernel
-    X: FloatArray
+    X: Any
     shares: FloatArray  # (n_rows,): weights, summing to 1
     projection: FloatArray  # (n_rows, n_axes): kernel values to whitened coordinates
     mean: FloatArray  # (n_axes,): what these are at the mean of the class
@@ -267,7 +302,7 @@ class KernelEllipsoid:
             floor=covariance.floor,
         )
 
-    def squared_distances(self, X: FloatArray) -> FloatArray:
+    def squared_distances(self, X: Any) -> FloatArray:
         """Return the squared distance of each row to the centre."""
         K = self.kernel.block(X, self.X)
         coordinates = K @ self.projection - self.mean

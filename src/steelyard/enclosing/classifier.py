@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
 
 from steelyard import _native
 from steelyard.base import Batch, Label, Learner, MergingMixin, Traits, all_or_nothing, sorted_classes
@@ -13,7 +14,9 @@ from steelyard.enclosing.bodies import Body, BodySettings
 from steelyard.enclosing.ratios import distance_ratios, nearest_bodies
 from steelyard.enclosing.state import ClassState
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError
-from steelyard.params import AnyOf, Constraint, Fraction, Integer, OneOf, Positive, Real
+from steelyard.items import take
+from steelyard.kernels import SequenceKernel
+from steelyard.params import AnyOf, Constraint, Fraction, Instance, Integer, OneOf, Positive, Real
 from steelyard.persistence import storable
 
 __all__ = ["EnclosingClassifier"]
@@ -37,8 +40,9 @@ class EnclosingClassifier(MergingMixin, Learner):
     shape : {"ellipsoid", "sphere"}, default="ellipsoid"
         A sphere knows a centre and a radius. An ellipsoid follows the covariance of the class: it is
         the smallest ball in coordinates in which the class is as wide in every direction.
-    kernel : {"linear", "polynomial", "rbf", "laplacian"}, default="linear"
-        The space in which bodies are sought; "poly" is short for "polynomial".
+    kernel : {"linear", "polynomial", "rbf", "laplacian"} or sequence kernel, default="linear"
+        The space in which bodies are sought; "poly" is short for "polynomial". With a sequence kernel, such
+        as :class:`~steelyard.kernels.GlobalAlignmentKernel`, ``X`` is a list of sequences everywhere.
     gamma : float or {"scale", "auto"}, default="scale"
         Of the polynomial, rbf and laplacian kernels. "scale" is 1 / (n_features * variance), taken over
         the rows of each class by itself; "auto" is 1 / n_features.
@@ -64,7 +68,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         Labels of the classes.
     radius_ : ndarray of shape (n_classes,)
         Radius of each body; for ellipsoids in units of standard deviations.
-    support_vectors_ : dict of label to ndarray
+    support_vectors_ : dict of label to ndarray or list of sequences
         The rows on or beyond the surface of each body, which decide where it lies.
     center_ : dict of label to ndarray of shape (n_features,)
         Centres of the bodies; with the linear kernel only.
@@ -122,7 +126,10 @@ class EnclosingClassifier(MergingMixin, Learner):
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "shape": OneOf("ellipsoid", "sphere"),
-        "kernel": OneOf("linear", "polynomial", "poly", "rbf", "laplacian"),
+        "kernel": AnyOf(
+            OneOf("linear", "polynomial", "poly", "rbf", "laplacian"),
+            Instance(SequenceKernel, description="a sequence kernel"),
+        ),
         "gamma": AnyOf(Positive(), OneOf("scale", "auto")),
         "degree": Integer(1),
         "coef0": Real(),
@@ -137,7 +144,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         self,
         *,
         shape: str = "ellipsoid",
-        kernel: str = "linear",
+        kernel: str | SequenceKernel = "linear",
         gamma: float | str = "scale",
         degree: int = 3,
         coef0: float = 0.0,
@@ -169,8 +176,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         self._classes: dict[Label, ClassState] = {}
 
     def _learn(self, batch: Batch) -> None:
-        self._check_range(batch.X)
-        X = batch.X.astype(np.float64, copy=False)
+        X = self._dense(batch.X)
         weights = np.ones(len(X)) if batch.weights is None else batch.weights
         order = np.argsort(batch.codes, kind="stable")
         order = order[weights[order] > 0.0]
@@ -179,7 +185,14 @@ class EnclosingClassifier(MergingMixin, Learner):
         for code, label in enumerate(batch.labels):
             mine = order[borders[code] : borders[code + 1]]
             if len(mine):
-                self._classes.setdefault(label, ClassState.empty(X.shape[1])).add(X[mine], weights[mine])
+                self._classes.setdefault(label, ClassState.empty(X)).add(take(X, mine), weights[mine])
+
+    def _dense(self, X: Any) -> Any:
+        """Rows as numbers whose squares do not overflow; sequences as they are."""
+        if isinstance(X, list):
+            return X
+        self._check_range(X)
+        return np.ascontiguousarray(X, dtype=np.float64)
 
     def _check_range(self, X: FloatArray) -> None:
         if max(float(X.max(initial=0.0)), -float(X.min(initial=0.0))) > _LARGEST:
@@ -335,12 +348,11 @@ class EnclosingClassifier(MergingMixin, Learner):
         labels = np.asarray(self.classes_[nearest])
         return labels if unknown is None else _replaced(labels, ratio > 1.0 + _SURFACE, unknown)
 
-    def _asked(self, X: Any, method: str) -> tuple[list[Body], FloatArray]:
+    def _asked(self, X: Any, method: str) -> tuple[list[Body], Any]:
         """Return the bodies, and the rows that they are asked about once these have been checked."""
         if self._is_plain(X) and X.dtype == np.float64 and _native.all_within(X, _LARGEST):
             return self._bodies(method), X  # one pass over the rows found nothing to say
-        rows = np.ascontiguousarray(self._check_rows(X, method), dtype=np.float64)
-        self._check_range(rows)
+        rows = self._dense(self._check_rows(X, method))
         return self._bodies(method), rows
 
     def _bodies(self, what: str) -> list[Body]:
@@ -356,10 +368,19 @@ class EnclosingClassifier(MergingMixin, Learner):
         return [self._classes[label].body(settings) for label in sorted(self._classes)]
 
     def _settings(self) -> BodySettings:
-        kernel = "polynomial" if self.kernel == "poly" else self.kernel
+        kernel: Any = "polynomial" if self.kernel == "poly" else self.kernel
+        if isinstance(kernel, SequenceKernel):
+            kernel = self._frozen_kernel(kernel)
         return BodySettings(
             self.shape, kernel, self.gamma, self.degree, self.coef0, self.C, self.outliers, self.ridge
         )
+
+    def _frozen_kernel(self, kernel: SequenceKernel) -> SequenceKernel:
+        """A copy of the kernel, the same one for as long as its parameters do not change."""
+        described = repr(kernel)
+        if self.__dict__.get("_kernel_copy", ("", None))[0] != described:
+            self._kernel_copy = described, clone(kernel)
+        return self._kernel_copy[1]
 
     # -- what was learned ---------------------------------------------------------------------------
 
@@ -381,12 +402,12 @@ class EnclosingClassifier(MergingMixin, Learner):
         return np.array([body.ball.radius for body in self._bodies("radius_")])
 
     @property
-    def support_vectors_(self) -> dict[Label, FloatArray]:
+    def support_vectors_(self) -> dict[Label, Any]:
         """Rows on or beyond the surface of each body."""
         bodies = self._bodies("support_vectors_")
         labels = sorted(self._classes)
         return {
-            label: self._classes[label].rows.X[body.ball.alpha > 0.0]
+            label: take(self._classes[label].rows.X, body.ball.alpha > 0.0)
             for label, body in zip(labels, bodies, strict=True)
         }
 

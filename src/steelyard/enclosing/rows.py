@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from steelyard import _native
+from steelyard.items import distinct
 
 __all__ = ["ClassRows"]
 
@@ -23,18 +26,20 @@ class ClassRows:
 
     Attributes
     ----------
-    X : ndarray of shape (n_distinct, n_features)
+    X : ndarray of shape (n_distinct, n_features), or list of sequences
         The rows.
     weights : ndarray of shape (n_distinct,)
         How often each came; positive.
     """
 
-    X: FloatArray
+    X: Any
     weights: FloatArray
 
     @classmethod
-    def gather(cls, X: FloatArray, weights: FloatArray) -> ClassRows:
+    def gather(cls, X: Any, weights: FloatArray) -> ClassRows:
         """Sort rows and add up the weights of equal ones; rows of weight 0 are left out."""
+        if isinstance(X, list):
+            return cls(*distinct(X, weights))
         X = X + 0.0  # -0.0 becomes 0.0: equal rows are then equal in every bit
         hashes = _native.row_hashes(X)
         order = np.argsort(hashes, kind="stable")
@@ -46,12 +51,13 @@ class ClassRows:
         summed = np.add.reduceat(weights[order], first) if len(first) else np.empty(0)
         return cls(np.ascontiguousarray(X[first]), summed)
 
-    def with_more(self, parts: list[tuple[FloatArray, FloatArray]]) -> ClassRows:
+    def with_more(self, parts: list[tuple[Any, FloatArray]]) -> ClassRows:
         """Return these rows and more of them."""
         if not parts:
             return self
         rows, weights = zip((self.X, self.weights), *parts, strict=True)
-        return ClassRows.gather(np.concatenate(rows), np.concatenate(weights))
+        together: Any = [*chain.from_iterable(rows)] if isinstance(self.X, list) else np.concatenate(rows)
+        return ClassRows.gather(together, np.concatenate(weights))
 
     @property
     def total(self) -> float:

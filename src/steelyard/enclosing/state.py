@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from steelyard.enclosing.ball import Ball
 from steelyard.enclosing.bodies import Body, BodySettings, build_body
 from steelyard.enclosing.rows import ClassRows
+from steelyard.items import is_sequence_kernel, restored_items
+from steelyard.kernels import Kernel
+from steelyard.sequence_kernels import sequence_key
 
 __all__ = ["ClassState"]
 
@@ -24,15 +27,15 @@ class ClassState:
 
     def __init__(self, rows: ClassRows) -> None:
         self._rows = rows
-        self._parts: list[tuple[FloatArray, FloatArray]] = []  # rows that came since
+        self._parts: list[tuple[Any, FloatArray]] = []  # rows that came since
         self._settings: BodySettings | None = None
         self._ball: Ball | None = None
         self._body: Body | None = None
 
     @classmethod
-    def empty(cls, n_features: int) -> ClassState:
-        """Return the state of a class without rows."""
-        return cls(ClassRows(np.empty((0, n_features)), np.empty(0)))
+    def empty(cls, like: Any) -> ClassState:
+        """Return the state of a class without rows, of the kind of these."""
+        return cls(ClassRows(like[:0], np.empty(0)))
 
     def copy(self) -> ClassState:
         """Return a state that goes its own way from here on."""
@@ -41,7 +44,7 @@ class ClassState:
         twin._settings, twin._ball, twin._body = self._settings, self._ball, self._body
         return twin
 
-    def add(self, X: FloatArray, weights: FloatArray) -> None:
+    def add(self, X: Any, weights: FloatArray) -> None:
         """Take in more rows; what was derived from the former ones is void."""
         self._parts.append((X, weights))
         self._settings = self._ball = self._body = None
@@ -72,7 +75,16 @@ class ClassState:
     @classmethod
     def restore(cls, described: dict[str, Any], settings: BodySettings, n_features: int) -> ClassState:
         """Return the state that ``describe`` described."""
-        X, weights, alpha = (np.ascontiguousarray(described[name]) for name in ("X", "weights", "alpha"))
+        weights, alpha = (np.ascontiguousarray(described[name]) for name in ("weights", "alpha"))
+        if is_sequence_kernel(settings.kernel):
+            items = restored_items(Kernel(settings.kernel), described["X"])
+            rows = ClassRows.gather(items, np.ones(len(items)))
+            if list(map(sequence_key, rows.X)) != list(map(sequence_key, items)):
+                raise ValueError("the sequences of a class are not distinct or not in order")
+            X = np.arange(len(rows.X), dtype=np.float64)[:, None]
+            n_features = 1
+        else:
+            X = np.ascontiguousarray(described["X"])
         radius = float(described["radius"])
         if any(array.dtype != np.float64 for array in (X, weights, alpha)):
             raise ValueError("rows and weights must be float64")
@@ -82,9 +94,10 @@ class ClassState:
             raise ValueError("a class has values that are not finite")
         if not ((weights > 0).all() and (alpha >= 0).all() and (alpha > 0).any() and 0 <= radius < np.inf):
             raise ValueError("a class has weights that cannot be")
-        gathered = ClassRows.gather(X, weights)
-        if not np.array_equal(gathered.X, X):
-            raise ValueError("the rows of a class are not distinct or not in order")
-        state = cls(ClassRows(X, weights))
+        if not is_sequence_kernel(settings.kernel):
+            rows = ClassRows.gather(X, weights)
+            if not np.array_equal(rows.X, X):
+                raise ValueError("the rows of a class are not distinct or not in order")
+        state = cls(ClassRows(rows.X, weights))
         state._settings, state._ball = settings, Ball(alpha, radius)
         return state

@@ -48,8 +48,10 @@ class IncrementalSVC(ForgettingMixin, Learner):
     C : float, default=1.0
         Weight of the errors. It may be changed between calls; the next call that learns or forgets follows.
     kernel : {"rbf", "linear", "poly", "laplacian"} or callable, default="rbf"
-        The kernel. A function takes two tables of shapes (n, n_features) and (m, n_features) and returns
-        the (n, m) matrix of their kernel values, which must be symmetric and positive semi-definite.
+        The kernel. With a sequence kernel, such as :class:`~steelyard.kernels.GlobalAlignmentKernel`, ``X``
+        is a list of sequences everywhere. Any other function takes two tables of shapes (n, n_features) and
+        (m, n_features) and returns the (n, m) matrix of their kernel values, which must be symmetric and
+        positive semi-definite.
     gamma : float or {"scale", "auto", "median"}, default="scale"
         Width of the kernel. A word is settled by the rows of the first call and then stays.
     degree : int, default=3
@@ -72,7 +74,7 @@ class IncrementalSVC(ForgettingMixin, Learner):
         Labels of the classes that have rows now.
     class_count_ : ndarray of shape (n_classes,)
         Number of rows of each class now.
-    support_vectors_ : ndarray of shape (n_vectors, n_features)
+    support_vectors_ : ndarray of shape (n_vectors, n_features), or list of sequences
         Rows with a coefficient other than zero in any plane.
     dual_coef_ : ndarray of shape (n_planes, n_vectors)
         Coefficients :math:`y_i \alpha_i`; one plane for two classes, otherwise one a class.
@@ -105,6 +107,9 @@ class IncrementalSVC(ForgettingMixin, Learner):
     set of margin samples can come twice. A change too large for this, such as the first fit, starts with
     sequential minimal optimisation, which is also the repair if the number of steps should run out. If even
     that does not reach `tol`, the call raises :class:`~steelyard.exceptions.SolverError` and nothing changes.
+
+    Kept kernel rows are 32-bit numbers as long as that can be made up for: sums over them come with a bound
+    of the error, and a row that is nearer to violating a condition than the bound is summed again in 64 bits.
 
     Where no row lies strictly between its bounds the intercept is not unique; it is then the middle of its
     interval. More than two classes are learned one against the rest, on shared kernel rows. Rows are kept
@@ -171,8 +176,9 @@ class IncrementalSVC(ForgettingMixin, Learner):
     def _start(self, batch: Batch) -> None:
         self._need_finite(batch.X, "fit")
         kernel = Kernel(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)
+        n_columns = 1 if isinstance(batch.X, list) else batch.X.shape[1]
         self._state = SupportState(
-            _settled(kernel, batch), batch.X.shape[1], int(float(self.cache_size) * _MEGABYTE)
+            _settled(kernel, batch), n_columns, int(float(self.cache_size) * _MEGABYTE)
         )
 
     def _learn(self, batch: Batch) -> None:
@@ -240,25 +246,20 @@ class IncrementalSVC(ForgettingMixin, Learner):
 
         It is for one plain row in and one out; a stream of them pays for everything that is done in a call.
         """
-        if type(add) is not tuple or type(retire) is not tuple or len(add) != 2 or len(retire) != 2:
+        if not (type(add) is type(retire) is tuple and len(add) == len(retire) == 2):
             return False
         (X, y), (old_X, old_y) = add, retire
-        if not (self._is_plain_row(X, y) and self._is_plain_row(old_X, old_y) and self.class_weight is None):
+        if not (type(X) is type(y) is type(old_X) is type(old_y) is np.ndarray and y.size == old_y.size == 1):
             return False
-        self._check_params()
-        return self._state.slide(X, y.item(), old_X, old_y.item(), C=float(self.C), tol=float(self.tol))
-
-    def _is_plain_row(self, X: Any, y: Any) -> bool:
-        return (
-            type(X) is np.ndarray
-            and type(y) is np.ndarray
-            and X.shape == (1, self.__dict__.get("n_features_in_"))
-            and y.shape == (1,)
-            and X.dtype == np.float64
-            and X.flags.c_contiguous
-            and y.dtype.kind in "iubU"
-            and "feature_names_in_" not in self.__dict__
-        )
+        attributes = self.__dict__
+        state: SupportState | None = attributes.get("_state")
+        if state is None or y.ndim != 1 or old_y.ndim != 1 or "feature_names_in_" in attributes:
+            return False
+        if self._sequence_kernel() is not None:
+            return False
+        if not state.is_settled(attributes["C"], attributes["class_weight"], attributes["tol"]):
+            return False
+        return state.slide(X, y.item(), old_X, old_y.item())
 
     @all_or_nothing
     def _change(self, add: Any, retire: Any, method: str) -> Self:
@@ -291,7 +292,7 @@ class IncrementalSVC(ForgettingMixin, Learner):
         return np.array([state.count(label) for label in state.classes], dtype=np.int64)
 
     @property
-    def support_vectors_(self) -> FloatArray:
+    def support_vectors_(self) -> Any:
         """Rows with a coefficient other than zero in any plane."""
         return self._expansion("support_vectors_").vectors
 
@@ -381,6 +382,8 @@ class IncrementalSVC(ForgettingMixin, Learner):
         return self._expansion(method).scores(X.toarray() if sp.issparse(X) else X)
 
     def _need_finite(self, X: Any, method: str) -> None:
+        if isinstance(X, list):  # sequences, which their kernel has checked
+            return
         # A stream of single rows pays for every call: this one costs less than NumPy's sum.
         if type(X) is not np.ndarray or X.dtype != np.float64 or not _native.all_finite(X):
             self._check_finite(X, method)
@@ -392,15 +395,18 @@ class IncrementalSVC(ForgettingMixin, Learner):
             return {}
         return {
             "feature_names": self.__dict__.get("feature_names_in_"),
-            "kernel": self._state.kernel.to_dict(),
+            "n_features": int(self.n_features_in_),
+            "kernel": self._state.kernel.to_tree(),
             "solution": self._state.to_tree(),
         }
 
     def _set_state(self, state: dict[str, Any]) -> None:
         if not state:
             return
-        self._state = SupportState.from_tree(Kernel.from_dict(state["kernel"]), state["solution"])
-        self.n_features_in_ = self._state.n_features
+        self._state = SupportState.from_tree(Kernel.from_tree(state["kernel"]), state["solution"])
+        self.n_features_in_ = int(state.get("n_features", self._state.n_features))
+        if self._state.catalogue is None and self.n_features_in_ != self._state.n_features:
+            raise ValueError("the number of features is not that of the rows")
         if state["feature_names"] is not None:
             self.feature_names_in_ = state["feature_names"]
 
@@ -408,6 +414,8 @@ class IncrementalSVC(ForgettingMixin, Learner):
 def _settled(kernel: Kernel, batch: Batch) -> Kernel:
     """The kernel with gamma settled by the rows; a weight counts as so many rows."""
     X, weights = batch.X, batch.weights
+    if isinstance(X, list):
+        return kernel.resolve(X)
     if weights is None or kernel.gamma != "scale":
         return kernel.resolve(X if weights is None else X[weights > 0.0])
     table = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)

@@ -27,7 +27,7 @@ class KernelExpansion:
     ----------
     kernel : Kernel
         With a settled gamma.
-    vectors : ndarray of shape (n_vectors, n_features)
+    vectors : ndarray of shape (n_vectors, n_features), or list of sequences
         Support vectors of all planes.
     coef : ndarray of shape (n_planes, n_vectors)
         Their weights.
@@ -36,16 +36,17 @@ class KernelExpansion:
     """
 
     kernel: Kernel
-    vectors: FloatArray
+    vectors: Any
     coef: FloatArray
     intercept: FloatArray
     _packed: list[_native.PackedRows64] = field(default_factory=list)  # made at the first use
 
     def scores(self, X: Any) -> FloatArray:
         """Scores of rows, one column a plane."""
-        out = np.zeros((X.shape[0], len(self.coef)))
+        out = np.zeros((len(X), len(self.coef)))
         if len(self.vectors) and len(X):
-            X = np.ascontiguousarray(X, dtype=np.float64)
+            if not isinstance(X, list):
+                X = np.ascontiguousarray(X, dtype=np.float64)
             if not self.kernel.is_native:
                 self._by_blocks(X, out, self.kernel.block)
             elif len(self.coef) == 1:
@@ -67,7 +68,7 @@ class KernelExpansion:
         self._pack().kernel_rows(self.kernel.spec(), X, values, num_threads())
         return values
 
-    def _by_blocks(self, X: FloatArray, out: FloatArray, block: Any) -> None:
+    def _by_blocks(self, X: Any, out: FloatArray, block: Any) -> None:
         step = max(1, _BLOCK_VALUES // len(self.vectors))
         for begin in range(0, len(X), step):
             out[begin : begin + step] = block(X[begin : begin + step], self.vectors) @ self.coef.T

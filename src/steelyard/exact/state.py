@@ -12,6 +12,7 @@ from steelyard import _native
 from steelyard.base import Batch, Label
 from steelyard.exact.expansion import KernelExpansion
 from steelyard.exceptions import DataError, SolverError
+from steelyard.items import Catalogue, is_sequence_kernel, restored_items
 from steelyard.kernels import Kernel
 
 __all__ = ["SupportState"]
@@ -21,6 +22,7 @@ ClassWeight = str | Mapping[Label, float] | None
 # X, for each row the position of its label, codes of the labels, weights or None
 CodedRows = tuple[FloatArray, NDArray[np.int32], list[int], FloatArray | None]
 
+_PLAIN_LABELS = frozenset({int, bool, str})
 _LARGEST = 1e100  # kernel values beyond it would overflow when they are summed
 
 
@@ -36,7 +38,7 @@ class SupportState:
     kernel : Kernel
         With a settled gamma.
     n_features : int
-        Width of the rows.
+        Width of the rows; 1 for sequences, which are rows of one number, their place in a catalogue.
     cache_bytes : int
         How much memory kept rows of the kernel matrix may take.
     """
@@ -44,6 +46,7 @@ class SupportState:
     def __init__(self, kernel: Kernel, n_features: int, cache_bytes: int) -> None:
         self.kernel = kernel
         self.n_features = n_features
+        self.catalogue = Catalogue() if is_sequence_kernel(kernel) else None
         self.cache_bytes = cache_bytes
         self.labels: list[Label] = []
         self.counts: list[int] = []  # rows of each label
@@ -54,12 +57,14 @@ class SupportState:
         # Kernels whose values cannot overflow, or that check their own.
         self._is_bounded = not kernel.is_native or kernel.kernel in {"rbf", "laplacian"}
         self._plan: tuple[Any, list[int], FloatArray] | None = None
-        self._settled_C: float | None = None  # C of the last solve, when slide() may go on from it
+        self._settled: tuple[Any, ...] = ()  # parameters of the last solve, when slide() may go on from it
 
     def _new_solver(self) -> _native.IncrementalSvc:
         if self.kernel.is_native:
             return _native.IncrementalSvc(self.n_features, self.kernel.spec(), None, self.cache_bytes)
-        return _native.IncrementalSvc(self.n_features, None, _CalledKernel(self.kernel), self.cache_bytes)
+        return _native.IncrementalSvc(
+            self.n_features, None, _CalledKernel(self.kernel, self.catalogue), self.cache_bytes
+        )
 
     # -- change -------------------------------------------------------------------------------------
 
@@ -74,6 +79,22 @@ class SupportState:
         who: str,
     ) -> None:
         """Learn and forget rows and solve all problems, or raise and change nothing."""
+        try:
+            self._update(add, retire, C=C, class_weight=class_weight, tol=tol, who=who)
+        finally:
+            if self.catalogue is not None:
+                self.catalogue.keep(self._all_rows())
+
+    def _update(
+        self,
+        add: Batch | None,
+        retire: Batch | None,
+        *,
+        C: float,
+        class_weight: ClassWeight,
+        tol: float,
+        who: str,
+    ) -> None:
         labels, codes = self._with_new_labels(add)
         counts = self.counts + [0] * (len(labels) - len(self.counts))
         incoming = None if add is None else self._coded(add, codes, counts, 1, who)
@@ -99,29 +120,27 @@ class SupportState:
         self.labels, self._codes, self.counts = labels, codes, counts
         self.has_weights = has_weights
         self._expansion = None
-        self._settled_C = C if class_weight is None and self._is_bounded and positives else None
+        self._settled = (C, tol) if class_weight is None and self._is_bounded and positives else ()
 
-    def slide(
-        self,
-        incoming: FloatArray,
-        label: Label,
-        outgoing: FloatArray,
-        old_label: Label,
-        *,
-        C: float,
-        tol: float,
-    ) -> bool:
+    def is_settled(self, C: object, class_weight: object, tol: object) -> bool:
+        """Whether the last solve was made with these parameters, and :meth:`slide` may go on from it."""
+        return class_weight is None and self._settled == (C, tol)
+
+    def slide(self, incoming: FloatArray, label: Label, outgoing: FloatArray, old_label: Label) -> bool:
         """Learn one row and forget another, quickly, where neither changes what the problems are.
 
         False where that is not so, or anything else is out of the ordinary; nothing has changed then, and
         :meth:`update` does it or says why not.
         """
+        if type(label) not in _PLAIN_LABELS or type(old_label) not in _PLAIN_LABELS:
+            return False
         code, old_code, counts = self._codes.get(label), self._codes.get(old_label), self.counts
-        if self._settled_C != C or code is None or old_code is None:
+        if code is None or old_code is None or counts[code] == 0 or counts[old_code] < 2:
             return False
-        if counts[code] == 0 or counts[old_code] < 2:
-            return False
-        if not self._solver.slide(incoming, code, outgoing, old_code, tol):
+        try:
+            if not self._solver.slide(incoming, code, outgoing, old_code, self._settled[1]):
+                return False
+        except TypeError:  # not the kind of array that goes in as it is
             return False
         counts[code] += 1
         counts[old_code] -= 1
@@ -149,7 +168,8 @@ class SupportState:
         self, batch: Batch, codes: Mapping[Label, int], counts: list[int], sign: int, who: str
     ) -> CodedRows:
         """The batch as the solver takes it; rows of weight 0 are no rows. Counts follow."""
-        X, numbers, weights = _dense(batch.X), batch.codes, batch.weights
+        dense = _dense if self.catalogue is None else self.catalogue.places
+        X, numbers, weights = dense(batch.X), batch.codes, batch.weights
         if weights is not None and not weights.all():
             heavy = weights != 0.0
             X, numbers, weights = X[heavy], numbers[heavy], weights[heavy]
@@ -223,13 +243,21 @@ class SupportState:
     def _expand(self) -> KernelExpansion:
         n_problems = self._solver.n_problems
         if n_problems == 0:
-            return KernelExpansion(self.kernel, np.empty((0, self.n_features)), np.empty((1, 0)), np.zeros(1))
+            return KernelExpansion(self.kernel, self._samples([]), np.empty((1, 0)), np.zeros(1))
         coef = np.array([self._solver.coefficients(k) for k in range(n_problems)])
         support = np.flatnonzero(coef.any(axis=0))
         intercept = np.array([self._solver.bias(k) for k in range(n_problems)])
         return KernelExpansion(
-            self.kernel, self._solver.rows(support), np.ascontiguousarray(coef[:, support]), intercept
+            self.kernel, self._samples(support), np.ascontiguousarray(coef[:, support]), intercept
         )
+
+    def _samples(self, numbers: Any) -> Any:
+        """What was learned as these rows."""
+        rows = self._solver.rows(np.asarray(numbers, dtype=np.int64))
+        return rows if self.catalogue is None else self.catalogue.at(rows)
+
+    def _all_rows(self) -> FloatArray:
+        return self._solver.rows(np.arange(len(self._solver)))
 
     # -- files and copies ---------------------------------------------------------------------------
 
@@ -241,9 +269,10 @@ class SupportState:
             "labels": list(self.labels),
             "counts": list(self.counts),
             "has_weights": self.has_weights,
-            "rows": self._solver.rows(np.arange(len(self._solver))),
+            "rows": self._samples(np.arange(len(self._solver))),
             "codes": self._solver.codes(),
             "weights": self._solver.weights(),
+            "is_wide": self._solver.is_wide,
             "kept": self._solver.kept_rows(),
             "n_wanted": self._solver.n_wanted_rows,
             "problems": [self._solver.dump_problem(k) for k in range(self._solver.n_problems)],
@@ -261,9 +290,12 @@ class SupportState:
         if np.bincount(codes, minlength=len(state.labels)).tolist() != state.counts:
             raise ValueError("the counts are not those of the rows")
         weights = np.ascontiguousarray(tree["weights"], dtype=np.float64)
-        rows = np.ascontiguousarray(tree["rows"], dtype=np.float64)
+        rows = tree["rows"]
+        if state.catalogue is not None:
+            rows = state.catalogue.places(restored_items(kernel, rows))
+        rows = np.ascontiguousarray(rows, dtype=np.float64)
         kept = np.ascontiguousarray(tree["kept"], dtype=np.uint32)
-        state._solver.load_rows(rows, codes, weights, kept, int(tree["n_wanted"]))
+        state._solver.load_rows(rows, codes, weights, bool(tree["is_wide"]), kept, int(tree["n_wanted"]))
         for problem in tree["problems"]:
             if len(problem["class_bounds"]) > len(state.labels):
                 raise ValueError("a problem has more bounds than there are labels")
@@ -280,11 +312,13 @@ class SupportState:
 class _CalledKernel:
     """A kernel given as a function, as the solver calls it: it never keeps hold of the solver's memory."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, catalogue: Catalogue | None) -> None:
         self.kernel = kernel
+        self.catalogue = catalogue
 
     def __call__(self, X: FloatArray, Z: FloatArray, out: FloatArray) -> None:
-        out[...] = self.kernel.block(np.array(X), np.array(Z))
+        samples = np.array if self.catalogue is None else self.catalogue.at
+        out[...] = self.kernel.block(samples(X), samples(Z))
 
 
 def _dense(X: Any) -> FloatArray:

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from steelyard import _native
 from steelyard._threads import num_threads
 from steelyard.base import Batch
-from steelyard.kernels import Kernel
-from steelyard.online._kernel_parameters import KERNEL_CONSTRAINTS, check_kernel_range
+from steelyard.items import ItemTable, is_sequence_kernel
+from steelyard.kernels import Kernel, SequenceKernel
+from steelyard.online._kernel_parameters import KERNEL_CONSTRAINTS, check_kernel_range, settled_kernel
 from steelyard.online._targets import FloatArray, OnlineLearner, Signs
 from steelyard.params import Constraint
 
@@ -30,7 +31,7 @@ class KernelListLearner(OnlineLearner):
 
     _constraints: ClassVar[dict[str, Constraint]] = KERNEL_CONSTRAINTS
 
-    kernel: str
+    kernel: str | SequenceKernel
     gamma: float | str
     degree: int
     coef0: float
@@ -38,18 +39,27 @@ class KernelListLearner(OnlineLearner):
     _lists: list[Expansion]  # one a target
     _kernel: Kernel
     _dtype: np.dtype[Any]
+    _items: ItemTable | None  # where sequences are kept, as rows of one number
 
     @abstractmethod
     def _learn_list(self, machine: Expansion, X: Any, y: Signs) -> None:
         """Let one list learn rows by this learner's rule."""
 
     def _start_machines(self, X: NDArray[Any]) -> None:
-        kernel = Kernel(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)
-        self._kernel, self._lists, self._dtype = kernel.resolve(X), [], X.dtype
+        self._kernel = settled_kernel(self.kernel, self.gamma, self.degree, self.coef0, X)
+        self._lists = []
+        self._items = ItemTable([self._kernel]) if isinstance(X, list) else None
+        self._dtype = np.dtype(np.float64) if isinstance(X, list) else X.dtype
+
+    def _spec(self) -> _native.KernelSpec:
+        return self._kernel.spec() if self._items is None else self._items.specs()[0]
+
+    def _width(self) -> int:
+        return self.n_features_in_ if self._items is None else 1
 
     def _add_target(self) -> None:
         kind = _native.KernelExpansion32 if self._dtype == np.float32 else _native.KernelExpansion64
-        self._lists.append(kind(self._kernel.spec(), self.n_features_in_))
+        self._lists.append(kind(self._spec(), self._width()))
 
     def _copy_target(self) -> None:
         self._lists.append(self._build(_describe(self._lists[0])))
@@ -58,8 +68,17 @@ class KernelListLearner(OnlineLearner):
         check_kernel_range([self._kernel], batch.X, type(self).__name__)
         super()._learn(batch)
 
-    def _sweep(self, X: NDArray[Any], signs: Signs) -> None:
-        rows = self._like_vectors(X)
+    def _sweep(self, X: Any, signs: Signs) -> None:
+        if self._items is None:
+            self._learn_rows(self._like_vectors(X), signs)
+        else:
+            self._items.sweep(
+                X,
+                lambda rows, part: self._learn_rows(rows, signs[:, part]),
+                lambda: np.concatenate([machine.vectors for machine in self._lists]),
+            )
+
+    def _learn_rows(self, rows: NDArray[Any], signs: Signs) -> None:
         for machine, y in zip(self._lists, signs, strict=True):
             self._learn_list(machine, rows, np.ascontiguousarray(y))
 
@@ -71,17 +90,33 @@ class KernelListLearner(OnlineLearner):
         return X.astype(self._dtype, copy=False)
 
     def _target_scores(self, X: NDArray[Any]) -> FloatArray:
+        if self._items is not None:
+            return np.array([self._sequence_scores(machine, X) for machine in self._lists])
         lists: list[Any] = list(self._lists)
         if self._dtype == np.float32 and X.dtype == np.float64:
             lists = [self._build(_describe(machine), np.dtype(np.float64)) for machine in lists]
         rows = X if self._dtype == np.float32 else X.astype(self._dtype, copy=False)
         return np.array([machine.scores(rows, num_threads()) for machine in lists])
 
+    def _sequence_scores(self, machine: Expansion, items: Any) -> FloatArray:
+        stored = self._samples(machine)
+        if not stored:
+            return np.full(len(items), machine.bias)
+        return self._kernel.block(items, stored) @ np.asarray(machine.coef) + machine.bias
+
+    def _samples(self, machine: Expansion) -> Any:
+        """What a machine keeps, as the caller passed it."""
+        rows = np.asarray(machine.vectors)
+        return rows if self._items is None else self._items.at(rows)
+
     @property
-    def support_vectors_(self) -> list[NDArray[Any]] | NDArray[Any]:
-        """Vectors kept: an array for two classes, a list with one array a class for more."""
+    def support_vectors_(self) -> Any:
+        """Vectors kept: an array for two classes, a list with one array a class for more.
+
+        Of sequences it is a list, or a list of lists.
+        """
         self._need("support_vectors_")
-        arrays = [np.asarray(machine.vectors) for machine in self._lists]
+        arrays = [self._samples(machine) for machine in self._lists]
         return arrays[0] if len(arrays) == 1 else [arrays[i] for i in self._class_order()]
 
     @property
@@ -100,20 +135,24 @@ class KernelListLearner(OnlineLearner):
 
     def _machines_state(self) -> dict[str, Any]:
         return {
-            "kernel": self._kernel.to_dict(),
+            "kernel": self._kernel.to_tree(),
             "dtype": self._dtype.name,
-            "lists": [_describe(machine) for machine in self._lists],
+            "lists": [_describe(machine) | {"vectors": self._samples(machine)} for machine in self._lists],
         }
 
     def _set_machines_state(self, state: dict[str, Any]) -> None:
         if state["dtype"] not in {"float32", "float64"}:
             raise ValueError("vectors are float32 or float64")
-        self._kernel, self._dtype = Kernel.from_dict(state["kernel"]), np.dtype(state["dtype"])
-        self._lists = [self._build(description) for description in state["lists"]]
-        if len(self._lists) != self._n_targets() or {m.n_features for m in self._lists} != {
-            self.n_features_in_
-        }:
+        self._kernel, self._dtype = Kernel.from_tree(state["kernel"]), np.dtype(state["dtype"])
+        self._items = ItemTable([self._kernel]) if is_sequence_kernel(self._kernel) else None
+        self._lists = [self._restore(description) for description in state["lists"]]
+        if len(self._lists) != self._n_targets() or {m.n_features for m in self._lists} != {self._width()}:
             raise ValueError("the lists do not fit the labels or the features")
+
+    def _restore(self, description: dict[str, Any]) -> Expansion:
+        if self._items is not None:
+            description = description | {"vectors": self._items.restored(description["vectors"])}
+        return self._build(description)
 
     def _build(self, description: dict[str, Any], dtype: np.dtype[Any] | None = None) -> Expansion:
         dtype = self._dtype if dtype is None else dtype
@@ -126,7 +165,7 @@ class KernelListLearner(OnlineLearner):
         numbers = {name: description[name] for name in _NUMBERS}
         if not all(np.isfinite(values).all() for values in (*arrays.values(), *numbers.values())):
             raise ValueError("a list of support vectors holds values that are not finite")
-        machine: Expansion = kind.from_state(self._kernel.spec(), **arrays, **numbers)
+        machine: Expansion = kind.from_state(self._spec(), **arrays, **numbers)
         return machine
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from steelyard import _native
 from steelyard._threads import num_threads
 from steelyard.base import Batch
+from steelyard.items import ItemTable, is_sequence_kernel
 from steelyard.kernels import Kernel
 from steelyard.online._cuts import gmean_cut
 from steelyard.online._kernel_parameters import check_kernel_range
@@ -39,6 +40,7 @@ class KoilLearner(OnlineLearner):
         "random_state": RandomSeed(),
     }
     _decays: ClassVar[bool]
+    _items: ItemTable | None  # where sequences are kept
     _cuts: dict[str, FloatArray]  # found when first asked for after a change, by scoring rule
 
     C: float
@@ -57,18 +59,29 @@ class KoilLearner(OnlineLearner):
     def _n_threads(self) -> int:
         return num_threads()
 
+    def _learning_threads(self) -> int:
+        return 1
+
     # -- learning ---------------------------------------------------------------------------------------
 
     def _start_machines(self, X: NDArray[Any]) -> None:
         self._kernels = self._make_kernels(X)
+        self._items = ItemTable(self._kernels) if isinstance(X, list) else None
         self._policy = self.policy
         self._budget = 0 if self.policy == "unbounded" else int(self.budget)
         self._seed = draw_seed(self.random_state)
-        kind = _native.KoilEnsemble32 if X.dtype == np.float32 else _native.KoilEnsemble64
-        self._ensemble: Ensemble = kind(X.shape[1], self._specs(), self._budget, self._seed)
+        single = self._items is None and X.dtype == np.float32
+        kind = _native.KoilEnsemble32 if single else _native.KoilEnsemble64
+        self._ensemble: Ensemble = kind(self._width(), self._specs(), self._budget, self._seed)
 
     def _specs(self) -> list[_native.KernelSpec]:
+        if self._items is not None:
+            return self._items.specs()
         return [kernel.spec() for kernel in self._kernels]
+
+    def _width(self) -> int:
+        """Columns that the machines see; sequences are rows of one number, see `ItemTable`."""
+        return self.n_features_in_ if self._items is None else 1
 
     def _add_target(self) -> None:
         self._ensemble.add_target()
@@ -80,8 +93,18 @@ class KoilLearner(OnlineLearner):
         check_kernel_range(self._kernels, batch.X, type(self).__name__)
         super()._learn(batch)
 
-    def _sweep(self, X: NDArray[Any], signs: Signs) -> None:
-        rows = self._like_vectors(X)
+    def _sweep(self, X: Any, signs: Signs) -> None:
+        if self._items is None:
+            self._learn_rows(self._like_vectors(X), signs)
+        else:
+            self._items.sweep(
+                X,
+                lambda rows, part: self._learn_rows(rows, np.ascontiguousarray(signs[:, part])),
+                lambda: self._ensemble.vectors,
+            )
+        self._cuts = {}
+
+    def _learn_rows(self, rows: Any, signs: Signs) -> None:
         self._ensemble.learn(
             rows,
             signs,
@@ -91,8 +114,8 @@ class KoilLearner(OnlineLearner):
             smooth=self.loss == "smooth",
             decay=self._decays,
             policy=self._policy,
+            n_threads=self._learning_threads(),
         )
-        self._cuts = {}
 
     def _like_vectors(self, X: NDArray[Any]) -> Any:
         """Rows in the type of the buffers, which become double when doubles come. No value changes."""
@@ -110,6 +133,8 @@ class KoilLearner(OnlineLearner):
 
     def _machine_scores(self, X: NDArray[Any]) -> FloatArray:
         """Decision functions of shape (n_targets, n_kernels, n_rows)."""
+        if isinstance(X, list):
+            return self._sequence_scores(X)
         if isinstance(self._ensemble, _native.KoilEnsemble32) and X.dtype == np.float64:
             twin = self._build(self._machines_state() | {"dtype": "float64"})
             scores = twin.scores(X, self._n_threads())
@@ -118,6 +143,13 @@ class KoilLearner(OnlineLearner):
         else:
             scores = self._ensemble.scores(X.astype(np.float64, copy=False), self._n_threads())
         return np.asarray(scores).reshape(-1, len(self._kernels), len(X))
+
+    def _sequence_scores(self, items: list[Any]) -> FloatArray:
+        stored, weights = self.support_vectors_, self._coefficients()
+        if not len(stored):
+            return np.zeros((*weights.shape[:2], len(items)))
+        blocks = [kernel.block(items, stored) for kernel in self._kernels]
+        return np.stack([weights[:, k] @ block.T for k, block in enumerate(blocks)], axis=1)
 
     @abstractmethod
     def _combine(self, scores: FloatArray) -> FloatArray:
@@ -144,20 +176,25 @@ class KoilLearner(OnlineLearner):
         scores = self._target_scores(vectors)[target] if len(vectors) else np.zeros(0)
         return gmean_cut(scores[sides == 0], scores[sides == 1])
 
-    def _buffered(self, target: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    def _buffered(self, target: int) -> tuple[Any, NDArray[np.int64]]:
         """The vectors that the machines of a target hold, and their sides."""
         vectors, machines = self._ensemble.vectors, self._machines()
         mine = machines[target * len(self._kernels) : (target + 1) * len(self._kernels)]
         ids = [
             np.unique(np.concatenate([machine["sides"][side]["ids"] for machine in mine])) for side in (0, 1)
         ]
-        return np.asarray(vectors)[np.concatenate(ids)], np.repeat([0, 1], [len(ids[0]), len(ids[1])])
+        rows = np.asarray(vectors)[np.concatenate(ids)]
+        return self._samples(rows), np.repeat([0, 1], [len(ids[0]), len(ids[1])])
+
+    def _samples(self, rows: NDArray[Any]) -> Any:
+        """What the caller passed, for rows as the machines see them."""
+        return rows if self._items is None else self._items.at(rows)
 
     @property
-    def support_vectors_(self) -> NDArray[Any]:
-        """Vectors in the buffers, each once."""
+    def support_vectors_(self) -> Any:
+        """Vectors in the buffers, each once; a list if they are sequences."""
         self._need("support_vectors_")
-        return np.asarray(self._ensemble.vectors)
+        return self._samples(np.asarray(self._ensemble.vectors))
 
     def _coefficients(self) -> FloatArray:
         """Weights of the support vectors, (n_targets, n_kernels, n_vectors), in the machines' orientation."""
@@ -173,23 +210,25 @@ class KoilLearner(OnlineLearner):
     def _machines_state(self) -> dict[str, Any]:
         vectors = self._ensemble.vectors
         return {
-            "kernels": [kernel.to_dict() for kernel in self._kernels],
+            "kernels": [kernel.to_tree() for kernel in self._kernels],
             "policy": self._policy,
             "budget": self._budget,
             "seed": self._seed,
             "n_seen": self._ensemble.n_seen,
             "dtype": vectors.dtype.name,
-            "vectors": vectors,
+            "vectors": self._samples(vectors),
             "machines": self._machines(),
         }
 
     def _set_machines_state(self, state: dict[str, Any]) -> None:
         if state["policy"] not in {"reservoir++", "fifo++", "reservoir", "fifo", "unbounded"}:
             raise ValueError("there is no such policy")
-        self._kernels = [Kernel.from_dict(kernel) for kernel in state["kernels"]]
+        self._kernels = [Kernel.from_tree(kernel) for kernel in state["kernels"]]
+        of_sequences = any(map(is_sequence_kernel, self._kernels))
+        self._items = ItemTable(self._kernels) if of_sequences else None
         self._policy, self._budget, self._seed = state["policy"], int(state["budget"]), int(state["seed"])
         ensemble = self._build(state)
-        if ensemble.n_features != self.n_features_in_ or ensemble.n_targets != self._n_targets():
+        if ensemble.n_features != self._width() or ensemble.n_targets != self._n_targets():
             raise ValueError("the machines do not fit the features or the labels")
         self._ensemble, self._cuts = ensemble, {}
 
@@ -197,7 +236,8 @@ class KoilLearner(OnlineLearner):
         if state["dtype"] not in {"float32", "float64"}:
             raise ValueError("vectors are float32 or float64")
         kind: Any = _native.KoilEnsemble32 if state["dtype"] == "float32" else _native.KoilEnsemble64
-        vectors = np.ascontiguousarray(state["vectors"], dtype=state["dtype"])
+        vectors = state["vectors"] if self._items is None else self._items.restored(state["vectors"])
+        vectors = np.ascontiguousarray(vectors, dtype=state["dtype"])
         if not np.isfinite(vectors).all():
             raise ValueError("a support vector is not finite")
         ensemble: Ensemble = kind.from_state(

@@ -78,7 +78,7 @@ class OnlineLearner(Learner):
             targets = np.array([position.get(label, -1) for label in batch.labels])[codes[begin:end]]
             self._sweep(X[begin:end], self._signs(targets))
 
-    def _weighted_rows(self, batch: Batch) -> tuple[NDArray[Any], NDArray[np.int32]]:
+    def _weighted_rows(self, batch: Batch) -> tuple[Any, NDArray[np.int32]]:
         """A row of weight k is a row that comes k times."""
         if batch.weights is None:
             return batch.X, batch.codes
@@ -89,7 +89,10 @@ class OnlineLearner(Learner):
                 "and a row of weight k is learned k times; nothing was changed.",
                 hint="set C for the size of a step",
             )
-        return np.repeat(batch.X, times, axis=0), np.repeat(batch.codes, times)
+        codes = np.repeat(batch.codes, times)
+        if isinstance(batch.X, list):
+            return [item for item, n in zip(batch.X, times, strict=True) for _ in range(n)], codes
+        return np.repeat(batch.X, times, axis=0), codes
 
     def _segments(
         self, labels: list[Label], codes: NDArray[np.int32]

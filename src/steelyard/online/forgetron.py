@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from steelyard.base import Traits
+from steelyard.kernels import SequenceKernel
 from steelyard.online._kernel_machines import Expansion, KernelListLearner
 from steelyard.online._targets import Signs
 from steelyard.params import Constraint, Integer
@@ -21,10 +22,12 @@ class Forgetron(KernelListLearner):
     ----------
     budget : int, default=100
         Support vectors kept.
-    kernel : {"rbf", "linear", "polynomial", "laplacian", "sigmoid"}, default="rbf"
+    kernel : {"rbf", "linear", "polynomial", "laplacian", "sigmoid"} or sequence kernel, default="rbf"
         Kernel function, see :class:`steelyard.kernels.Kernel`; settled, with its numbers, by the first rows.
-    gamma : float or {"scale", "auto", "median"}, default=1.0
-        Of the kernel.
+        With a sequence kernel ``X`` is a list of sequences everywhere.
+    gamma : float or {"scale", "auto"}, default=1.0
+        Of the kernel. "auto" is 1 / median distance between the first rows, "scale" as in
+        :class:`steelyard.kernels.Kernel`.
     degree : int, default=3
         Of the polynomial kernel.
     coef0 : float, default=0.0
@@ -82,7 +85,7 @@ class Forgetron(KernelListLearner):
         self,
         budget: int = 100,
         *,
-        kernel: str = "rbf",
+        kernel: str | SequenceKernel = "rbf",
         gamma: float | str = 1.0,
         degree: int = 3,
         coef0: float = 0.0,

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from steelyard.base import Traits
-from steelyard.kernels import Kernel
-from steelyard.online._kernel_parameters import KERNEL_CONSTRAINTS
+from steelyard.kernels import Kernel, SequenceKernel
+from steelyard.online._kernel_parameters import KERNEL_CONSTRAINTS, settled_kernel
 from steelyard.online._koil_machines import KoilLearner
 from steelyard.online._targets import FloatArray
 from steelyard.params import Constraint
@@ -42,11 +42,12 @@ class KOIL(KoilLearner):
         Who leaves a full buffer: a uniform sample of all rows of the class stays ("reservoir"), or the
         newest stay ("fifo"). With "++" the weight of whoever leaves goes to the most similar one that
         stays. "unbounded" keeps all.
-    kernel : {"rbf", "linear", "polynomial", "laplacian", "sigmoid"}, default="rbf"
-        Kernel function, see :class:`steelyard.kernels.Kernel`.
-    gamma : float or {"scale", "auto", "median"}, default=1.0
-        Of the kernel. The words are settled on the first rows that come, so the first call should bring
-        more than a few.
+    kernel : {"rbf", "linear", "polynomial", "laplacian", "sigmoid"} or sequence kernel, default="rbf"
+        Kernel function, see :class:`steelyard.kernels.Kernel`. With a sequence kernel, such as
+        :class:`~steelyard.kernels.GlobalAlignmentKernel`, ``X`` is a list of sequences everywhere.
+    gamma : float or {"scale", "auto"}, default=1.0
+        Of the kernel. "auto" is 1 / median distance between the rows of the first call, squared for "rbf",
+        so that call should bring more than a few; "scale" as in :class:`steelyard.kernels.Kernel`.
     degree : int, default=3
         Of the polynomial kernel.
     coef0 : float, default=0.0
@@ -61,7 +62,7 @@ class KOIL(KoilLearner):
     ----------
     classes_ : ndarray of shape (n_classes,)
         Labels seen, sorted.
-    support_vectors_ : ndarray of shape (n_vectors, n_features)
+    support_vectors_ : ndarray of shape (n_vectors, n_features), or list of sequences
         Vectors in the buffers.
     dual_coef_ : ndarray of shape (1 or n_classes, n_vectors)
         Their weights; positive for the second class, or one row a class when there are more than two.
@@ -129,7 +130,7 @@ class KOIL(KoilLearner):
         learning_rate: float = 0.01,
         loss: str = "hinge",
         policy: str = "reservoir++",
-        kernel: str = "rbf",
+        kernel: str | SequenceKernel = "rbf",
         gamma: float | str = 1.0,
         degree: int = 3,
         coef0: float = 0.0,
@@ -150,8 +151,7 @@ class KOIL(KoilLearner):
         self.random_state = random_state
 
     def _make_kernels(self, X: NDArray[Any]) -> list[Kernel]:
-        kernel = Kernel(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)
-        return [kernel.resolve(X)]
+        return [settled_kernel(self.kernel, self.gamma, self.degree, self.coef0, X)]
 
     def _combine(self, scores: FloatArray) -> FloatArray:
         return scores[:, 0]

@@ -7,12 +7,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._threads import num_threads
 from steelyard.base import Traits
 from steelyard.exceptions import ParameterError
-from steelyard.kernels import Kernel
+from steelyard.items import is_sequence_kernel
+from steelyard.kernels import Kernel, SequenceKernel
 from steelyard.online._koil_machines import KoilLearner
 from steelyard.online._targets import FloatArray
-from steelyard.params import AnyOf, Constraint, Instance, ListOf, OneOf
+from steelyard.params import AnyOf, Constraint, Instance, Integer, ListOf, OneOf
 from steelyard.persistence import storable
 
 __all__ = ["MultiKernelKOIL", "default_kernels"]
@@ -36,14 +38,18 @@ class MultiKernelKOIL(KoilLearner):
 
     Parameters
     ----------
-    kernels : list of dict or Kernel, optional
-        Kernels as :class:`steelyard.kernels.Kernel` or as the dictionaries that describe one, for example
+    kernels : list of dict, Kernel or sequence kernel, optional
+        Either sequence kernels of one kind, then ``X`` is a list of sequences everywhere; or kernels as
+        :class:`steelyard.kernels.Kernel` or as the dictionaries that describe one, for example
         ``[{"kernel": "rbf", "gamma": 0.5}, {"kernel": "linear"}]``. The sixteen of the paper if None:
         :math:`(x^\top z)^p` for p = 1, 2, 3 and :math:`\exp(-|x - z|^2 / 2 s^2)` for s = 2**-6 ... 2**6.
     combine : {"sign", "score"}, default="sign"
         Whether kernels vote with the sign of their score, or add up scores.
     C, budget, n_neighbors, learning_rate, loss, policy, threshold, random_state
         As in :class:`KOIL`, for every kernel.
+    n_threads : int or None, default=1
+        Threads that share the kernels while learning; None for all cores. The model does not depend on it.
+        The threads wait for each other at every sample, so they need cores of their own.
 
     Attributes
     ----------
@@ -53,7 +59,7 @@ class MultiKernelKOIL(KoilLearner):
         The kernels in use.
     classes_ : ndarray of shape (n_classes,)
         Labels seen, sorted.
-    support_vectors_ : ndarray of shape (n_vectors, n_features)
+    support_vectors_ : ndarray of shape (n_vectors, n_features), or list of sequences
         Vectors in the buffers of all kernels, each once.
     dual_coef_ : ndarray of shape (n_kernels, n_vectors) or (n_classes, n_kernels, n_vectors)
         Their weights for each kernel.
@@ -77,7 +83,8 @@ class MultiKernelKOIL(KoilLearner):
 
     (:math:`\ell_i^2` for the smooth loss). With :math:`q = w / \sum_l w_l` the decision function is
     :math:`F(x) = \sum_l q_l \,\mathrm{sign} f_l(x)`, or :math:`\sum_l q_l f_l(x)`. With one kernel it is KOIL
-    without decay. Distances and products are evaluated once for all kernels that are made of them.
+    without decay. Where that is less work, distances and products are evaluated once for all kernels that
+    are made of them; the result is the same to the last bit.
 
     References
     ----------
@@ -97,15 +104,16 @@ class MultiKernelKOIL(KoilLearner):
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = KoilLearner._constraints | {
-        "kernels": AnyOf(OneOf(None), ListOf(Instance(Kernel, dict))),
+        "kernels": AnyOf(OneOf(None), ListOf(Instance(Kernel, dict, SequenceKernel))),
         "combine": OneOf("sign", "score"),
+        "n_threads": AnyOf(OneOf(None), Integer(1)),
     }
     _traits = Traits(exact=False, bounded_memory=True)
     _decays = False
 
     def __init__(
         self,
-        kernels: list[Kernel | dict[str, Any]] | None = None,
+        kernels: list[Kernel | dict[str, Any] | SequenceKernel] | None = None,
         *,
         combine: str = "sign",
         C: float = 1.0,
@@ -116,6 +124,7 @@ class MultiKernelKOIL(KoilLearner):
         policy: str = "reservoir++",
         threshold: str = "gmean",
         random_state: Any = None,
+        n_threads: int | None = 1,
     ) -> None:
         self.kernels = kernels
         self.combine = combine
@@ -127,18 +136,27 @@ class MultiKernelKOIL(KoilLearner):
         self.policy = policy
         self.threshold = threshold
         self.random_state = random_state
+        self.n_threads = n_threads
+
+    def _learning_threads(self) -> int:
+        return num_threads() if self.n_threads is None else min(self.n_threads, num_threads())
 
     def _make_kernels(self, X: NDArray[Any]) -> list[Kernel]:
         if self.kernels is None:
             return default_kernels()
-        kernels = [k if isinstance(k, Kernel) else Kernel.from_dict(k) for k in self.kernels]
+        kernels = [k if isinstance(k, Kernel) else Kernel.from_tree(k) for k in self.kernels]
         for kernel in kernels:
-            if not kernel.is_native:
+            if not kernel.is_native and not isinstance(X, list):
                 raise ParameterError(
-                    "MultiKernelKOIL: kernels must have names, so that they can be evaluated natively; "
-                    f"got {kernel!r}."
+                    "MultiKernelKOIL: kernels must have names, so that they can be evaluated natively, or be "
+                    f"sequence kernels of one kind; got {kernel!r}."
                 )
         return [kernel.resolve(X) for kernel in kernels]
+
+    def _sequence_kernel(self) -> Any:
+        kernels = [k.kernel if isinstance(k, Kernel) else k for k in self.kernels or ()]
+        alike = len({type(kernel) for kernel in kernels}) == 1
+        return kernels[0] if alike and is_sequence_kernel(kernels[0]) else None
 
     def _shares(self) -> FloatArray:
         """q of shape (n_targets, n_kernels); weights are kept as logarithms, which cannot vanish."""

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from steelyard.base import Traits
 from steelyard.exceptions import ParameterError
+from steelyard.kernels import SequenceKernel
 from steelyard.online._kernel_machines import Expansion, KernelListLearner
 from steelyard.online._targets import Signs
 from steelyard.params import AnyOf, Constraint, Fraction, Integer, NonNegative, OneOf, Positive
@@ -28,10 +29,12 @@ class NORMA(KernelListLearner):
         Share of samples that is to fall inside the margin, between 0 and 1.
     memory : int, optional
         Samples after which a support vector is dropped; by default none is, and memory grows.
-    kernel : {"rbf", "linear", "polynomial", "laplacian", "sigmoid"}, default="rbf"
+    kernel : {"rbf", "linear", "polynomial", "laplacian", "sigmoid"} or sequence kernel, default="rbf"
         Kernel function, see :class:`steelyard.kernels.Kernel`; settled, with its numbers, by the first rows.
-    gamma : float or {"scale", "auto", "median"}, default=1.0
-        Of the kernel.
+        With a sequence kernel ``X`` is a list of sequences everywhere.
+    gamma : float or {"scale", "auto"}, default=1.0
+        Of the kernel. "auto" is 1 / median distance between the first rows, "scale" as in
+        :class:`steelyard.kernels.Kernel`.
     degree : int, default=3
         Of the polynomial kernel.
     coef0 : float, default=0.0
@@ -94,7 +97,7 @@ class NORMA(KernelListLearner):
         *,
         nu: float = 0.1,
         memory: int | None = None,
-        kernel: str = "rbf",
+        kernel: str | SequenceKernel = "rbf",
         gamma: float | str = 1.0,
         degree: int = 3,
         coef0: float = 0.0,

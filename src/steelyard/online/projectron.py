@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from steelyard.base import Traits
+from steelyard.kernels import SequenceKernel
 from steelyard.online._kernel_machines import Expansion, KernelListLearner
 from steelyard.online._targets import Signs
 from steelyard.params import Constraint, Positive, Switch
@@ -24,10 +25,12 @@ class Projectron(KernelListLearner):
         projected instead of stored.
     margin : bool, default=False
         Whether to act also on correct samples with a margin below 1; True is Projectron++.
-    kernel : {"rbf", "linear", "polynomial", "laplacian", "sigmoid"}, default="rbf"
+    kernel : {"rbf", "linear", "polynomial", "laplacian", "sigmoid"} or sequence kernel, default="rbf"
         Kernel function, see :class:`steelyard.kernels.Kernel`; settled, with its numbers, by the first rows.
-    gamma : float or {"scale", "auto", "median"}, default=1.0
-        Of the kernel.
+        With a sequence kernel ``X`` is a list of sequences everywhere.
+    gamma : float or {"scale", "auto"}, default=1.0
+        Of the kernel. "auto" is 1 / median distance between the first rows, "scale" as in
+        :class:`steelyard.kernels.Kernel`.
     degree : int, default=3
         Of the polynomial kernel.
     coef0 : float, default=0.0
@@ -89,7 +92,7 @@ class Projectron(KernelListLearner):
         threshold: float = 0.1,
         *,
         margin: bool = False,
-        kernel: str = "rbf",
+        kernel: str | SequenceKernel = "rbf",
         gamma: float | str = 1.0,
         degree: int = 3,
         coef0: float = 0.0,

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from steelyard.base import Traits
+from steelyard.kernels import SequenceKernel
 from steelyard.online._kernel_machines import Expansion, KernelListLearner
 from steelyard.online._targets import Signs, draw_seed
 from steelyard.params import Constraint, Integer, RandomSeed
@@ -23,10 +24,12 @@ class RBP(KernelListLearner):
     ----------
     budget : int, default=100
         Support vectors kept.
-    kernel : {"rbf", "linear", "polynomial", "laplacian", "sigmoid"}, default="rbf"
+    kernel : {"rbf", "linear", "polynomial", "laplacian", "sigmoid"} or sequence kernel, default="rbf"
         Kernel function, see :class:`steelyard.kernels.Kernel`; settled, with its numbers, by the first rows.
-    gamma : float or {"scale", "auto", "median"}, default=1.0
-        Of the kernel.
+        With a sequence kernel ``X`` is a list of sequences everywhere.
+    gamma : float or {"scale", "auto"}, default=1.0
+        Of the kernel. "auto" is 1 / median distance between the first rows, "scale" as in
+        :class:`steelyard.kernels.Kernel`.
     degree : int, default=3
         Of the polynomial kernel.
     coef0 : float, default=0.0
@@ -78,7 +81,7 @@ class RBP(KernelListLearner):
         self,
         budget: int = 100,
         *,
-        kernel: str = "rbf",
+        kernel: str | SequenceKernel = "rbf",
         gamma: float | str = 1.0,
         degree: int = 3,
         coef0: float = 0.0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from steelyard.exceptions import ParameterError
@@ -31,11 +32,11 @@ standard deviation over the rounds. No number of a paper enters a computation.
 """
 
 
-def write_page(results: Path, page: Path) -> None:
-    """Write the page from the reports below `results`; pictures go to ``_static/papers`` beside the page."""
+def write_page(results: Sequence[Path], page: Path) -> None:
+    """Write the page from the reports below the folders; pictures go to ``_static/papers`` beside it."""
     if page.suffix != ".md":
         raise ParameterError(f"papers: the page must be a Markdown file; got `{page}`.")
-    stored = read_reports(results)
+    stored = {name: report for folder in results for name, report in read_reports(folder).items()}
     order = [name for name in experiments() if name in stored]
     pictures = page.parent / "_static" / "papers"
     parts, paper = [_HEAD], None
@@ -57,7 +58,7 @@ def _section(report: Report, files: dict[Path, str], pictures: Path, base: Path)
     )
     if report.result.rows:
         text.append(_tally(report))
-        text.append(f"{_aligned(markdown_table(report.result))}\n")
+        text.append(f"{markdown_table(report.result)}\n")
     for file, caption in files.items():
         pictures.mkdir(parents=True, exist_ok=True)
         copy = pictures / f"{report.name}-{file.name}"
@@ -65,7 +66,7 @@ def _section(report: Report, files: dict[Path, str], pictures: Path, base: Path)
             shutil.copyfile(file, copy)
         text.append(f"![{caption}]({copy.relative_to(base).as_posix()})\n\n{caption}\n")
     text += [f"- {note}" for note in report.result.notes]
-    text += [f"- Not available: {_first_sentence(sentence)}" for sentence in report.unavailable]
+    text += [f"- Not available: {_without_paths(sentence)}" for sentence in report.unavailable]
     return "\n".join(text) + "\n"
 
 
@@ -80,10 +81,6 @@ def _tally(report: Report) -> str:
     )
 
 
-def _aligned(table: str) -> str:
-    return re.sub(r"\| +", "| ", table)
-
-
-def _first_sentence(text: str) -> str:
-    # Paths of the machine that ran it say nothing to a reader.
+def _without_paths(text: str) -> str:
+    """Where the data lay on the machine that ran it says nothing to a reader."""
     return re.sub(r"folder `[^`]*`", "the data folder", text)

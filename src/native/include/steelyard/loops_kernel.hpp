@@ -5,7 +5,14 @@
 
 namespace steelyard {
 
-enum class KernelKind { linear, polynomial, rbf, laplacian, sigmoid, squared_distance, cityblock };
+enum class KernelKind { linear, polynomial, rbf, laplacian, sigmoid, squared_distance, cityblock, lookup };
+
+// Kernel values of things that are no vectors: rows are then single numbers, the places of the things in this table.
+// Whoever asks for a kernel value has made sure that both places are in it. Values may change between calls.
+struct KernelTable {
+    const double* values = nullptr;  // n by n
+    std::size_t n = 0;
+};
 
 //   linear      x'z                             rbf        exp(-gamma |x - z|^2)
 //   polynomial  (gamma x'z + coef0)^degree      laplacian  exp(-gamma |x - z|_1)
@@ -14,12 +21,15 @@ enum class KernelKind { linear, polynomial, rbf, laplacian, sigmoid, squared_dis
 // squared_distance |x - z|^2 and cityblock |x - z|_1 are no kernels: with linear they are the sums from which all
 // others follow (sum_kind, KernelFinishLoops::from_sums), for whoever evaluates several kernels of the same rows.
 //
+// lookup is table->values[x * n + z]; the table outlives whoever holds the spec.
+//
 // All numbers are finite; gamma >= 0 for rbf and laplacian; degree >= 0. What a kind does not name it ignores.
 struct KernelSpec {
     KernelKind kind = KernelKind::rbf;
     double gamma = 1.0;
     double coef0 = 0.0;
     int degree = 3;
+    const KernelTable* table = nullptr;
 };
 
 // The sum that a kernel is a function of.
@@ -28,7 +38,8 @@ constexpr KernelKind sum_kind(KernelKind kind) {
         case KernelKind::rbf: return KernelKind::squared_distance;
         case KernelKind::laplacian: return KernelKind::cityblock;
         case KernelKind::squared_distance:
-        case KernelKind::cityblock: return kind;
+        case KernelKind::cityblock:
+        case KernelKind::lookup: return kind;
         default: return KernelKind::linear;
     }
 }

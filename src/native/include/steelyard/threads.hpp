@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <system_error>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 namespace steelyard {
