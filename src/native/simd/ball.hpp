@@ -40,31 +40,36 @@ static size_t move_heights(double* heights, const double* row_i, const double* r
     return best_at;
 }
 
-// Each lane keeps its least and its second least product, and where the least was.
-static LeastProduct least_product(const double* a, const double* b, size_t n) {
-    VecD least = broadcast(__builtin_inf()), second = least, at = broadcast(0.0);
+// Two passes without a branch: which product is the least cannot be foretold.
+static NearLeast near_least(const double* a, const double* b, double factor, size_t n) {
+    VecD lowest = broadcast(__builtin_inf()), place{};
     size_t k = 0;
     for (; k + kDoubles <= n; k += kDoubles) {
-        const VecD product = load(a + k) * load(b + k), larger = product < least ? least : product;
-        second = larger < second ? larger : second;
-        at = product < least ? broadcast(static_cast<double>(k)) : at;
-        least = product < least ? product : least;
+        const VecD product = load(a + k) * load(b + k);
+        lowest = product < lowest ? product : lowest;
     }
-    LeastProduct answer{__builtin_inf(), __builtin_inf(), 0};
-    const auto take = [&answer](double product, size_t where) {
-        const bool smaller = product < answer.least || (product == answer.least && where < answer.at);
-        const double larger = smaller ? answer.least : product;
-        if (larger < answer.second) answer.second = larger;
-        if (smaller) answer.least = product, answer.at = where;
-    };
-    for (size_t lane = 0; k > 0 && lane < kDoubles; ++lane) {
-        take(least[lane], static_cast<size_t>(at[lane]) + lane);
-        take(second[lane], n);
+    double least = lowest[0];
+    for (size_t lane = 1; lane < kDoubles; ++lane) least = lowest[lane] < least ? lowest[lane] : least;
+    for (; k < n; ++k) least = a[k] * b[k] < least ? a[k] * b[k] : least;
+    for (size_t lane = 0; lane < kDoubles; ++lane) place[lane] = static_cast<double>(lane);
+
+    const double enough = factor * least;
+    const VecD bound = broadcast(enough), none = broadcast(0.0), one = broadcast(1.0);
+    VecD counts = none, places = none;
+    for (k = 0; k + kDoubles <= n; k += kDoubles, place += broadcast(static_cast<double>(kDoubles))) {
+        const VecD product = load(a + k) * load(b + k);
+        counts += product <= bound ? one : none;
+        places += product <= bound ? place : none;
     }
-    for (; k < n; ++k) take(a[k] * b[k], k);
-    return answer;
+    double count = lane_sum(counts), at = lane_sum(places);
+    for (; k < n; ++k) {
+        const bool near = a[k] * b[k] <= enough;
+        count += near ? 1.0 : 0.0;
+        at += near ? static_cast<double>(k) : 0.0;
+    }
+    return {static_cast<size_t>(count), static_cast<size_t>(at)};
 }
 
-constexpr BallLoops ball_loops{move_heights, least_product};
+constexpr BallLoops ball_loops{move_heights, near_least};
 
 }  // namespace steelyard::STEELYARD_LEVEL

@@ -109,16 +109,17 @@ TEST(distances_to_bodies_equal_the_written_sums) {
     });
 }
 
-TEST(the_two_least_products_are_found_at_every_length) {
+TEST(products_near_the_least_are_counted_at_every_length) {
     on_every_level([](const std::string& level) {
         for (std::size_t n = 1; n <= 40; ++n) {
-            std::vector<double> a = random_values<double>(n, static_cast<unsigned>(n), 5.0), b(n, 2.0);
-            if (n > 3) a[n - 1] = a[n / 2];  // a tie goes to the first
-            const LeastProduct found = loops().ball.least_product(a.data(), b.data(), n);
-            const std::size_t first = static_cast<std::size_t>(std::min_element(a.begin(), a.end()) - a.begin());
-            CHECK(found.at == first && found.least == 2.0 * a[first], level, n);
-            a[first] = std::numeric_limits<double>::infinity();
-            CHECK(found.second == 2.0 * *std::min_element(a.begin(), a.end()), level, n);
+            std::vector<double> a = random_values<double>(n, static_cast<unsigned>(n)), b(n, 2.0);
+            for (double& value : a) value *= value;
+            const auto least = static_cast<std::size_t>(std::min_element(a.begin(), a.end()) - a.begin());
+            NearLeast near = loops().ball.near_least(a.data(), b.data(), 1.0 + 1e-14, n);
+            CHECK(near.count == 1 && near.at == least, level, n, near.count, near.at);
+            a[(least + 3) % n] = a[least];
+            near = loops().ball.near_least(a.data(), b.data(), 1.0 + 1e-14, n);
+            CHECK(near.count == ((least + 3) % n == least ? 1 : 2), level, n, near.count);
         }
     });
 }

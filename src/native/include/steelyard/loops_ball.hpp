@@ -5,9 +5,9 @@
 
 namespace steelyard {
 
-struct LeastProduct {
-    double least, second;  // infinity where there is none
-    std::size_t at;        // the first place of the least
+struct NearLeast {
+    std::size_t count;
+    std::size_t at;  // where, if it is one; otherwise it means nothing
 };
 
 struct BallLoops {
@@ -15,8 +15,8 @@ struct BallLoops {
     // heights[k] - closed[k], closed being 0 or infinity. n is at least 1.
     std::size_t (*move)(double* heights, const double* row_i, const double* row_j, double factor, const double* closed,
                         std::size_t n);
-    // The two least a[k] * b[k] for k < n; n is at least 1.
-    LeastProduct (*least_product)(const double* a, const double* b, std::size_t n);
+    // How many a[k] * b[k], k < n, are at most `factor` times the least. None is below 0; n is at least 1.
+    NearLeast (*near_least)(const double* a, const double* b, double factor, std::size_t n);
 };
 
 }  // namespace steelyard
