@@ -44,7 +44,8 @@ void bind_class_grams(nb::module_& m) {
             nb::gil_scoped_release unlocked;
             return largest_magnitude(std::span<const T>(values.data(), values.size()), n_threads);
         },
-        "values"_a.noconvert(), "n_threads"_a = 1, "Largest absolute value; NaN if there is one, else infinity if there is one.");
+        "values"_a.noconvert(), "n_threads"_a = 1,
+        "Largest absolute value; NaN if there is one, else infinity if there is one.");
 }
 
 template <class Index>
