@@ -39,8 +39,8 @@ FULL = powers_of_two(-10, 10)
 class Contender:
     """A learner as the paper sets it up.
 
-    `make` takes the budget of each class, a seed and the searched parameters. Where the paper's range holds
-    values that the learner cannot take (a share above 1, a step that overshoots), they are left out.
+    `make` takes ``budget`` (of each class), ``seed`` and the searched parameters. Where the paper's range
+    holds values that the learner cannot take (a share above 1, a step that overshoots), they are left out.
     """
 
     name: str
@@ -48,9 +48,10 @@ class Contender:
     grid: Mapping[str, tuple[float, ...]]
     grows: bool = False  # cost a row rises with the rows seen: parameters are searched on fewer rows
 
-    def candidates(self) -> list[dict[str, float]]:
-        """Every combination of the searched values."""
-        return [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())]
+    def candidates(self, step: int = 1) -> list[dict[str, float]]:
+        """Every combination of the searched values; with a step, of the first of every so many."""
+        values = [own[::step] for own in self.grid.values()]
+        return [dict(zip(self.grid, combination, strict=True)) for combination in product(*values)]
 
 
 def _neighbors(budget: int) -> int:
@@ -58,21 +59,23 @@ def _neighbors(budget: int) -> int:
     return max(1, budget // 10)
 
 
-def _koil(loss: str, policy: str, budget: int, seed: int, **params: float) -> KOIL:
+def _koil(loss: str, policy: str, budget: int, seed: int, **params: Any) -> KOIL:
     return KOIL(
         budget=budget, n_neighbors=_neighbors(budget), learning_rate=LEARNING_RATE, loss=loss,
         policy=policy, threshold="zero", random_state=seed, **params,
     )  # fmt: skip
 
 
-def _many_kernels(loss: str, policy: str, budget: int, seed: int, **params: float) -> MultiKernelKOIL:
+def _many_kernels(
+    loss: str, policy: str, combine: str, budget: int, seed: int, **params: Any
+) -> MultiKernelKOIL:
     return MultiKernelKOIL(
-        budget=budget, n_neighbors=_neighbors(budget), learning_rate=LEARNING_RATE, loss=loss,
-        policy=policy, threshold="zero", random_state=seed, **params,
+        combine=combine, budget=budget, n_neighbors=_neighbors(budget), learning_rate=LEARNING_RATE,
+        loss=loss, policy=policy, threshold="zero", random_state=seed, **params,
     )  # fmt: skip
 
 
-def _perceptron(budget: int, seed: int) -> OnlinePerceptron:
+def _perceptron(**_: int) -> OnlinePerceptron:
     return OnlinePerceptron()
 
 
@@ -80,11 +83,12 @@ def _oam(budget: int, seed: int, C: float) -> OAM:
     return OAM(C, budget=budget, random_state=seed)
 
 
-def _opauc(budget: int, seed: int, regularization: float) -> OPAUC:
+def _opauc(regularization: float, **_: int) -> OPAUC:
     return OPAUC(LEARNING_RATE, regularization)
 
 
-def _norma(budget: int, seed: int, **params: float) -> NORMA:
+def _norma(budget: int, seed: int, **params: Any) -> NORMA:
+    del budget, seed  # keeps all, draws nothing
     return NORMA(LEARNING_RATE, **params)
 
 
@@ -92,11 +96,12 @@ def _rbp(budget: int, seed: int, gamma: float) -> RBP:
     return RBP(2 * budget, gamma=gamma, random_state=seed)  # one buffer with room for both classes
 
 
-def _forgetron(budget: int, seed: int, gamma: float) -> Forgetron:
+def _forgetron(budget: int, gamma: float, **_: int) -> Forgetron:
     return Forgetron(2 * budget, gamma=gamma)
 
 
-def _projectron(margin: bool, budget: int, seed: int, **params: float) -> Projectron:
+def _projectron(margin: bool, budget: int, seed: int, **params: Any) -> Projectron:
+    del budget, seed
     return Projectron(margin=margin, **params)
 
 
@@ -131,11 +136,12 @@ COMPARED = (
     Contender("Projectron++", partial(_projectron, True), _PROJECTION_GRID, grows=True),
 )
 
-MANY_KERNELS = (
-    Contender("MKL RS++", partial(_many_kernels, "hinge", "reservoir++"), {"C": FULL}),
-    Contender("MKL FIFO++", partial(_many_kernels, "hinge", "fifo++"), {"C": FULL}),
-    Contender("MKL2 RS++", partial(_many_kernels, "smooth", "reservoir++"), {"C": FULL}),
-    Contender("MKL2 FIFO++", partial(_many_kernels, "smooth", "fifo++"), {"C": FULL}),
+# Kernels that vote, as the paper writes it, and kernels whose scores are added.
+MANY_KERNELS = tuple(
+    Contender(f"{name} {policy}{suffix}", partial(_many_kernels, loss, word, combine), {"C": FULL})
+    for combine, suffix in (("sign", ""), ("score", " by score"))
+    for name, loss in (("MKL", "hinge"), ("MKL2", "smooth"))
+    for policy, word in (("RS++", "reservoir++"), ("FIFO++", "fifo++"))
 )
 
 CONTENDERS = {contender.name: contender for contender in ONE_KERNEL + COMPARED + MANY_KERNELS}
