@@ -123,13 +123,13 @@ def _koil_bytes(n_features: int) -> int:
 def _components_for(n_bytes: int, n_features: int) -> int:
     """The most random features whose map and statistics fit into the bytes.
 
-    Two classes have a triangle for each of five folds and for the whole, and two more are for what else is
+    Two classes have a triangle for each of five folds and for the whole; six more are for what else is
     stored.
     """
     return max(
         k
         for k in range(1, 1000)
-        if 8 * (15 * (k + 1) * (k + 2) // 2 + 2 * k * (n_features + 2)) + 8192 <= n_bytes
+        if 8 * (18 * (k + 1) * (k + 2) // 2 + 2 * k * (n_features + 2)) + 8192 <= n_bytes
     )
 
 
