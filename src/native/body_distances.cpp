@@ -1,6 +1,7 @@
 #include "steelyard/body_distances.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -85,11 +86,11 @@ void all_distances(const Bodies& bodies, Rows<double> X, double* out, unsigned n
 
 double ratio(double squared_distance, double radius) { return std::sqrt(squared_distance) / radius; }
 
-// Roots and quotients are slow, so squares decide; only bodies whose squares are as good as equal are asked exactly.
+// Roots and quotients are slow, so squares decide; only where two are as good as equal, all are asked exactly.
 template <class Bodies>
 void find_nearest(const Bodies& bodies, Rows<double> X, std::span<const double> radii, Nearest out,
                   unsigned n_threads) {
-    const auto least_product = loops().ball.least_product;
+    const auto near_least = loops().ball.near_least;
     const std::size_t n_bodies = bodies.size();
     std::vector<double> factors(n_bodies);
     for (std::size_t b = 0; b < n_bodies; ++b) factors[b] = 1.0 / (radii[b] * radii[b]);
@@ -97,13 +98,14 @@ void find_nearest(const Bodies& bodies, Rows<double> X, std::span<const double> 
         const double* distances = scratch + block.n_rows * bodies.scratch_width();
         bodies.distances(block, scratch, scratch + block.n_rows * bodies.scratch_width());
         for (std::size_t i = 0; i < block.n_rows; ++i, distances += n_bodies) {
-            const double enough = least_product(distances, factors.data(), n_bodies) * (1.0 + kNearlyEqual);
-            double smallest = kInfinity;
-            for (std::size_t b = 0; b < n_bodies; ++b) {
-                if (distances[b] * factors[b] > enough) continue;
-                const double exact = ratio(distances[b], radii[b]);
-                if (exact < smallest) smallest = exact, out.body[begin + i] = static_cast<std::int64_t>(b);
+            const NearLeast near = near_least(distances, factors.data(), 1.0 + kNearlyEqual, n_bodies);
+            std::size_t nearest = near.count == 1 ? near.at : 0;
+            double smallest = ratio(distances[nearest], radii[nearest]);
+            for (std::size_t b = 1; near.count != 1 && b < n_bodies; ++b) {
+                const double other = ratio(distances[b], radii[b]);
+                if (other < smallest) smallest = other, nearest = b;
             }
+            out.body[begin + i] = static_cast<std::int64_t>(nearest);
             out.ratio[begin + i] = smallest;
         }
     });
@@ -111,10 +113,17 @@ void find_nearest(const Bodies& bodies, Rows<double> X, std::span<const double> 
 
 }  // namespace
 
-bool all_within(std::span<const double> values, double limit) noexcept {
-    bool beyond = false;
-    for (const double value : values) beyond |= !(std::fabs(value) <= limit);
-    return !beyond;
+bool all_within(std::span<const double> values, double limit, unsigned n_threads) {
+    constexpr std::size_t kTask = 1 << 16;
+    const std::size_t n_tasks = (values.size() + kTask - 1) / kTask;
+    std::atomic<bool> beyond{false};
+    parallel_for(n_tasks, n_tasks < 4 ? 1u : n_threads, [&](std::size_t task) {
+        std::int64_t found = 0;  // as wide as a value, so that several are looked at together
+        for (const double value : values.subspan(task * kTask, std::min(kTask, values.size() - task * kTask)))
+            found |= static_cast<std::int64_t>(!(std::fabs(value) <= limit));
+        if (found) beyond.store(true, std::memory_order_relaxed);
+    });
+    return !beyond.load(std::memory_order_relaxed);
 }
 
 void sphere_distances(Rows<double> X, Rows<double> centers, double* out, unsigned n_threads) {

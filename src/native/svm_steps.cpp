@@ -284,6 +284,7 @@ void SvmProblem::enter(std::size_t i, double threshold) {
     gather_margin(row, s_.constant);
     s_.factor.forward(solved_.data());
     while (!s_.margin.empty()) {
+        poll_interrupt();
         ++report_.steps;
         const std::size_t m = s_.margin.size();
         const double pivot_squared = s_.factor.pivot_squared(solved_.data(), diagonal);

@@ -40,9 +40,10 @@ void SvmProblem::deactivate(std::size_t slot) {
     active_z_.pop_back();
 }
 
-// Who has left the margin often comes back, but not for ever.
+// Who has left the margin often comes back, but not for ever. The more rows there are, the more it is worth to know
+// who violates without a look at all of them.
 void SvmProblem::trim_active() {
-    constexpr std::size_t spare = 64;
+    const std::size_t spare = std::max<std::size_t>(64, s_.z.size() / 32);
     if (active_.size() <= s_.margin.size() + spare) return;
     for (std::size_t slot = active_.size(); slot-- > 0;)
         if (place_[active_.sample(slot)] < 0) deactivate(slot);

@@ -278,7 +278,7 @@ def enclosing_ball(spec: KernelSpec, X: Annotated[NDArray[numpy.float64], dict(s
     The smallest ball around the rows in the kernel's space; weights lie between 0 and their bounds, which must be positive and sum to at least 1.
     """
 
-def all_within(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], limit: float) -> bool:
+def all_within(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], limit: float, n_threads: int = 1) -> bool:
     """Whether all values are numbers from -limit to limit."""
 
 def sphere_distances(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], centers: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:

@@ -110,11 +110,11 @@ void bind_enclosing(nb::module_& m) {
           "must be positive and sum to at least 1.");
     m.def(
         "all_within",
-        [](Table X, double limit) {
+        [](Table X, double limit, unsigned n_threads) {
             nb::gil_scoped_release unlocked;
-            return all_within({X.data(), X.size()}, limit);
+            return all_within({X.data(), X.size()}, limit, n_threads);
         },
-        "X"_a.noconvert(), "limit"_a, "Whether all values are numbers from -limit to limit.");
+        "X"_a.noconvert(), "limit"_a, "n_threads"_a = 1, "Whether all values are numbers from -limit to limit.");
     m.def("sphere_distances", &distances_to_spheres, "X"_a.noconvert(), "centers"_a.noconvert(), "n_threads"_a = 1,
           "Squared distances of all rows to all centres.");
     m.def("ellipsoid_distances", &distances_to_ellipsoids, "X"_a.noconvert(), "axes"_a.noconvert(),

@@ -40,21 +40,36 @@ static size_t move_heights(double* heights, const double* row_i, const double* r
     return best_at;
 }
 
-static double least_product(const double* a, const double* b, size_t n) {
-    VecD least = broadcast(__builtin_inf());
+// Two passes without a branch: which product is the least cannot be foretold.
+static NearLeast near_least(const double* a, const double* b, double factor, size_t n) {
+    VecD lowest = broadcast(__builtin_inf()), place{};
     size_t k = 0;
     for (; k + kDoubles <= n; k += kDoubles) {
         const VecD product = load(a + k) * load(b + k);
-        least = product < least ? product : least;
+        lowest = product < lowest ? product : lowest;
     }
-    double smallest = least[0];
-    for (size_t lane = 1; lane < kDoubles; ++lane)
-        if (least[lane] < smallest) smallest = least[lane];
-    for (; k < n; ++k)
-        if (a[k] * b[k] < smallest) smallest = a[k] * b[k];
-    return smallest;
+    double least = lowest[0];
+    for (size_t lane = 1; lane < kDoubles; ++lane) least = lowest[lane] < least ? lowest[lane] : least;
+    for (; k < n; ++k) least = a[k] * b[k] < least ? a[k] * b[k] : least;
+    for (size_t lane = 0; lane < kDoubles; ++lane) place[lane] = static_cast<double>(lane);
+
+    const double enough = factor * least;
+    const VecD bound = broadcast(enough), none = broadcast(0.0), one = broadcast(1.0);
+    VecD counts = none, places = none;
+    for (k = 0; k + kDoubles <= n; k += kDoubles, place += broadcast(static_cast<double>(kDoubles))) {
+        const VecD product = load(a + k) * load(b + k);
+        counts += product <= bound ? one : none;
+        places += product <= bound ? place : none;
+    }
+    double count = lane_sum(counts), at = lane_sum(places);
+    for (; k < n; ++k) {
+        const bool near = a[k] * b[k] <= enough;
+        count += near ? 1.0 : 0.0;
+        at += near ? static_cast<double>(k) : 0.0;
+    }
+    return {static_cast<size_t>(count), static_cast<size_t>(at)};
 }
 
-constexpr BallLoops ball_loops{move_heights, least_product};
+constexpr BallLoops ball_loops{move_heights, near_least};
 
 }  // namespace steelyard::STEELYARD_LEVEL

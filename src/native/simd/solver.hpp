@@ -15,12 +15,6 @@ namespace steelyard::STEELYARD_LEVEL {
 
 typedef std::int64_t MaskD __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
 
-[[gnu::always_inline]] static inline double lane_sum(VecD v) {
-    double total = 0.0;
-    for (size_t lane = 0; lane < kDoubles; ++lane) total += v[lane];
-    return total;
-}
-
 static void axpy(double a, const double* x, double* y, size_t n) {
     size_t i = 0;
     for (; i + kDoubles <= n; i += kDoubles) store(y + i, load(y + i) + a * load(x + i));

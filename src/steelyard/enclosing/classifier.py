@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from steelyard import _native
+from steelyard._threads import num_threads
 from steelyard.base import Batch, Label, Learner, MergingMixin, Traits, all_or_nothing, sorted_classes
 from steelyard.enclosing.bodies import Body, BodySettings
 from steelyard.enclosing.ratios import distance_ratios, nearest_bodies
@@ -350,7 +351,7 @@ class EnclosingClassifier(MergingMixin, Learner):
 
     def _asked(self, X: Any, method: str) -> tuple[list[Body], Any]:
         """Return the bodies, and the rows that they are asked about once these have been checked."""
-        if self._is_plain(X) and X.dtype == np.float64 and _native.all_within(X, _LARGEST):
+        if self._is_plain(X) and X.dtype == np.float64 and _native.all_within(X, _LARGEST, num_threads()):
             return self._bodies(method), X  # one pass over the rows found nothing to say
         rows = self._dense(self._check_rows(X, method))
         return self._bodies(method), rows

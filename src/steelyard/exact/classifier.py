@@ -255,7 +255,7 @@ class IncrementalSVC(ForgettingMixin, Learner):
         state: SupportState | None = attributes.get("_state")
         if state is None or y.ndim != 1 or old_y.ndim != 1 or "feature_names_in_" in attributes:
             return False
-        if self._sequence_kernel() is not None:
+        if state.catalogue is not None:
             return False
         if not state.is_settled(attributes["C"], attributes["class_weight"], attributes["tol"]):
             return False

@@ -39,7 +39,7 @@ def write_page(results: Sequence[Path], page: Path) -> None:
     stored = {name: report for folder in results for name, report in read_reports(folder).items()}
     order = [name for name in experiments() if name in stored]
     pictures = page.parent / "_static" / "papers"
-    parts, paper = [_HEAD], None
+    parts, paper = [_HEAD, _glance([stored[name][0] for name in order])], None
     for name in order:
         report, files = stored[name]
         if report.paper != paper:
@@ -50,6 +50,25 @@ def write_page(results: Sequence[Path], page: Path) -> None:
     page.write_text("\n".join(parts), encoding="utf-8")
 
 
+def _glance(reports: Sequence[Report]) -> str:
+    """How many numbers of each experiment are reached."""
+    lines = [
+        "## At a glance\n",
+        "| experiment | printed numbers | reached | better | short |",
+        "|---|---|---|---|---|",
+    ]
+    for report in reports:
+        kinds = _kinds(report)
+        counts = [kinds.total() - kinds["none"], kinds["reached"], kinds["better"], kinds["short"]]
+        cells = " | ".join("-" if not counts[0] else str(count) for count in counts)
+        lines.append(f"| {report.paper}: {report.title} | {cells} |")
+    return "\n".join(lines) + "\n"
+
+
+def _kinds(report: Report) -> Counter[str]:
+    return Counter(judge(row).kind for row in report.result.rows)
+
+
 def _section(report: Report, files: dict[Path, str], pictures: Path, base: Path) -> str:
     extent = "quick run" if report.quick else "full run"
     text = [f"### {report.title}\n"]
@@ -57,7 +76,6 @@ def _section(report: Report, files: dict[Path, str], pictures: Path, base: Path)
         f"`steelyard papers run {report.name}` ({extent}, seed {report.seed}, {report.seconds:.0f} s)\n"
     )
     if report.result.rows:
-        text.append(_tally(report))
         text.append(f"{markdown_table(report.result)}\n")
     for file, caption in files.items():
         pictures.mkdir(parents=True, exist_ok=True)
@@ -68,17 +86,6 @@ def _section(report: Report, files: dict[Path, str], pictures: Path, base: Path)
     text += [f"- {note}" for note in report.result.notes]
     text += [f"- Not available: {_without_paths(sentence)}" for sentence in report.unavailable]
     return "\n".join(text) + "\n"
-
-
-def _tally(report: Report) -> str:
-    kinds = Counter(judge(row).kind for row in report.result.rows)
-    judged = sum(kinds.values()) - kinds["none"]
-    if not judged:
-        return ""
-    return (
-        f"Of {judged} numbers that the paper prints: {kinds['reached']} reached, {kinds['better']} better,"
-        f" {kinds['short']} short.\n"
-    )
 
 
 def _without_paths(text: str) -> str:

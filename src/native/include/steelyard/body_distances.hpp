@@ -10,7 +10,7 @@
 namespace steelyard {
 
 // Whether all values are numbers from -limit to limit.
-bool all_within(std::span<const double> values, double limit) noexcept;
+bool all_within(std::span<const double> values, double limit, unsigned n_threads);
 
 // out[i * centers.n_rows + b] = |x_i - center_b|^2, from differences.
 void sphere_distances(Rows<double> X, Rows<double> centers, double* out, unsigned n_threads);

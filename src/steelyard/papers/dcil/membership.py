@@ -170,7 +170,7 @@ def figure_5_2(context: Context) -> Result:
                 rows.append(Row.of(panel, name, "mean G-mean", of.mean(axis=1)))
                 rows.append(Row.of(panel, name, "final G-mean", of[:, -1]))
                 falls = np.maximum(-np.diff(of.mean(axis=0)), 0.0).sum()
-                rows.append(Row(panel, name, "sum of all falls", float(falls), rounds=n_rounds, aim="low"))
+                rows.append(Row(panel, name, "sum of all falls", float(falls), aim="low"))
     pictures = [
         line_picture(
             "ratio", "Members for each other person among the rows learned so far.", series,
