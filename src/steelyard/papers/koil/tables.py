@@ -169,8 +169,8 @@ _NOTES_DATA = paragraphs(
     sets better than KOIL with its budget.
 
     Differences in the data: shuttle is not the authors' file (same rows, another order, so the runs are
-    not theirs). The inner folds of segment are damaged in the authors' repository; 146 of 1,848 rows are
-    left out of the search.
+    not theirs); whether that explains the shortfall there was not shown. The inner folds of segment are
+    damaged in the authors' repository; 146 of 1,848 rows are left out of the search.
     """
 )
 _NOTES_MANY = paragraphs(
