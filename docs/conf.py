@@ -42,6 +42,8 @@ api_modules = [
     "steelyard.distributed.dask",
     "steelyard.distributed.spark",
     "steelyard.distributed.files",
+    "steelyard.datasets",
+    "steelyard.papers",
     "steelyard.kernels",
     "steelyard.metrics",
     "steelyard.persistence",

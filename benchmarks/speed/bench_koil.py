@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from time import thread_time
+from time import perf_counter, thread_time
 from typing import TYPE_CHECKING
 
 os.environ["STEELYARD_NUM_THREADS"] = "1"
@@ -96,10 +96,30 @@ def bench_many_kernels(n_rows: int = 20_000) -> bool:
             rounds=3,
         )
         met &= verdict(f"C = {C}: MultiKernelKOIL / KOIL", many / one, MANY_RATIO)
+        print(f"  {'':58}{many / n_rows * 1e6:8.2f} and {one / n_rows * 1e6:.2f} us a sample")
     return met
 
 
-def bench_river(n_rows: int = 3_000) -> None:
+def bench_threads(n_rows: int = 20_000) -> None:
+    """By the clock, since there is more than one thread: only a quiet machine of two cores tells."""
+    X, y = stream(n_rows, 20)
+    os.environ["STEELYARD_NUM_THREADS"] = "2"
+    for C in (1.0, 0.01):
+        rounds = []
+        for _ in range(3):
+            times = []
+            for n_threads in (1, 2):
+                model = MultiKernelKOIL(C=C, budget=BUDGET, random_state=0, n_threads=n_threads)
+                start = perf_counter()
+                model.partial_fit(X, y)
+                times.append(perf_counter() - start)
+            rounds.append(times)
+        one, two = np.min(rounds, axis=0)
+        print(f"sixteen kernels, C = {C}: one thread / two threads {one / two:.2f}")
+    os.environ["STEELYARD_NUM_THREADS"] = "1"
+
+
+def bench_river(n_rows: int = 20_000) -> None:
     try:
         from river import linear_model
     except ImportError:
@@ -133,6 +153,7 @@ def bench_river(n_rows: int = 3_000) -> None:
 
 def main() -> int:
     met = all([bench_koil(n_features) for n_features in (8, 20, 60)] + [bench_many_kernels()])
+    bench_threads()
     bench_single_precision()
     bench_river()
     return 0 if met else 1

@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "steelyard/interrupt.hpp"
 #include "steelyard/row_cache.hpp"
 #include "steelyard/simd.hpp"
 
@@ -19,6 +20,7 @@ constexpr std::size_t kCoarsest = 400;     // rows that need no coarser problem 
 constexpr std::size_t kCoarsening = 4;     // every fourth row makes the coarser problem
 constexpr double kCoarseTolerance = 1e-3;  // a start need not be better than that
 constexpr std::size_t kStepsPerShrink = 1000;
+constexpr std::size_t kStepsPerPoll = 16;
 constexpr int kMaxRefreshes = 20;
 
 using Values = std::vector<double>;
@@ -124,6 +126,7 @@ class Solver {
         RowCache cache(problem_.spec, problem_.rows, active_, settings_.cache_bytes);
         for (std::size_t next_shrink = kStepsPerShrink; steps_ < settings_.max_steps; ++steps_) {
             if (gap() <= allowed_gap()) return;
+            if (steps_ % kStepsPerPoll == 0) poll_interrupt();
             if (--next_shrink == 0) {
                 shrink(cache);
                 next_shrink = kStepsPerShrink;

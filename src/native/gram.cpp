@@ -1,11 +1,12 @@
 #include "steelyard/gram.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
-#include <thread>
 #include <vector>
 
 #include "steelyard/simd.hpp"
+#include "steelyard/threads.hpp"
 
 namespace steelyard {
 
@@ -66,27 +67,71 @@ void pack(const GramLoops& loops, Rows<float> rows, const std::uint32_t* index, 
     loops.pack_f32(rows.data, rows.n_features, index, origin, scale, block);
 }
 
-// A thread pays when its share is worth far more than starting it, and than the packing that every thread repeats.
-unsigned useful_threads(unsigned wanted, std::size_t n_rows, std::size_t size) {
-    const double work = 0.5 * static_cast<double>(n_rows) * static_cast<double>(size * size);
-    const auto most = static_cast<unsigned>(std::min({work / 4e6, static_cast<double>(size) / 64.0, 64.0}));
-    return std::max(1u, std::min(wanted, most));
+double largest_of(const GramLoops& loops, std::span<const double> values) {
+    return loops.largest_f64(values.data(), values.size());
+}
+double largest_of(const GramLoops& loops, std::span<const float> values) {
+    return loops.largest_f32(values.data(), values.size());
 }
 
-// Whose columns a group are. Work falls from the first group to the last, so turns go back and forth.
-unsigned owner(std::size_t group, unsigned threads) {
-    const std::size_t turn = group / threads, place = group % threads;
-    return static_cast<unsigned>(turn % 2 ? threads - 1 - place : place);
+// A block of packed rows: rows of one run, summed together.
+struct Block {
+    const Run* run;
+    std::size_t begin, rows;
+};
+
+std::vector<Block> cut(const std::vector<Run>& runs) {
+    std::vector<Block> blocks;
+    for (const Run& run : runs)
+        for (std::size_t begin = run.begin; begin < run.end; begin += kBlockRows)
+            blocks.push_back({&run, begin, std::min(kBlockRows, run.end - begin)});
+    return blocks;
+}
+
+// What a thread does at a time: the columns of one group, for the rows of one band.
+struct Task {
+    std::size_t first_panel;
+    PanelRange rows;
+};
+
+// Band by band: the row panels of a band stay in the second-level cache while the column groups pass by.
+std::vector<Task> tiles(std::size_t n_panels, std::size_t group) {
+    std::vector<Task> tasks;
+    for (std::size_t begin = 0; begin < n_panels; begin += kBandPanels) {
+        const PanelRange band{begin, std::min(n_panels, begin + kBandPanels)};
+        for (std::size_t first = 0; first < band.end; first += group) tasks.push_back({first, band});
+    }
+    return tasks;
+}
+
+// A thread pays when its share of a block is worth far more than meeting the others once a block.
+unsigned useful_threads(unsigned wanted, std::size_t n_rows, std::size_t n_blocks, std::size_t size) {
+    const double products = 0.5 * static_cast<double>(n_rows) * static_cast<double>(size * size);
+    const double share = products / static_cast<double>(std::max<std::size_t>(n_blocks, 1));
+    const double most = std::min({products / 4e6, share / 1e6, 64.0});
+    return std::max(1u, std::min(wanted, static_cast<unsigned>(most)));
 }
 
 }  // namespace
 
-double largest_magnitude(std::span<const double> values) {
-    return loops().gram.largest_f64(values.data(), values.size());
+template <class T>
+double largest_magnitude(std::span<const T> values, unsigned n_threads) {
+    constexpr std::size_t kTaskValues = 1 << 17;
+    const GramLoops& loops = steelyard::loops().gram;
+    const std::size_t n_tasks = (values.size() + kTaskValues - 1) / kTaskValues;
+    std::vector<double> largest(n_tasks);
+    parallel_for(n_tasks, n_tasks < 8 ? 1 : n_threads, [&](std::size_t task) {
+        const std::size_t begin = task * kTaskValues;
+        largest[task] = largest_of(loops, values.subspan(begin, std::min(kTaskValues, values.size() - begin)));
+    });
+    double top = 0.0;
+    for (double value : largest)
+        if (!(value <= top)) top = std::isnan(top) ? top : value;  // nothing comes after NaN
+    return top;
 }
-double largest_magnitude(std::span<const float> values) {
-    return loops().gram.largest_f32(values.data(), values.size());
-}
+
+template double largest_magnitude(std::span<const double>, unsigned);
+template double largest_magnitude(std::span<const float>, unsigned);
 
 template <class T>
 void add_grams(Rows<T> rows, std::span<const std::int32_t> codes, std::span<const double> weights,
@@ -94,36 +139,35 @@ void add_grams(Rows<T> rows, std::span<const std::int32_t> codes, std::span<cons
     const GramLoops& loops = steelyard::loops().gram;
     const std::size_t size = rows.n_features + 1;
     const std::size_t n_panels = (size + loops.width - 1) / loops.width;
-    const std::size_t n_bands = (n_panels + kBandPanels - 1) / kBandPanels;
+    const std::vector<Task> tasks = tiles(n_panels, loops.group);
     const SortedRows sorted = sort_rows(codes, weights, grams);
-
+    const std::vector<Block> blocks = cut(sorted.runs);
     const std::size_t panel_stride = std::min(kBlockRows, rows.n_rows) * loops.width + kPanelPadding;
-    const unsigned threads = useful_threads(n_threads, rows.n_rows, size);
-    const AlignedBuffer<double> buffers = aligned_buffer<double>(threads * n_panels * panel_stride);
+    const unsigned n_useful = useful_threads(n_threads, rows.n_rows, blocks.size(), size);
+    const std::size_t n_rooms = n_useful > 1 ? 2 : 1;
+    const AlignedBuffer<double> rooms = aligned_buffer<double>(n_rooms * n_panels * panel_stride);
+    std::vector<std::atomic<std::size_t>> next_task(blocks.size());
 
-    // Every thread sums the columns of its own groups and packs all rows for itself: packing is little beside the
-    // sums, and threads that share nothing never wait for each other. Each entry of a matrix is summed by one
-    // thread, block after block, so the rounding does not depend on the number of threads.
-    const auto work = [&](unsigned thread) noexcept {
-        double* packed = buffers.get() + thread * n_panels * panel_stride;
-        for (const Run& run : sorted.runs)
-            for (std::size_t begin = run.begin; begin < run.end; begin += kBlockRows) {
-                const PackedBlock block{packed, std::min(kBlockRows, run.end - begin), panel_stride};
-                pack(loops, rows, sorted.order.data() + begin, origin.data(),
-                     sorted.scale.empty() ? nullptr : sorted.scale.data() + begin, block);
-                // Row panels come in bands that stay in the second-level cache while the column groups pass by.
-                for (std::size_t band = 0; band < n_bands; ++band) {
-                    const PanelRange band_rows{band * kBandPanels, std::min(n_panels, (band + 1) * kBandPanels)};
-                    for (std::size_t group = 0; group * loops.group < band_rows.end; ++group)
-                        if (owner(group, threads) == thread)
-                            loops.sum_outer(block, group * loops.group, band_rows, run.sign, run.gram, size);
-                }
-            }
+    const auto pack_rows = [&](const Block& block, double* room, std::size_t begin, std::size_t end) {
+        const std::size_t first = block.begin + begin;
+        pack(loops, rows, sorted.order.data() + first, origin.data(),
+             sorted.scale.empty() ? nullptr : sorted.scale.data() + first,
+             {room + begin * loops.width, end - begin, panel_stride});
     };
-    std::vector<std::jthread> helpers;
-    helpers.reserve(threads - 1);
-    for (unsigned t = 1; t < threads; ++t) helpers.emplace_back(work, t);
-    work(0);
+    // The threads pack a block together, meet, and take its tasks one by one. While one still sums a block another
+    // may pack the next into the second room, but none sums it before all have met again: each entry of a matrix
+    // is summed block after block, so the rounding does not depend on the number of threads.
+    run_team(n_useful, [&](unsigned thread, unsigned n, Meeting& meeting) noexcept {
+        for (std::size_t b = 0; b < blocks.size(); ++b) {
+            const Block& block = blocks[b];
+            double* room = rooms.get() + b % n_rooms * n_panels * panel_stride;
+            pack_rows(block, room, thread * block.rows / n, (thread + 1) * block.rows / n);
+            if (n > 1) meeting.wait();
+            for (std::size_t t; (t = next_task[b].fetch_add(1, std::memory_order_relaxed)) < tasks.size();)
+                loops.sum_outer({room, block.rows, panel_stride}, tasks[t].first_panel, tasks[t].rows, block.run->sign,
+                                block.run->gram, size);
+        }
+    });
 }
 
 template void add_grams(Rows<double>, std::span<const std::int32_t>, std::span<const double>, std::span<const double>,

@@ -155,8 +155,8 @@ void IncrementalSvc::remove_row(std::uint32_t i) {
 
 // Kernel rows are kept for support vectors, and for a while for others: who has left the solution often comes back.
 void IncrementalSvc::release_rows() {
-    constexpr std::size_t spare = 64;
-    if (rows_.n_kept() <= n_wanted_ + n_wanted_ / 4 + spare) return;
+    constexpr std::size_t spare = 32;
+    if (rows_.n_kept() <= n_wanted_ + n_wanted_ / 8 + spare) return;
     rows_.release_if([this](std::size_t i) {
         return std::all_of(problems_.begin(), problems_.end(),
                            [i](const auto& problem) { return problem->svm.state().z[i] == 0.0; });
@@ -166,15 +166,17 @@ void IncrementalSvc::release_rows() {
 
 // -- loading ------------------------------------------------------------------------------------------------------
 
-void IncrementalSvc::restore_rows(LabelledRows rows, std::span<const std::uint32_t> kept, std::size_t n_wanted) {
+void IncrementalSvc::restore_rows(LabelledRows rows, bool is_wide, std::span<const std::uint32_t> kept,
+                                  std::size_t n_wanted) {
+    if (is_wide) rows_.widen();
     append(rows);
     n_wanted_ = n_wanted;
-    for (const std::uint32_t i : kept) rows_.row(i);
+    for (const std::uint32_t i : kept) rows_.keep(i);
 }
 
-void IncrementalSvc::restore_problem(ProblemSpec spec, SvmState state) {
+void IncrementalSvc::restore_problem(ProblemSpec spec, SvmState state, const std::vector<std::uint32_t>& active) {
     auto problem = std::make_shared<Problem>(Problem{std::move(spec), SvmProblem(rows_, 0.0)});
-    problem->svm.restore(std::move(state));
+    problem->svm.restore(std::move(state), active);
     problems_.push_back(std::move(problem));
 }
 

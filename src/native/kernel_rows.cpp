@@ -7,17 +7,33 @@
 
 namespace steelyard {
 
+namespace {
+
+// Rows whose sum is made in float before it is added in double.
+constexpr std::size_t kTogether = 8;
+// Roundings of one term: the value, its weight, their product and three sums of pairs; and some reserve.
+constexpr double kNarrowError = 0x1p-24 * (1 + 1 + 1 + 3 + 0.5), kStoredError = 0x1p-24 * (1 + 0.5);
+// Kernel values, and their products with weights, must be far from where float ends.
+constexpr double kNarrowLargest = 1e30;
+
+double dot(const double* a, const double* b, std::size_t n) { return loops().kernel.finish_f64.dot(a, b, n); }
+
+}  // namespace
+
 KernelRows::KernelRows(std::size_t n_features, KernelSpec spec, KernelFunction function, std::size_t budget_bytes)
     : n_features_(n_features),
       budget_(budget_bytes),
       spec_(spec),
       function_(std::move(function)),
+      is_wide_(static_cast<bool>(function_)),  // nothing is known of its values, and evaluating them costs far more
       packed_(n_features),
       packed_kept_(n_features) {}
 
+// -- samples ------------------------------------------------------------------------------------------------------
+
 std::size_t KernelRows::max_kept() const {
     constexpr std::size_t least = 16;  // a few rows are always in use at the same time
-    return std::max(least, budget_ / (sizeof(double) * std::max<std::size_t>(1, capacity_)));
+    return std::max(least, budget_ / (bytes_of_value() * std::max<std::size_t>(1, capacity_)));
 }
 
 void KernelRows::reserve(std::size_t capacity) {
@@ -27,8 +43,8 @@ void KernelRows::reserve(std::size_t capacity) {
     while (kept_.size() > max_kept()) drop_slot(static_cast<std::uint32_t>(kept_.size() - 1));
     spare_.clear();
     for (Kept& kept : kept_) {
-        AlignedBuffer<double> grown = aligned_buffer<double>(capacity_);
-        std::copy_n(kept.values.get(), size_, grown.get());
+        AlignedBuffer<std::byte> grown = new_buffer();
+        std::copy_n(kept.values.get(), size_ * bytes_of_value(), grown.get());
         kept.values = std::move(grown);
     }
 }
@@ -47,52 +63,56 @@ void KernelRows::append(const double* x) {
     slot_of_.push_back(kNone);
     if (!function_) packed_.append(x);
     ++size_;
+    if (largest_norm_ * largest_norm_ > kNarrowLargest) widen();
     if (kept_.empty()) return;
     try {
-        extend_kept_rows();
+        evaluate_new_column(size_ - 1);
     } catch (...) {
         pop();
         throw;
     }
+    if (is_wide_)
+        put_column<double>(size_ - 1);
+    else
+        put_column<float>(size_ - 1);
 }
 
-// The last sample is new: every kept row gets its entry.
-void KernelRows::extend_kept_rows() {
-    const double* x = sample(size_ - 1);
-    new_column_.resize(kept_.size());
+void KernelRows::evaluate_new_column(std::size_t i) {
+    column_.resize(kept_.size());
     if (function_) {
-        std::vector<double> kept_samples;
+        std::vector<double> kept_values;
         for (const Kept& kept : kept_)
-            kept_samples.insert(kept_samples.end(), sample(kept.sample), sample(kept.sample) + n_features_);
-        function_(x, 1, kept_samples.data(), kept_.size(), new_column_.data());
+            kept_values.insert(kept_values.end(), sample(kept.sample), sample(kept.sample) + n_features_);
+        function_(sample(i), 1, kept_values.data(), kept_.size(), column_.data());
     } else {
-        kernel_row(spec_, x, packed_kept_, new_column_.data());
+        kernel_row(spec_, sample(i), packed_kept_, column_.data());
     }
-    for (std::size_t slot = 0; slot < kept_.size(); ++slot) kept_[slot].values[size_ - 1] = new_column_[slot];
+    column_sample_ = i;
 }
 
-std::vector<std::uint32_t> KernelRows::kept_samples() const {
-    std::vector<std::uint32_t> samples;
-    for (const Kept& kept : kept_) samples.push_back(kept.sample);
-    return samples;
+template <class T>
+void KernelRows::put_column(std::size_t i) {
+    for (std::size_t slot = 0; slot < kept_.size(); ++slot)
+        reinterpret_cast<T*>(kept_[slot].values.get())[i] = static_cast<T>(column_[slot]);
 }
 
-double KernelRows::kept_sum(std::size_t i, const double* z, std::size_t& n_weights) const {
-    double sum = 0.0;
-    n_weights = 0;
-    for (const Kept& kept : kept_) {
-        const double weight = z[kept.sample];
-        sum += weight * kept.values[i];
-        n_weights += weight != 0.0;
+template <class T>
+void KernelRows::move_column(std::size_t from, std::size_t to) {
+    for (Kept& kept : kept_) {
+        T* values = reinterpret_cast<T*>(kept.values.get());
+        values[to] = values[from];
     }
-    return sum;
 }
 
 void KernelRows::swap_remove(std::size_t i) {
     release(i);
+    column_sample_ = kNone;
     const std::size_t last = size_ - 1;
     if (i != last) {
-        for (Kept& kept : kept_) kept.values[i] = kept.values[last];
+        if (is_wide_)
+            move_column<double>(last, i);
+        else
+            move_column<float>(last, i);
         std::copy_n(samples_.data() + last * n_features_, n_features_, samples_.data() + i * n_features_);
         diagonal_[i] = diagonal_[last];
         norms_[i] = norms_[last];
@@ -109,20 +129,33 @@ void KernelRows::swap_remove(std::size_t i) {
 
 void KernelRows::pop() { swap_remove(size_ - 1); }
 
-void KernelRows::evaluate(std::size_t i, double* out) const {
+// -- rows ---------------------------------------------------------------------------------------------------------
+
+void KernelRows::widen() {
+    if (is_wide_) return;
+    while (!kept_.empty()) drop_slot(static_cast<std::uint32_t>(kept_.size() - 1));
+    spare_.clear();
+    is_wide_ = true;
+}
+
+std::vector<std::uint32_t> KernelRows::kept_samples() const {
+    std::vector<std::uint32_t> samples;
+    for (const Kept& kept : kept_) samples.push_back(kept.sample);
+    return samples;
+}
+
+void KernelRows::evaluate_row(std::size_t i, double* out) const {
     if (function_)
         function_(sample(i), 1, samples_.data(), size_, out);
     else
         kernel_row(spec_, sample(i), packed_, out);
 }
 
-const double* KernelRows::row(std::size_t i) {
+const std::byte* KernelRows::kept_row(std::size_t i) {
     const std::uint32_t slot = slot_of_[i];
-    if (slot != kNone) {
-        kept_[slot].last_use = ++clock_;
-        return kept_[slot].values.get();
-    }
-    return new_slot(i).values.get();
+    Kept& kept = slot != kNone ? kept_[slot] : new_slot(i);
+    kept.last_use = ++clock_;
+    return kept.values.get();
 }
 
 KernelRows::Kept& KernelRows::new_slot(std::size_t i) {
@@ -131,22 +164,30 @@ KernelRows::Kept& KernelRows::new_slot(std::size_t i) {
                                              [](const Kept& a, const Kept& b) { return a.last_use < b.last_use; });
         drop_slot(static_cast<std::uint32_t>(oldest - kept_.begin()));
     }
-    AlignedBuffer<double> values;
+    AlignedBuffer<std::byte> values;
     if (spare_.empty()) {
-        values = aligned_buffer<double>(capacity_);
+        values = new_buffer();
     } else {
         values = std::move(spare_.back());
         spare_.pop_back();
     }
-    evaluate(i, values.get());
+    if (is_wide_) {
+        evaluate_row(i, reinterpret_cast<double*>(values.get()));
+    } else {
+        row_.resize(size_);
+        evaluate_row(i, row_.data());
+        std::copy(row_.begin(), row_.end(), reinterpret_cast<float*>(values.get()));
+    }
     if (!function_) packed_kept_.append(sample(i));
+    column_sample_ = kNone;
     slot_of_[i] = static_cast<std::uint32_t>(kept_.size());
-    kept_.push_back({static_cast<std::uint32_t>(i), ++clock_, std::move(values)});
+    kept_.push_back({static_cast<std::uint32_t>(i), 0, std::move(values)});
     return kept_.back();
 }
 
 void KernelRows::drop_slot(std::uint32_t slot) {
     constexpr std::size_t max_spare = 8;
+    column_sample_ = kNone;
     slot_of_[kept_[slot].sample] = kNone;
     if (spare_.size() < max_spare) spare_.push_back(std::move(kept_[slot].values));
     if (slot + 1 != kept_.size()) {
@@ -161,15 +202,87 @@ void KernelRows::release(std::size_t i) {
     if (slot_of_[i] != kNone) drop_slot(slot_of_[i]);
 }
 
+// -- sums ---------------------------------------------------------------------------------------------------------
+
 void KernelRows::add_rows(const std::vector<std::uint32_t>& samples, const std::vector<double>& weights, double* out) {
     const SolverLoops& solver = loops().solver;
     std::size_t k = 0;
-    for (; k + 4 <= samples.size(); k += 4) {
-        const double* rows[4];
-        for (std::size_t r = 0; r < 4; ++r) rows[r] = row(samples[k + r]);
-        solver.axpy4(weights.data() + k, rows, out, size_);
+    if (is_wide_) {
+        for (; k + 4 <= samples.size(); k += 4) {
+            const double* rows[4];
+            for (std::size_t r = 0; r < 4; ++r) rows[r] = row<double>(samples[k + r]);
+            solver.axpy4(weights.data() + k, rows, out, size_);
+        }
+        for (; k < samples.size(); ++k) solver.axpy(weights[k], row<double>(samples[k]), out, size_);
+        return;
     }
-    for (; k < samples.size(); ++k) solver.axpy(weights[k], row(samples[k]), out, size_);
+    for (; k < samples.size(); k += kTogether) {
+        const std::size_t n_rows = std::min(kTogether, samples.size() - k);
+        const float* rows[kTogether];
+        float narrow[kTogether] = {};
+        for (std::size_t r = 0; r < kTogether; ++r) {
+            rows[r] = row<float>(samples[k + std::min(r, n_rows - 1)]);
+            if (r < n_rows) narrow[r] = static_cast<float>(weights[k + r]);
+        }
+        solver.add_narrow8(narrow, rows, out, size_);
+    }
+}
+
+double KernelRows::narrow_error(double size) const { return is_wide_ ? 0.0 : kNarrowError * size * largest_norm_; }
+
+void KernelRows::add_rows_carefully(const std::vector<std::uint32_t>& samples, const std::vector<double>& weights,
+                                    double* out) {
+    if (is_wide_) return add_rows(samples, weights, out);
+    for (std::size_t k = 0; k < samples.size(); ++k)
+        loops().solver.axpy_narrow(weights[k], row<float>(samples[k]), out, size_);
+}
+
+double KernelRows::careful_error(double size) const { return is_wide_ ? 0.0 : kStoredError * size * largest_norm_; }
+
+double KernelRows::exact_sum(std::size_t i, const double* z) {
+    std::size_t n_missing = loops().solver.count_nonzero(z, size_);
+    if (n_missing == 0) return 0.0;
+    double sum = 0.0;
+    if (!is_wide_ && column_sample_ != i) evaluate_new_column(i);
+    for (std::size_t slot = 0; slot < kept_.size(); ++slot) {
+        const double weight = z[kept_[slot].sample];
+        sum += weight * (is_wide_ ? reinterpret_cast<const double*>(kept_[slot].values.get())[i] : column_[slot]);
+        n_missing -= weight != 0.0;
+    }
+    if (n_missing == 0) return sum;
+    if (is_wide_) return dot(z, row<double>(i), size_);
+    row_.resize(size_);
+    evaluate_row(i, row_.data());
+    return dot(z, row_.data(), size_);
+}
+
+void KernelRows::exact_sums(const double* z, double* out) const {
+    std::vector<double> vectors, weights;
+    for (std::size_t i = 0; i < size_; ++i) {
+        if (z[i] == 0.0) continue;
+        vectors.insert(vectors.end(), sample(i), sample(i) + n_features_);
+        weights.push_back(z[i]);
+    }
+    if (!function_) {
+        const PackedRows<double> packed(Rows<double>{vectors.data(), weights.size(), n_features_});
+        kernel_sums(spec_, Rows<double>{samples_.data(), size_, n_features_}, packed, weights.data(), out, 1);
+        return;
+    }
+    constexpr std::size_t together = 64;
+    std::vector<double> block(together * weights.size());
+    for (std::size_t begin = 0; begin < size_; begin += together) {
+        const std::size_t n_rows = std::min(together, size_ - begin);
+        if (!weights.empty()) function_(sample(begin), n_rows, vectors.data(), weights.size(), block.data());
+        for (std::size_t k = 0; k < n_rows; ++k)
+            out[begin + k] = dot(weights.data(), block.data() + k * weights.size(), weights.size());
+    }
+}
+
+void KernelRows::evaluate(std::size_t i, const std::vector<std::uint32_t>& samples, const PackedRows<double>& packed,
+                          double* out) {
+    if (!function_) return kernel_row(spec_, sample(i), packed, out);
+    const double* values = row<double>(i);
+    for (std::size_t k = 0; k < samples.size(); ++k) out[k] = values[samples[k]];
 }
 
 }  // namespace steelyard

@@ -79,9 +79,8 @@ void KoilMachine::grow(std::size_t capacity) {
     ids_ = moved(ids_, n_slots());
     coef_ = moved(coef_, n_slots());
     scores_ = moved(scores_, n_slots());
-    similarities_.assign(n_slots(), 0.0);
     losses_.assign(capacity_, 0.0);
-    keys_.assign(capacity_ + kLaneSlots, 0);
+    keys_.assign(capacity_ + kKeyPadding, 0);
     chosen_.assign(capacity_ + 1, 0);
     // The violators, the leaving vector, its heir and the sample.
     changes_.rows.resize(capacity_ + 3);
@@ -89,19 +88,14 @@ void KoilMachine::grow(std::size_t capacity) {
 }
 
 double KoilMachine::dot(const double* row) const {
-    const auto dot_of = loops().kernel.finish_f64.dot;
-    double sum = 0.0;
-    for (int s = 0; s < 2; ++s) sum += dot_of(coef(s), row + slot(s, 0), sides_[s].count);
-    return sum;
+    return loops().online.dot_sides(coef(0), row, sides_[0].count, coef(1), row + slot(1, 0), sides_[1].count);
 }
 
-double KoilMachine::score() const { return scale_ * dot(similarities_.data()); }
-
-// Kernel values of the vector in a slot with all slots; valid until the next sample.
-double* KoilMachine::row(std::size_t slot, const KernelAccess& access) {
-    if (keeps_matrix()) return matrix_.data() + slot * stride_;
+// Kernel values of one vector with all slots; valid until the next sample.
+double* KoilMachine::row(int side, std::size_t i, const KernelAccess& access) {
+    if (keeps_matrix()) return matrix_.data() + slot(side, i) * stride_;
     double* spare = spare_rows_.data() + changes_.count * stride_;
-    access.slot_row(*this, slot, spare);
+    access.slot_row(side, i, spare);
     return spare;
 }
 
@@ -118,111 +112,109 @@ void KoilMachine::apply_changes() {
     }
 }
 
-std::size_t KoilMachine::find_violators(int y, std::size_t most) {
-    const int other = y < 0;
-    return loops().online.violators({scores_.data() + slot(other, 0), similarities_.data() + slot(other, 0),
-                                     sides_[other].count, 1.0 - y * score(), y * scale_, most, losses_.data(),
-                                     keys_.data(), chosen_.data()});
+void KoilMachine::find_violators(const Sample& sample, std::size_t most) {
+    const int other = 1 - sample.side();
+    const double score = scale_ * dot(sample.similarities);
+    n_chosen_ = loops().online.violators({scores_.data() + slot(other, 0), sample.similarities + slot(other, 0),
+                                          sides_[other].count, 1.0 - sample.y * score, sample.y * scale_, most,
+                                          losses_.data(), keys_.data(), chosen_.data()});
 }
 
 // Moves the violators away from the sample; returns the weight that the sample gets for it.
-double KoilMachine::push_apart(int y, std::size_t n_violators, const KoilRule& rule, Outcome& outcome,
+double KoilMachine::push_apart(const Sample& sample, const KoilRule& rule, Outcome& outcome,
                                const KernelAccess& access) {
-    const double step = rule.learning_rate * rule.C * y / scale_;
-    const int own = y > 0, other = 1 - own;
-    if (n_violators == 0) return sides_[own].count == 0 || sides_[other].count == 0 ? step : 0.0;
+    const double step = rule.learning_rate * rule.C * sample.y / scale_;
+    const int own = sample.side(), other = 1 - own;
+    if (n_chosen_ == 0) return sides_[own].count == 0 || sides_[other].count == 0 ? step : 0.0;
     double weight = 0.0;
-    for (std::size_t v = 0; v < n_violators; ++v) {
+    for (std::size_t v = 0; v < n_chosen_; ++v) {
         const double loss = losses_[chosen_[v]], pushed = rule.smooth ? 2.0 * step * loss : step;
-        const std::size_t at = slot(other, chosen_[v]);
-        change(row(at, access), -pushed);
-        coef_[at] -= pushed;
+        add_to(other, chosen_[v], -pushed, access);
         weight += pushed;
         outcome.loss += rule.C * (rule.smooth ? loss * loss : loss);
     }
     return weight;
 }
 
+void KoilMachine::add_to(int side, std::size_t i, double weight, const KernelAccess& access) {
+    change(row(side, i, access), weight);
+    coef_[slot(side, i)] += weight;
+}
+
 // The position that the sample takes on its side; the number of positions if it does not get in.
-std::size_t KoilMachine::place(int side, const KoilRule& rule, double uniform) {
-    Side& own = sides_[side];
-    if (!is_full(side)) return own.count;
+std::size_t KoilMachine::place(const Sample& sample, const KoilRule& rule) {
+    Side& own = sides_[sample.side()];
+    if (!is_full(sample.side())) return own.count;
     if (rule.policy == BufferPolicy::fifo || rule.policy == BufferPolicy::fifo_plus) {
         const std::size_t oldest = own.oldest;
         own.oldest = (oldest + 1) % budget_;
         return oldest;
     }
     // One of all samples seen, each as likely: those beyond the budget stand for "not taken".
-    const double drawn = uniform * static_cast<double>(own.seen);
+    const double drawn = sample.uniform * static_cast<double>(own.seen);
     return drawn < static_cast<double>(budget_) ? static_cast<std::size_t>(drawn) : budget_;
 }
 
-void KoilMachine::add_to_most_similar(int side, const double* similarities, double weight, const KernelAccess& access) {
-    const std::size_t at = slot(side, loops().online.argmax(similarities + slot(side, 0), sides_[side].count));
-    change(row(at, access), weight);
-    coef_[at] += weight;
-}
-
 // Puts the sample into position i, whose vector leaves if there is one; with keep_weight its weight does not go.
-void KoilMachine::store(int side, std::size_t i, double weight, bool keep_weight, Outcome& outcome,
+void KoilMachine::store(const Sample& sample, std::size_t i, double weight, bool keep_weight, Outcome& outcome,
                         const KernelAccess& access) {
+    const int side = sample.side();
     const std::size_t at = slot(side, i);
-    const bool evicts = i < sides_[side].count;
-    if (evicts) {
-        double* gone = row(at, access);
+    outcome.place = static_cast<std::uint32_t>(i);
+    outcome.evicted = i < sides_[side].count;
+    if (outcome.evicted) {
+        double* gone = row(side, i, access);
         const double gone_weight = coef_[at];
         change(gone, -gone_weight);
-        outcome.gone_id = ids_[at];
         coef_[at] = 0.0;
         if (keep_weight) {
-            gone[at] = similarities_[at];  // the sample stands here from now on, and may be the most similar one
+            gone[at] = sample.similarities[at];  // the sample stands here from now on, and may be the most similar one
             const std::size_t heir = loops().online.argmax(gone + slot(side, 0), sides_[side].count);
-            if (heir == i) {
+            if (heir == i)
                 weight += gone_weight;
-            } else {
-                change(row(slot(side, heir), access), gone_weight);
-                coef_[slot(side, heir)] += gone_weight;
-            }
+            else
+                add_to(side, heir, gone_weight, access);
         }
     }
-    change(similarities_.data(), weight);
+    change(sample.similarities, weight);
     apply_changes();
 
-    sides_[side].count += !evicts;
+    sides_[side].count += !outcome.evicted;
     coef_[at] = weight;
-    similarities_[at] = access.self_similarity(*this);
-    scores_[at] = dot(similarities_.data());
-    if (keeps_matrix()) {
-        std::copy_n(similarities_.data(), n_slots(), matrix_.data() + at * stride_);
-        for (int s = 0; s < 2; ++s)
-            for (std::size_t j = slot(s, 0); j < slot(s, sides_[s].count); ++j)
-                matrix_[j * stride_ + at] = similarities_[j];
-    }
-    outcome.slot = static_cast<std::uint32_t>(at);
+    sample.similarities[at] = sample.self_similarity;
+    scores_[at] = dot(sample.similarities);
+    if (keeps_matrix()) write_kernel_values(sample, at);
 }
 
-KoilMachine::Outcome KoilMachine::learn(int y, const KoilRule& rule, double uniform, const KernelAccess& access) {
-    const int own = y > 0;
-    Outcome outcome;
+void KoilMachine::write_kernel_values(const Sample& sample, std::size_t at) {
+    std::copy_n(sample.similarities, n_slots(), matrix_.data() + at * stride_);
+    for (int s = 0; s < 2; ++s) {
+        double* entry = matrix_.data() + slot(s, 0) * stride_ + at;
+        const double* value = sample.similarities + slot(s, 0);
+        for (const double* end = value + sides_[s].count; value != end; ++value, entry += stride_) *entry = *value;
+    }
+}
+
+void KoilMachine::learn(const Sample& sample, const KoilRule& rule, const KernelAccess& access, Outcome& outcome) {
+    const int own = sample.side();
     changes_.count = 0;
     ++sides_[own].seen;
     ++steps_;
-    const std::size_t n_violators = find_violators(y, rule.n_neighbors);
+    find_violators(sample, rule.n_neighbors);
     // The violators' rows, the leaving vector's and its heir's.
-    if (!keeps_matrix()) spare_rows_.resize((n_violators + 2) * stride_);
+    if (!keeps_matrix()) spare_rows_.resize((n_chosen_ + 2) * stride_);
     if (rule.decay) scale_ *= 1.0 - rule.learning_rate;
-    const double weight = push_apart(y, n_violators, rule, outcome, access);
-    if (weight == 0.0) return outcome;  // well ranked: nothing to learn
+    const double weight = push_apart(sample, rule, outcome, access);
+    if (weight == 0.0) return;  // well ranked: nothing to learn
 
     const bool keep_weight = rule.policy == BufferPolicy::reservoir_plus || rule.policy == BufferPolicy::fifo_plus;
-    const std::size_t i = place(own, rule, uniform);
-    if (i < sides_[own].count || !is_full(own)) {
-        store(own, i, weight, keep_weight, outcome, access);
-        return outcome;
+    const std::size_t i = place(sample, rule);
+    if (i < sides_[own].count || !is_full(own)) return store(sample, i, weight, keep_weight, outcome, access);
+    if (keep_weight) {
+        const double* similarities = sample.similarities + slot(own, 0);
+        add_to(own, loops().online.argmax(similarities, sides_[own].count), weight, access);
     }
-    if (keep_weight) add_to_most_similar(own, similarities_.data(), weight, access);
     apply_changes();
-    return outcome;
 }
 
 bool KoilMachine::needs_refresh() const { return steps_ >= kStepsToRefresh || scale_ < kSmallestScale; }
@@ -237,12 +229,12 @@ void KoilMachine::refresh(const KernelAccess& access) {
     changes_.count = 0;
     if (!keeps_matrix()) spare_rows_.resize(stride_);
     for (int s = 0; s < 2; ++s)
-        for (std::size_t i = 0; i < sides_[s].count; ++i) scores_[slot(s, i)] = dot(row(slot(s, i), access));
+        for (std::size_t i = 0; i < sides_[s].count; ++i) scores_[slot(s, i)] = dot(row(s, i, access));
 }
 
 void KoilMachine::fill_matrix(const KernelAccess& access) {
     for (int s = 0; s < 2 && keeps_matrix(); ++s)
-        for (std::size_t i = 0; i < sides_[s].count; ++i) access.slot_row(*this, slot(s, i), row(slot(s, i), access));
+        for (std::size_t i = 0; i < sides_[s].count; ++i) access.slot_row(s, i, row(s, i, access));
 }
 
 double KoilMachine::cache_error(const KernelAccess& access) const {

@@ -16,16 +16,8 @@ double dot(const double* a, const double* b, std::size_t n) { return loops().ker
 void MarginFactor::clear() {
     size_ = 0;
     ones_.clear();
+    inverse_.clear();
     ones_squared_ = 0.0;
-}
-
-void MarginFactor::copy_from(const MarginFactor& other) {
-    clear();
-    reserve(other.size_);
-    size_ = other.size_;
-    for (std::size_t j = 0; j < size_; ++j) std::copy(other.column(j) + j, other.column(j) + size_, column(j) + j);
-    ones_ = other.ones_;
-    ones_squared_ = other.ones_squared_;
 }
 
 void MarginFactor::reserve(std::size_t capacity) {
@@ -39,48 +31,9 @@ void MarginFactor::reserve(std::size_t capacity) {
     carry_.resize(grown);
 }
 
-void MarginFactor::forward(double* x) const {
-    const auto axpy4 = loops().solver.axpy4;
-    std::size_t j = 0;
-    for (; j + 4 <= size_; j += 4) {  // four columns for one pass over what is left of x
-        const double* l[4];
-        double minus[4];
-        for (std::size_t k = 0; k < 4; ++k) {
-            const double* lk = column(j + k) + j;
-            x[j + k] /= lk[k];
-            for (std::size_t i = k + 1; i < 4; ++i) x[j + i] -= x[j + k] * lk[i];
-            minus[k] = -x[j + k];
-            l[k] = lk + 4;
-        }
-        axpy4(minus, l, x + j + 4, size_ - j - 4);
-    }
-    for (; j < size_; ++j) {
-        x[j] /= column(j)[j];
-        for (std::size_t i = j + 1; i < size_; ++i) x[i] -= x[j] * column(j)[i];
-    }
-}
+void MarginFactor::forward(double* x) const { loops().solver.solve_forward(triangle(), x); }
 
-void MarginFactor::backward(double* x) const {
-    const auto dot4 = loops().solver.dot4;
-    std::size_t j = size_;
-    for (; j % 4 != 0; --j) {
-        double rest = x[j - 1];
-        for (std::size_t i = j; i < size_; ++i) rest -= column(j - 1)[i] * x[i];
-        x[j - 1] = rest / column(j - 1)[j - 1];
-    }
-    while (j > 0) {
-        j -= 4;
-        const double* l[4];
-        double sums[4];
-        for (std::size_t k = 0; k < 4; ++k) l[k] = column(j + k) + j + 4;
-        dot4(l, x + j + 4, size_ - j - 4, sums);
-        for (std::size_t k = 4; k-- > 0;) {
-            double rest = x[j + k] - sums[k];
-            for (std::size_t i = k + 1; i < 4; ++i) rest -= column(j + k)[j + i] * x[j + i];
-            x[j + k] = rest / column(j + k)[j + k];
-        }
-    }
-}
+void MarginFactor::backward(double* x) const { loops().solver.solve_backward(triangle(), x); }
 
 double MarginFactor::pivot_squared(const double* solved, double diagonal) const {
     return diagonal - dot(solved, solved, size_);
@@ -93,28 +46,35 @@ void MarginFactor::append(const double* solved, double pivot_squared) {
     ones_.push_back(one);
     for (std::size_t j = 0; j < size_; ++j) column(j)[size_] = solved[j];
     column(size_)[size_] = pivot;
+    inverse_.push_back(1.0 / pivot);
     ++size_;
     ones_squared_ = dot(ones_.data(), ones_.data(), size_);
 }
 
-void MarginFactor::remove(std::size_t k) {
+void MarginFactor::remove(std::size_t k, double* solved) {
     for (std::size_t j = 0; j < k; ++j) std::copy(column(j) + k + 1, column(j) + size_, column(j) + k);
     // L33 L33' + l l' for what stands right of and below the column that goes: one rotation a column.
     std::copy(column(k) + k + 1, column(k) + size_, carry_.begin());
-    // The same rotations take L^-1 e along: they are orthogonal, so no digit is lost.
+    // The same rotations take L^-1 e along, and whatever else was solved: they are orthogonal, so no digit is lost.
     const auto rotate = loops().solver.rotate;
-    double one = ones_[k];
+    double one = ones_[k], other = solved ? solved[k] : 0.0;
     for (std::size_t j = k + 1; j < size_; ++j) {
         double* carry = carry_.data() + (j - k - 1);
         const double* l = column(j) + j;
         const double r = std::sqrt(l[0] * l[0] + carry[0] * carry[0]), c = l[0] / r, s = carry[0] / r;
         rotate(c, s, l, carry, column(j - 1) + j - 1, size_ - j);
+        inverse_[j - 1] = 1.0 / column(j - 1)[j - 1];
         const double next = ones_[j];
         ones_[j - 1] = c * next + s * one;
         one = c * one - s * next;
+        if (!solved) continue;
+        const double next_solved = solved[j];
+        solved[j - 1] = c * next_solved + s * other;
+        other = c * other - s * next_solved;
     }
     --size_;
     ones_.pop_back();
+    inverse_.pop_back();
     ones_squared_ = dot(ones_.data(), ones_.data(), size_);
 }
 
@@ -146,6 +106,7 @@ void MarginFactor::restore(const std::vector<double>& packed, std::size_t size) 
     auto next = packed.begin();
     for (std::size_t i = 0; i < size; ++i)
         for (std::size_t j = 0; j <= i; ++j) column(j)[i] = *next++;
+    for (std::size_t j = 0; j < size; ++j) inverse_.push_back(1.0 / column(j)[j]);
     ones_.assign(next, packed.end());
     ones_squared_ = dot(ones_.data(), ones_.data(), size_);
 }

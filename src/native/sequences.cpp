@@ -7,6 +7,7 @@
 #include <numeric>
 #include <vector>
 
+#include "steelyard/interrupt.hpp"
 #include "steelyard/rows.hpp"
 #include "steelyard/simd.hpp"
 #include "steelyard/threads.hpp"
@@ -93,13 +94,16 @@ std::vector<Work> make_work(unsigned n_threads, std::size_t longest) {
     return work;
 }
 
-// Calls body(task, work) for every task, on a few threads, each with memory of its own.
+// Calls body(task, work) for every task, on a few threads, each with memory of its own; can be interrupted.
 template <class Body>
 void for_tasks(std::size_t n_tasks, std::vector<Work>& work, Body&& body) {
     std::atomic<std::size_t> next{0};
+    SharedPoll poll;
     parallel_for(work.size(), static_cast<unsigned>(work.size()), [&](std::size_t own) {
-        for (std::size_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < n_tasks;) body(task, work[own]);
+        for (std::size_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < n_tasks && poll.goes_on();)
+            body(task, work[own]);
     });
+    poll.rethrow();
 }
 
 // The matrix of X with itself has rows and panels in the same order, so the lower triangle of panels is enough.

@@ -14,20 +14,24 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // A coefficient this close to a bound, as a share of the way between the bounds, is at the bound.
 constexpr double kAtBound = 1e-10;
-// Rounding builds up in sums that are only ever added to.
-constexpr std::uint64_t kSumsBeforeAnew = 512;
 
 }  // namespace
 
 // -- samples come and go ------------------------------------------------------------------------------------------
 
-void SvmProblem::restore(SvmState state) {
+void SvmProblem::restore(SvmState state, const std::vector<std::uint32_t>& active) {
     s_ = std::move(state);
-    const std::size_t n = s_.z.size();
-    base_.assign(n, 0.0);
-    is_touched_.assign(n, 0);
-    touched_.clear();
-    n_checked_ = n;
+    base_ = s_.z;
+    n_checked_ = s_.z.size();
+    active_.clear();
+    active_.resize(s_.z.size());
+    active_e_.clear();
+    active_z_.clear();
+    for (const std::uint32_t i : active) {
+        active_.add(i);
+        active_e_.push_back(s_.e[i]);
+        active_z_.push_back(s_.z[i]);
+    }
     index_margin();
 }
 
@@ -38,17 +42,10 @@ void SvmProblem::index_margin() {
 
 void SvmProblem::extend(const std::vector<double>& y, const std::vector<double>& bounds) {
     const std::size_t old = s_.z.size(), n = old + y.size();
-    const auto n_zeros = std::count(s_.z.begin(), s_.z.end(), 0.0);
-    const std::size_t n_weights = old - static_cast<std::size_t>(n_zeros);
     s_.z.resize(n);
     std::vector<double> e(y.size());
-    for (std::size_t k = 0; k < y.size(); ++k) {
-        if (n_weights == 0) break;
-        std::size_t n_kept = 0;
-        e[k] = rows_.kept_sum(old + k, s_.z.data(), n_kept);
-        if (n_kept != n_weights) e[k] = loops().kernel.finish_f64.dot(s_.z.data(), rows_.row(old + k), old);
-    }
-    for (std::size_t k = 0; k < y.size(); ++k) s_.e.push_back(e[k] - y[k]);
+    for (std::size_t k = 0; k < y.size(); ++k) e[k] = rows_.exact_sum(old + k, s_.z.data()) - y[k];
+    s_.e.insert(s_.e.end(), e.begin(), e.end());
     s_.y.insert(s_.y.end(), y.begin(), y.end());
     for (std::size_t k = 0; k < y.size(); ++k) {
         s_.lower.push_back(y[k] > 0.0 ? 0.0 : -bounds[k]);
@@ -56,7 +53,7 @@ void SvmProblem::extend(const std::vector<double>& y, const std::vector<double>&
     }
     place_.resize(n, kOutside);
     base_.resize(n);
-    is_touched_.resize(n);
+    active_.resize(n);
 }
 
 void SvmProblem::set_bound(std::size_t i, double bound) {
@@ -76,36 +73,48 @@ void SvmProblem::set_bound(std::size_t i, double bound) {
 void SvmProblem::swap_remove(std::size_t i) {
     const std::size_t last = s_.z.size() - 1;
     if (place_[i] >= 0) leave_margin(static_cast<std::size_t>(place_[i]));
+    if (active_.holds(i)) deactivate(active_.slot(i));
     if (i != last && place_[last] >= 0)
         s_.margin[static_cast<std::size_t>(place_[last])] = static_cast<std::uint32_t>(i);
-    for (auto* values : {&s_.y, &s_.z, &s_.e, &s_.lower, &s_.upper}) {
+    for (auto* values : {&s_.y, &s_.z, &s_.e, &s_.lower, &s_.upper, &base_}) {
         (*values)[i] = (*values)[last];
         values->pop_back();
     }
     place_[i] = place_[last];
     place_.pop_back();
-    base_.pop_back();
-    is_touched_.pop_back();
+    active_.swap_remove(i);
     n_checked_ = std::min(n_checked_, last);
 }
 
-void SvmProblem::copy_solution(const SvmState& from, SvmState& to) {
-    to.z = from.z, to.e = from.e, to.margin = from.margin;
-    to.factor.copy_from(from.factor);
-    to.constant = from.constant, to.bias = from.bias, to.n_sums = from.n_sums;
+void SvmProblem::take_snapshot() {
+    snapshot_.z = s_.z, snapshot_.e = s_.e, snapshot_.margin = s_.margin;
+    snapshot_.constant = s_.constant, snapshot_.bias = s_.bias;
+    snapshot_.slack = s_.slack, snapshot_.n_sums = s_.n_sums;
+    n_active_before_ = active_.size();
+    has_snapshot_ = true;
 }
 
 void SvmProblem::commit() {
+    if (has_snapshot_) trim_active();
     has_snapshot_ = false;
     old_bounds_.clear();
 }
 
 void SvmProblem::rollback() {
     if (has_snapshot_) {
-        copy_solution(snapshot_, s_);
+        while (active_.size() > n_active_before_) deactivate(active_.size() - 1);
+        s_.z = snapshot_.z, s_.e = snapshot_.e, s_.margin = snapshot_.margin;
+        s_.constant = snapshot_.constant, s_.bias = snapshot_.bias;
+        s_.slack = snapshot_.slack, s_.n_sums = snapshot_.n_sums;
+        base_ = s_.z;
+        moved_outside_.clear();
+        for (std::size_t slot = 0; slot < active_.size(); ++slot) {
+            active_e_[slot] = s_.e[active_.sample(slot)];
+            active_z_[slot] = s_.z[active_.sample(slot)];
+        }
         index_margin();
-        std::fill(is_touched_.begin(), is_touched_.end(), std::uint8_t{0});
-        touched_.clear();
+        refactor();
+        has_snapshot_ = false;
     }
     targets_.clear();
     n_checked_ = 0;
@@ -113,7 +122,7 @@ void SvmProblem::rollback() {
         s_.lower[old->sample] = old->lower;
         s_.upper[old->sample] = old->upper;
     }
-    commit();
+    old_bounds_.clear();
 }
 
 // -- the way to the optimum ---------------------------------------------------------------------------------------
@@ -124,14 +133,10 @@ void SvmProblem::solve() {
     const bool is_done = targets_.empty() && is_optimal();
     const std::size_t first_new = n_checked_;
     n_checked_ = n;
-    if (is_done) {
-        if (s_.margin.empty()) settle_bias();
-        return;
-    }
-    copy_solution(s_, snapshot_);
-    has_snapshot_ = true;
-    if (s_.n_sums > kSumsBeforeAnew) resum();
-    choose_near();
+    if (is_done && !s_.margin.empty()) return;
+    take_snapshot();
+    if (is_done) return settle_bias();
+    if (is_stale()) resum();
     std::vector<Target> targets;
     targets.swap(targets_);
     for (const Target& target : targets)
@@ -139,8 +144,10 @@ void SvmProblem::solve() {
     if (!targets.empty()) drive(targets);
     enter_new(first_new, threshold());
     if (optimise(1000 + 10 * n)) return;
-    for (const std::size_t smo_steps : {20 * n + 10000, 200 * n + 1000000}) {  // the repair, then its last attempt
-        smo(threshold(), smo_steps);
+    for (const std::size_t max_steps : {20 * n + 10000, 200 * n + 1000000}) {  // the repair, then its last attempt
+        rows_.widen();
+        resum();
+        smo(threshold(), max_steps);
         resum();
         rebuild_margin();
         if (optimise(1000 + 10 * n)) return;
@@ -149,61 +156,13 @@ void SvmProblem::solve() {
 }
 
 bool SvmProblem::optimise(std::size_t max_steps) {
-    run_rounds(max_steps);
+    const bool is_done = run_rounds(max_steps);
     sync();
     settle_bias();
+    if (!is_done) violators(tolerance_);       // sums up
     const double rounding = this->rounding();  // not finite as soon as one coefficient is not
     return std::isfinite(rounding + s_.bias) && worst() <= std::max(tolerance_, 16.0 * rounding) &&
            imbalance() <= std::max(tolerance_, kAtBound);
-}
-
-// -- sums ---------------------------------------------------------------------------------------------------------
-
-void SvmProblem::shift(std::size_t i, double change) {
-    if (!is_touched_[i]) {
-        is_touched_[i] = 1;
-        base_[i] = s_.z[i];
-        touched_.push_back(static_cast<std::uint32_t>(i));
-    }
-    s_.z[i] += change;
-}
-
-double SvmProblem::current_e(std::size_t i) {
-    double e = s_.e[i];
-    if (touched_.empty()) return e;
-    const double* row = rows_.row(i);
-    for (const std::uint32_t j : touched_) e += (s_.z[j] - base_[j]) * row[j];
-    return e;
-}
-
-void SvmProblem::sync() {
-    changed_.clear();
-    changes_.clear();
-    for (const std::uint32_t j : touched_) {
-        is_touched_[j] = 0;
-        if (s_.z[j] == base_[j]) continue;
-        changed_.push_back(j);
-        changes_.push_back(s_.z[j] - base_[j]);
-    }
-    touched_.clear();
-    if (changed_.empty()) return;
-    rows_.add_rows(changed_, changes_, s_.e.data());
-    ++s_.n_sums;
-}
-
-void SvmProblem::resum() {
-    std::vector<std::uint32_t> samples;
-    std::vector<double> weights;
-    for (std::size_t i = 0; i < s_.z.size(); ++i) {
-        s_.e[i] = -s_.y[i];
-        is_touched_[i] = 0;
-        if (s_.z[i] == 0.0) continue;
-        samples.push_back(static_cast<std::uint32_t>(i));
-        weights.push_back(s_.z[i]);
-    }
-    touched_.clear();
-    rows_.add_rows(samples, weights, s_.e.data());
-    s_.n_sums = 0;
 }
 
 // -- conditions ---------------------------------------------------------------------------------------------------
@@ -214,27 +173,31 @@ double SvmProblem::violation_of(std::size_t i, double e) const {
     return s_.z[i] > s_.lower[i] ? g : 0.0;
 }
 
-std::vector<std::uint32_t> SvmProblem::violators(double threshold) const {
-    std::vector<std::uint32_t> found;
-    if (worst() <= threshold) return found;
-    for (std::size_t i = 0; i < s_.z.size(); ++i) {
-        const double g = s_.e[i] + s_.bias;
-        const double up = s_.z[i] < s_.upper[i] ? -g : 0.0, down = s_.z[i] > s_.lower[i] ? g : 0.0;
-        if (std::max(up, down) <= threshold) continue;  // the one branch, and nearly always taken
-        if (place_[i] < 0) found.push_back(static_cast<std::uint32_t>(i));
-    }
-    std::sort(found.begin(), found.end(), [&](std::uint32_t a, std::uint32_t b) {
-        const double va = violation_of(a, s_.e[a]), vb = violation_of(b, s_.e[b]);
-        return va != vb ? va > vb : a < b;
-    });
-    return found;
-}
-
-SvmProblem::Interval SvmProblem::bias_interval() const {
+SvmProblem::Interval SvmProblem::apparent_interval() const {
     Interval found{-kInfinity, kInfinity, 0, 0};
     for (std::size_t i = 0; i < s_.z.size(); ++i) {
         if (s_.z[i] < s_.upper[i] && -s_.e[i] > found.low) found.low = -s_.e[i], found.low_sample = i;
         if (s_.z[i] > s_.lower[i] && -s_.e[i] < found.high) found.high = -s_.e[i], found.high_sample = i;
+    }
+    return found;
+}
+
+// Where sums may be off, whoever could be at an end of the interval is summed exactly.
+SvmProblem::Interval SvmProblem::bias_interval() {
+    Interval found = apparent_interval();
+    if (s_.slack == 0.0) return found;
+    std::vector<std::uint8_t> is_exact(s_.z.size());
+    for (const std::uint32_t i : active_.samples()) is_exact[i] = 1;
+    for (bool has_news = true; has_news; found = apparent_interval()) {
+        has_news = false;
+        for (std::size_t i = 0; i < s_.z.size(); ++i) {
+            const bool may_be_low = s_.z[i] < s_.upper[i] && -s_.e[i] >= found.low - 2.0 * s_.slack;
+            const bool may_be_high = s_.z[i] > s_.lower[i] && -s_.e[i] <= found.high + 2.0 * s_.slack;
+            if (is_exact[i] || !(may_be_low || may_be_high)) continue;
+            s_.e[i] = rows_.exact_sum(i, s_.z.data()) - s_.y[i];
+            is_exact[i] = 1;
+            has_news = true;
+        }
     }
     return found;
 }
@@ -245,17 +208,17 @@ double SvmProblem::worst() const {
 
 // What the coefficients lack to sum to zero, as a share of their absolute values.
 double SvmProblem::imbalance() const {
-    double sum = 0.0, size = 0.0;
-    for (const double z : s_.z) sum += z, size += std::abs(z);
+    const auto [sum, size] = loops().solver.sums(s_.z.data(), s_.z.size());
     return size > 0.0 ? std::abs(sum) / size : 0.0;
 }
 
 double SvmProblem::violation() {
-    const std::vector<double> e = s_.e;
-    const std::uint64_t n_sums = s_.n_sums;
-    resum();
+    std::vector<double> e(s_.z.size());
+    rows_.exact_sums(s_.z.data(), e.data());
+    for (std::size_t i = 0; i < e.size(); ++i) e[i] -= s_.y[i];
+    e.swap(s_.e);
     const double largest = std::max(worst(), imbalance());
-    s_.e = e, s_.n_sums = n_sums;  // looking must not change what follows, not even by rounding
+    e.swap(s_.e);  // looking must not change what follows, not even by rounding
     return largest;
 }
 
@@ -273,7 +236,7 @@ bool SvmProblem::is_between(std::size_t i) const {
     return s_.z[i] > s_.lower[i] + gap && s_.z[i] < s_.upper[i] - gap;
 }
 
-bool SvmProblem::is_optimal() const {
+bool SvmProblem::is_optimal() {
     const double limit = 0.5 * tolerance_;  // sums are up to date and margins exact: only news can violate
     if (s_.margin.empty()) {
         const Interval interval = bias_interval();

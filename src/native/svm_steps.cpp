@@ -4,8 +4,9 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <numeric>
 
+#include "steelyard/interrupt.hpp"
+#include "steelyard/simd.hpp"
 #include "steelyard/svm_problem.hpp"
 
 namespace steelyard {
@@ -18,15 +19,17 @@ constexpr double kDependent = 1e-13;
 constexpr double kTogether = 1e-12;
 // More violators than the margin set and this many: pairwise steps get near faster.
 constexpr std::size_t kManyViolators = 64;
-// About so many samples next to the margin are looked at before all are, and so often.
-constexpr std::size_t kNear = 32;
+// The active set is looked at so often, at most, before all samples are.
 constexpr int kLooks = 8;
+
+double dot(const double* a, const double* b, std::size_t n) { return loops().kernel.finish_f64.dot(a, b, n); }
 
 }  // namespace
 
 // -- the margin set -----------------------------------------------------------------------------------------------
 
 void SvmProblem::start_margin(std::size_t i) {
+    activate(i);
     const double mean = mean_diagonal();
     s_.constant = mean > 0.0 ? mean : 1.0;
     join_margin(i, nullptr, diagonal_with_constant(i));
@@ -38,8 +41,8 @@ void SvmProblem::join_margin(std::size_t i, const double* solved, double pivot_s
     s_.margin.push_back(static_cast<std::uint32_t>(i));
 }
 
-void SvmProblem::leave_margin(std::size_t position) {
-    s_.factor.remove(position);
+void SvmProblem::leave_margin(std::size_t position, double* solved) {
+    s_.factor.remove(position, solved);
     place_[s_.margin[position]] = kOutside;
     s_.margin.erase(s_.margin.begin() + static_cast<std::ptrdiff_t>(position));
     for (std::size_t k = position; k < s_.margin.size(); ++k) --place_[s_.margin[k]];
@@ -51,40 +54,46 @@ void SvmProblem::clear_margin() {
     s_.factor.clear();
 }
 
+// solved_ = values of the margin set, which the factor is then applied to.
+void SvmProblem::gather_margin(const double* by_slot, double added) {
+    solved_.resize(s_.margin.size());
+    for (std::size_t k = 0; k < solved_.size(); ++k) solved_[k] = by_slot[active_.slot(s_.margin[k])] + added;
+}
+
 // The largest step along scale * dz, up to limit; hits_ then names the members that stop it.
 double SvmProblem::first_hit(const double* dz, double scale, double limit) {
     hits_.clear();
-    double step = limit;
     const std::size_t m = s_.margin.size();
-    auto reach = [&](std::size_t k) {
+    room_.resize(m);
+    for (std::size_t k = 0; k < m; ++k) {
         const std::uint32_t i = s_.margin[k];
-        const double speed = scale * dz[k];
-        if (speed > 0.0) return std::max(0.0, s_.upper[i] - s_.z[i]) / speed;
-        if (speed < 0.0) return std::max(0.0, s_.z[i] - s_.lower[i]) / -speed;
-        return std::numeric_limits<double>::infinity();
-    };
-    for (std::size_t k = 0; k < m; ++k) step = std::min(step, reach(k));
-    if (step == limit) return step;
+        const double above = s_.upper[i] - s_.z[i], below = s_.z[i] - s_.lower[i];
+        room_[k] = std::max(0.0, scale * dz[k] > 0.0 ? above : below);
+    }
+    double step = limit;
     for (std::size_t k = 0; k < m; ++k)
-        if (reach(k) <= step * (1.0 + kTogether)) hits_.push_back(k);
+        if (room_[k] < step * std::abs(scale * dz[k])) step = room_[k] / std::abs(scale * dz[k]);
+    if (step == limit) return step;
+    for (std::size_t k = 0; k < m; ++k) {
+        const double speed = std::abs(scale * dz[k]);
+        if (speed > 0.0 && room_[k] <= step * (1.0 + kTogether) * speed) hits_.push_back(k);
+    }
     return step;
 }
 
 void SvmProblem::advance(const double* dz, double step) {
     for (std::size_t k = 0; k < s_.margin.size(); ++k) {
         const std::uint32_t i = s_.margin[k];
-        const double z = s_.z[i] + step * dz[k];
-        place_at(i, std::clamp(z, s_.lower[i], s_.upper[i]));
+        s_.z[i] = std::clamp(s_.z[i] + step * dz[k], s_.lower[i], s_.upper[i]);
     }
 }
 
 // Those who stopped the step are at the nearer bound, exactly, and no longer respond.
-void SvmProblem::drop_hits() {
+void SvmProblem::drop_hits(double* solved) {
     for (auto hit = hits_.rbegin(); hit != hits_.rend(); ++hit) {
         const std::uint32_t i = s_.margin[*hit];
-        place_at(i, s_.z[i] - s_.lower[i] < s_.upper[i] - s_.z[i] ? s_.lower[i] : s_.upper[i]);
-        leave_margin(*hit);
-        if (near_.size() < 4 * kNear) near_.push_back(i);
+        s_.z[i] = s_.z[i] - s_.lower[i] < s_.upper[i] - s_.z[i] ? s_.lower[i] : s_.upper[i];
+        leave_margin(*hit, solved);
     }
 }
 
@@ -92,9 +101,9 @@ void SvmProblem::drop_hits() {
 
 // Brings samples to their targets and the conditions of the margin set to zero, both in the same proportion.
 void SvmProblem::drive(const std::vector<Target>& targets) {
-    sync();
-    std::vector<double> change(targets.size()), rhs;
-    double total = std::accumulate(s_.z.begin(), s_.z.end(), 0.0), size = 0.0;
+    const SolverLoops& solver = loops().solver;
+    std::vector<double> change(targets.size()), push;  // what is still to come: of z, and of e in the active set
+    double total = solver.sums(s_.z.data(), s_.z.size()).sum, size = 0.0;
     for (std::size_t p = 0; p < targets.size(); ++p) {
         change[p] = targets[p].z - s_.z[targets[p].sample];
         total += change[p];
@@ -102,17 +111,24 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
         place_[targets[p].sample] = kMoving;
     }
     auto start = [&] {  // what the margin set has to respond to
-        rhs.resize(s_.margin.size());
-        for (std::size_t k = 0; k < rhs.size(); ++k) rhs[k] = s_.e[s_.margin[k]] + s_.bias;
+        sync_active();
+        push.assign(active_.size(), 0.0);
+        values_.resize(active_.size());
         for (std::size_t p = 0; p < targets.size(); ++p) {
             if (change[p] == 0.0) continue;
-            const double* row = rows_.row(targets[p].sample);
-            for (std::size_t k = 0; k < rhs.size(); ++k) rhs[k] += change[p] * row[s_.margin[k]];
+            moved_outside_.push_back(targets[p].sample);
+            active_.evaluate(targets[p].sample, values_.data());
+            solver.axpy(change[p], values_.data(), push.data(), push.size());
         }
+        values_ = active_e_;
+        solver.axpy(1.0, push.data(), values_.data(), values_.size());
+        gather_margin(values_.data(), s_.bias + s_.constant * total);
+        s_.factor.forward(solved_.data());
     };
     const double negligible = 1e-14 * size;
     start();
     for (;;) {
+        poll_interrupt();
         ++report_.steps;
         if (s_.margin.empty()) {
             if (std::abs(total) <= negligible || targets.empty()) break;
@@ -120,24 +136,23 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
             if (s_.margin.empty()) break;
             start();
         }
-        const std::size_t m = s_.margin.size();
-        direction_.resize(m);
-        for (std::size_t k = 0; k < m; ++k) direction_[k] = rhs[k] + s_.constant * total;
-        s_.factor.forward(direction_.data());
+        direction_.assign(solved_.begin(), solved_.begin() + static_cast<std::ptrdiff_t>(s_.margin.size()));
         const double db = s_.factor.solve_bordered(direction_.data(), total);
         const double step = first_hit(direction_.data(), 1.0, 1.0);
         advance(direction_.data(), step);
         s_.bias += step * db;
         for (std::size_t p = 0; p < targets.size(); ++p) {
-            shift(targets[p].sample, step * change[p]);
+            const std::uint32_t i = targets[p].sample;
+            s_.z[i] = step == 1.0 ? targets[p].z : s_.z[i] + step * change[p];
             change[p] *= 1.0 - step;
+            if (active_.holds(i)) active_z_[active_.slot(i)] = s_.z[i];  // its e knows
         }
+        solver.axpy(step, push.data(), active_e_.data(), push.size());
         if (step == 1.0) break;
         total *= 1.0 - step;
-        for (double& r : rhs) r *= 1.0 - step;
-        for (auto hit = hits_.rbegin(); hit != hits_.rend(); ++hit)
-            rhs.erase(rhs.begin() + static_cast<std::ptrdiff_t>(*hit));
-        drop_hits();
+        for (auto* rest : {&push, &solved_})
+            for (double& r : *rest) r *= 1.0 - step;
+        drop_hits(solved_.data());
     }
     for (const Target& target : targets) {
         place_at(target.sample, target.z);
@@ -148,7 +163,7 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
 
 // When nobody was left to respond, the targets need not sum to zero: whoever has room makes up for it.
 void SvmProblem::balance(double negligible) {
-    double sum = std::accumulate(s_.z.begin(), s_.z.end(), 0.0);
+    double sum = loops().solver.sums(s_.z.data(), s_.z.size()).sum;
     for (std::size_t i = 0; i < s_.z.size() && std::abs(sum) > negligible; ++i) {
         const double z = std::clamp(s_.z[i] - sum, s_.lower[i], s_.upper[i]);
         if (z == s_.z[i]) continue;
@@ -168,8 +183,8 @@ void SvmProblem::find_partner(double total) {
         if (partner == s_.z.size() || sign * s_.e[i] > sign * s_.e[partner]) partner = i;
     }
     if (partner == s_.z.size()) return;
-    s_.bias = -s_.e[partner];
     start_margin(partner);
+    s_.bias = -active_e(active_.slot(partner));
 }
 
 // -- looking for violators and letting them in --------------------------------------------------------------------
@@ -187,71 +202,54 @@ void SvmProblem::correct_margin(double threshold) {
 
 // Makes one of two samples that violate together the margin set; the other one violates alone then.
 void SvmProblem::open_pair(const Interval& interval) {
-    s_.bias = -s_.e[interval.high_sample];
     start_margin(interval.high_sample);
+    s_.bias = -active_e(active_.slot(interval.high_sample));
 }
 
 // A few new samples are let in before the others are looked at: their own sums are all that has to be known.
 void SvmProblem::enter_new(std::size_t first, double threshold) {
     if (s_.z.size() - first > kManyViolators) return;
-    for (std::size_t i = first; i < s_.z.size() && !s_.margin.empty(); ++i)
-        if (place_[i] == kOutside && violation_of(i, current_e(i)) > threshold) enter(i, threshold);
+    for (std::size_t i = first; i < s_.z.size() && !s_.margin.empty(); ++i) {
+        if (place_[i] != kOutside || s_.upper[i] == s_.lower[i]) continue;
+        if (violation_of(i, rows_.exact_sum(i, s_.z.data()) - s_.y[i]) <= threshold) continue;
+        activate(i);
+        enter(i, threshold);
+    }
 }
 
-// About kNear samples with the smallest |e + b|; a few probes tell how small that is.
-void SvmProblem::choose_near() {
-    near_.clear();
-    const std::size_t n = s_.z.size();
-    if (n <= 4 * kNear) return;  // a look at all costs little more
-    constexpr std::size_t n_probes = 256;
-    std::vector<double> probes;
-    for (std::size_t i = 0; i < n; i += 1 + (n - 1) / n_probes)
-        if (place_[i] < 0) probes.push_back(std::abs(s_.e[i] + s_.bias));
-    if (probes.empty()) return;
-    const auto middle = probes.begin() + static_cast<std::ptrdiff_t>(kNear * probes.size() / n);
-    std::nth_element(probes.begin(), middle, probes.end());
-    for (std::size_t i = 0; i < n; ++i)
-        if (std::abs(s_.e[i] + s_.bias) < *middle && place_[i] < 0) near_.push_back(static_cast<std::uint32_t>(i));
-}
-
-// Who starts to violate is nearly always next to the margin. Letting those in first, for the price of their own sums,
+// Who starts to violate has often just left the margin. Letting those in first, for the price of the active set,
 // saves passes over all samples; the last one of these still decides.
-void SvmProblem::enter_near(double threshold, std::size_t step_limit) {
-    for (int look = 0; look < kLooks && 2 * touched_.size() < rows_.max_kept(); ++look) {
-        std::vector<std::pair<double, std::uint32_t>> list = near_violators(threshold);
+void SvmProblem::enter_active(double threshold, std::size_t step_limit) {
+    std::vector<std::pair<double, std::uint32_t>> list;
+    for (int look = 0; look < kLooks; ++look) {
+        list.clear();
+        values_.resize(active_.size());
+        for (std::size_t slot = 0; slot < active_.size(); ++slot)
+            values_[slot] = s_.z[active_.sample(slot)] - active_z_[slot];
+        for (std::size_t slot = 0; slot < active_.size(); ++slot) {
+            const std::uint32_t i = active_.sample(slot);
+            if (place_[i] >= 0) continue;  // e of the margin set is known without a sum
+            const double e = active_e_[slot] + dot(active_.row(slot), values_.data(), values_.size());
+            if (violation_of(i, e) > threshold) list.emplace_back(violation_of(i, e), i);
+        }
+        if (list.empty()) return;
         std::sort(list.begin(), list.end(), std::greater<>());
         for (const auto& [violation, i] : list) {
             if (s_.margin.empty() || report_.steps >= step_limit) return;
-            if (violation_of(i, current_e(i)) > threshold) enter(i, threshold);
+            if (violation_of(i, active_e(active_.slot(i))) > threshold) enter(i, threshold);
         }
-        if (list.empty()) return;
     }
-}
-
-std::vector<std::pair<double, std::uint32_t>> SvmProblem::near_violators(double threshold) {
-    near_e_.clear();
-    for (const std::uint32_t i : near_) near_e_.push_back(s_.e[i]);
-    for (const std::uint32_t j : touched_) {
-        const double change = s_.z[j] - base_[j];
-        const double* row = rows_.row(j);
-        for (std::size_t k = 0; k < near_.size(); ++k) near_e_[k] += change * row[near_[k]];
-    }
-    std::vector<std::pair<double, std::uint32_t>> found;
-    for (std::size_t k = 0; k < near_.size(); ++k) {
-        const double violation = violation_of(near_[k], near_e_[k]);
-        if (violation > threshold && place_[near_[k]] < 0) found.emplace_back(violation, near_[k]);
-    }
-    return found;
 }
 
 // True when nobody violates the conditions by more than threshold().
 bool SvmProblem::run_rounds(std::size_t max_steps) {
     const std::size_t limit = report_.steps + max_steps;
     bool may_use_smo = report_.smo_steps == 0;
-    enter_near(threshold(), limit);
+    double threshold = this->threshold();
     for (;; ++report_.rounds) {
+        enter_active(threshold, limit);
         sync();
-        const double threshold = this->threshold();
+        threshold = this->threshold();
         correct_margin(threshold);
         if (s_.margin.empty()) {
             const Interval interval = bias_interval();
@@ -264,37 +262,39 @@ bool SvmProblem::run_rounds(std::size_t max_steps) {
         if (may_use_smo && list.size() > kManyViolators + s_.margin.size()) {
             may_use_smo = false;
             smo(std::max(1e-3, threshold), 20 * s_.z.size() + 1000);
+            resum();
             rebuild_margin();
             continue;
         }
         for (const std::uint32_t i : list) {
             if (s_.margin.empty() || report_.steps >= limit) break;
-            if (violation_of(i, current_e(i)) > threshold) enter(i, threshold);
+            activate(i);
+            if (violation_of(i, active_e(active_.slot(i))) > threshold) enter(i, threshold);
         }
-        enter_near(threshold, limit);
     }
 }
 
 // Moves one violator, and the margin set with it, until it violates no more or has reached its bound.
 void SvmProblem::enter(std::size_t i, double threshold) {
-    const double* row = rows_.row(i);
-    const double g = current_e(i) + s_.bias, sign = g < 0.0 ? 1.0 : -1.0;
+    const std::uint32_t slot = active_.slot(i);
+    const double* row = active_.row(slot);
+    const double g = active_e(slot) + s_.bias, sign = g < 0.0 ? 1.0 : -1.0;
+    const double diagonal = diagonal_with_constant(i);
     double gap = std::abs(g);
+    gather_margin(row, s_.constant);
+    s_.factor.forward(solved_.data());
     while (!s_.margin.empty()) {
+        poll_interrupt();
         ++report_.steps;
         const std::size_t m = s_.margin.size();
-        direction_.resize(m);
-        for (std::size_t k = 0; k < m; ++k) direction_[k] = row[s_.margin[k]] + s_.constant;
-        s_.factor.forward(direction_.data());
-        solved_.assign(direction_.begin(), direction_.end());
-        const double diagonal = diagonal_with_constant(i);
         const double pivot_squared = s_.factor.pivot_squared(solved_.data(), diagonal);
         const bool is_dependent = pivot_squared <= kDependent * diagonal;
         double curvature = s_.factor.curvature(solved_.data(), pivot_squared);
+        direction_.assign(solved_.begin(), solved_.begin() + static_cast<std::ptrdiff_t>(m));
         const double db = s_.factor.solve_bordered(direction_.data(), 1.0);
         if (is_dependent) {
             curvature = rows_.diagonal(i) + db;
-            for (std::size_t k = 0; k < m; ++k) curvature += direction_[k] * row[s_.margin[k]];
+            for (std::size_t k = 0; k < m; ++k) curvature += direction_[k] * row[active_.slot(s_.margin[k])];
             curvature = std::max(0.0, curvature);
         }
         const double room = sign > 0.0 ? s_.upper[i] - s_.z[i] : s_.z[i] - s_.lower[i];
@@ -302,15 +302,15 @@ void SvmProblem::enter(std::size_t i, double threshold) {
         const double step = first_hit(direction_.data(), sign, wanted);
         advance(direction_.data(), sign * step);
         s_.bias += sign * step * db;
-        shift(i, sign * step);
+        s_.z[i] += sign * step;
         gap -= curvature * step;
         if (!hits_.empty()) {
-            drop_hits();
+            drop_hits(solved_.data());
             if (gap <= threshold) return;
             continue;
         }
         if (wanted == room)
-            place_at(i, sign > 0.0 ? s_.upper[i] : s_.lower[i]);
+            s_.z[i] = sign > 0.0 ? s_.upper[i] : s_.lower[i];
         else if (!is_dependent)
             join_margin(i, solved_.data(), pivot_squared);
         return;

@@ -28,10 +28,10 @@ def add_class_grams(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None)
     """
 
 @overload
-def largest_magnitude(values: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)]) -> float: ...
+def largest_magnitude(values: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], n_threads: int = 1) -> float: ...
 
 @overload
-def largest_magnitude(values: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]) -> float:
+def largest_magnitude(values: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], n_threads: int = 1) -> float:
     """
     Largest absolute value; NaN if there is one, else infinity if there is one.
     """
@@ -67,9 +67,22 @@ def sparse_row_hashes(values: Annotated[NDArray[numpy.float32], dict(shape=(None
     The same hashes for a sparse table in compressed rows without duplicates.
     """
 
-def decide(scores: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], intercept: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], bool]:
+@overload
+def linear_scores(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], coef: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], intercept: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], scores: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], n_threads: int = 1) -> bool: ...
+
+@overload
+def linear_scores(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], coef: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], intercept: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], scores: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], n_threads: int = 1) -> bool:
     """
-    The winning plane of each row of scores + intercept (one plane: 1 if positive, else 0), and whether all scores are finite.
+    Writes X @ coef.T + intercept to scores and returns whether all of them are finite.
+    """
+
+@overload
+def linear_labels(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], coef: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], intercept: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], labels_of: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], labels: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')], n_threads: int = 1) -> bool: ...
+
+@overload
+def linear_labels(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], coef: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], intercept: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], labels_of: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], labels: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')], n_threads: int = 1) -> bool:
+    """
+    Writes to labels that of the plane with the highest score (one plane: labels_of[1] if its score is positive, else labels_of[0]) and returns whether all scores are finite. Labels are items of 8 bytes.
     """
 
 class KernelTable:
@@ -265,12 +278,25 @@ def enclosing_ball(spec: KernelSpec, X: Annotated[NDArray[numpy.float64], dict(s
     The smallest ball around the rows in the kernel's space; weights lie between 0 and their bounds, which must be positive and sum to at least 1.
     """
 
+def all_within(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], limit: float, n_threads: int = 1) -> bool:
+    """Whether all values are numbers from -limit to limit."""
+
 def sphere_distances(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], centers: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
     """Squared distances of all rows to all centres."""
 
 def ellipsoid_distances(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], axes: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
     """
     Squared distances of all rows to bodies given by axes: sums of (axis'x - offset)^2 over the axes of each.
+    """
+
+def nearest_sphere(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], centers: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], radii: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_threads: int = 1) -> tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]]:
+    """
+    The body with the smallest distance / radius for each row, and that ratio.
+    """
+
+def nearest_ellipsoid(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], axes: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], radii: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_threads: int = 1) -> tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]]:
+    """
+    The body with the smallest distance / radius for each row, and that ratio.
     """
 
 class SolverFailure(RuntimeError):
@@ -295,6 +321,10 @@ class IncrementalSvc:
 
     @property
     def n_wanted_rows(self) -> int: ...
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether kept kernel values are double; float otherwise."""
 
     def kept_rows(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C')]:
         """Rows whose kernel values are kept, in the order of sums over them."""
@@ -329,7 +359,7 @@ class IncrementalSvc:
 
     def load_problem(self, values: dict[str, Any]) -> None: ...
 
-    def load_rows(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], kept: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], n_wanted: int) -> None: ...
+    def load_rows(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], is_wide: bool, kept: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], n_wanted: int) -> None: ...
 
 def all_finite(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> bool:
     """Whether no value is infinite or not a number."""
@@ -366,9 +396,9 @@ class KoilEnsemble64:
 
     def copy_target(self, target: int) -> None: ...
 
-    def learn(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str) -> None:
+    def learn(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str, n_threads: int = 1) -> None:
         """
-        Learn rows in their order; signs[target, i] is the class of row i, +1 or -1.
+        Learn rows in their order; signs[target, i] is the class of row i, +1 or -1. Threads share the machines.
         """
 
     def scores(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
@@ -411,9 +441,9 @@ class KoilEnsemble32:
 
     def copy_target(self, target: int) -> None: ...
 
-    def learn(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str) -> None:
+    def learn(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str, n_threads: int = 1) -> None:
         """
-        Learn rows in their order; signs[target, i] is the class of row i, +1 or -1.
+        Learn rows in their order; signs[target, i] is the class of row i, +1 or -1. Threads share the machines.
         """
 
     def scores(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:

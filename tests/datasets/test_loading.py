@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from urllib.error import URLError
 
 import numpy as np
 import pandas as pd
@@ -20,10 +21,10 @@ def nowhere(monkeypatch):
     monkeypatch.delenv("STEELYARD_DATA", raising=False)
 
 
-def write_heart(folder, rows=303):
+def write_heart(folder):
     entry = CATALOG["heart_cleveland"]
-    labels = [label for label, n in entry.classes.items() for _ in range(n)][:rows]
-    table = pd.DataFrame(np.ones((rows, 13)), columns=[f"f{k}" for k in range(13)])
+    labels = [label for label, n in entry.classes.items() for _ in range(n)]
+    table = pd.DataFrame(np.ones((303, 13)), columns=[f"f{k}" for k in range(13)])
     table.assign(target=labels).to_csv(folder / "heart_cleveland.csv.gz", index=False)
 
 
@@ -45,40 +46,57 @@ def test_the_folder_may_be_named_by_the_environment(tmp_path, monkeypatch):
     assert load("heart_cleveland").source.endswith("heart_cleveland.csv.gz")
 
 
+def test_rows_without_missing_cells_are_the_set_too(monkeypatch):
+    labels = {0: 160, 1: 54, 2: 35, 3: 35, 4: 13}
+    y = np.repeat(list(labels), list(labels.values()))
+    packaged = {"heart_cleveland": lambda: (pd.DataFrame(np.ones((297, 13))), y, "a package")}
+    monkeypatch.setattr("steelyard.datasets.sources._PACKAGED", packaged)
+    assert len(load("heart_cleveland").y) == 297
+
+
+def test_the_whole_set_in_a_folder_comes_before_a_package_without_incomplete_rows(tmp_path):
+    write_heart(tmp_path)
+    assert len(load("heart_cleveland", data_dir=tmp_path).y) == 303
+
+
 def test_a_file_of_another_shape_is_not_the_set(tmp_path):
-    write_heart(tmp_path, rows=300)
-    with pytest.raises(DatasetUnavailable, match="expected 303 x 13"):
-        load("heart_cleveland", data_dir=tmp_path)
+    pd.DataFrame(np.ones((30, 4)), columns=["a", "b", "c", "target"]).to_csv(
+        tmp_path / "oil_spill.csv.gz", index=False
+    )
+    with pytest.raises(DatasetUnavailable, match="expected 937 x 49"):
+        load("oil_spill", data_dir=tmp_path)
 
 
 def test_what_was_tried_and_what_to_do_is_said():
-    with pytest.raises(
-        DatasetUnavailable, match="tried installed packages, no folder was named, OpenML"
-    ) as e:
-        load("heart_cleveland")
+    with pytest.raises(DatasetUnavailable, match="tried installed packages, no folder was named,") as e:
+        load("elec2")
     assert "STEELYARD_DATA" in str(e.value)
 
 
 def test_openml_is_asked_last_and_its_trouble_is_told(monkeypatch):
-    monkeypatch.delenv("STEELYARD_OFFLINE")
+    asked = []
 
-    def no_network(**_):
-        raise OSError("no route to host")
+    def no_network(request, *_, **__):
+        asked.append(request)
+        raise URLError("no route to host")
 
-    monkeypatch.setattr("sklearn.datasets.fetch_openml", no_network)
-    with pytest.raises(DatasetUnavailable, match=r"OpenML \(no route to host\)"):
-        load("breast_wisconsin")
+    monkeypatch.delenv("STEELYARD_DATA", raising=False)
+    monkeypatch.delenv("STEELYARD_OFFLINE", raising=False)
+    monkeypatch.setattr("sklearn.datasets._openml.urlopen", no_network)
+    with pytest.raises(DatasetUnavailable, match=r"OpenML \(.*no route to host.*\)"):
+        load("covtype")
+    assert asked
 
 
 def test_labels_of_openml_are_spelt_as_ours(monkeypatch):
     monkeypatch.delenv("STEELYARD_OFFLINE")
 
     class Bunch:
-        data = pd.DataFrame(np.ones((699, 9)))
-        target = pd.Series(["benign"] * 458 + ["malignant"] * 241)
+        data = pd.DataFrame(np.ones((11183, 6)))
+        target = pd.Series(["-1"] * 10923 + ["1"] * 260)
 
     monkeypatch.setattr("sklearn.datasets.fetch_openml", lambda **_: Bunch)
-    assert set(load("breast_wisconsin").y.tolist()) == {2, 4}
+    assert set(load("mammography").y.tolist()) == {-1, 1}
 
 
 def test_a_misspelt_name_is_answered_with_the_nearest():

@@ -14,6 +14,7 @@ from steelyard.enclosing.bodies import (
     Sphere,
     build_body,
 )
+from steelyard.enclosing.ratios import distance_ratios, nearest_bodies
 from steelyard.enclosing.rows import ClassRows
 from tests.enclosing.reference import (
     dual_value,
@@ -156,3 +157,17 @@ def test_a_constant_feature_counts_as_if_it_had_the_variance_of_the_ridge():
     moved = body.ball.alpha @ rows_of(np.column_stack([X, np.full(50, 4.0)])).X
     moved[2] += 3.0
     assert body.squared_distances(moved[None, :])[0] == pytest.approx(3.0**2 / 0.25)
+
+
+@pytest.mark.parametrize("shape", ["sphere", "ellipsoid"])
+@pytest.mark.parametrize("n_classes", [1, 3, 9])
+def test_the_nearest_body_is_the_first_with_the_smallest_ratio(shape, n_classes):
+    rng = np.random.default_rng(0)
+    rows = [rng.normal(size=(20, 4)) + 2 * rng.normal(size=4) for _ in range(n_classes)]
+    rows += [rows[0], rows[-1], rows[0][:1]]  # bodies that are equal, and a point
+    all_bodies = [build_body(rows_of(X), settings_of(shape=shape)) for X in rows]
+    X = np.concatenate([rng.normal(size=(300, 4)) * 3, *rows, [[1e90, 0.0, 0.0, 0.0]]])
+    ratios = distance_ratios(all_bodies, X)
+    nearest, smallest = nearest_bodies(all_bodies, X)
+    np.testing.assert_array_equal(nearest, ratios.argmin(axis=1))
+    np.testing.assert_array_equal(smallest, ratios.min(axis=1))

@@ -5,18 +5,26 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from steelyard.enclosing.covariance import Covariance, Spread, _noise_over_signal, estimate_shrinkage
+from steelyard.enclosing.covariance import (
+    Covariance,
+    Spread,
+    _distances,
+    _noise_over_signal,
+    estimate_shrinkage,
+    median_kurtosis,
+)
 
 
 def spread_of(X, weights=None):
     weights = np.ones(len(X)) if weights is None else weights
     centred = X - weights @ X / weights.sum()
     spectrum, directions = np.linalg.eigh((centred * weights[:, None]).T @ centred / weights.sum())
-    return Spread(np.maximum(spectrum, 0.0), (centred @ directions) ** 2, weights, X.shape[1])
+    squares, tails = (centred @ directions) ** 2, median_kurtosis(centred, weights)
+    return Spread(np.maximum(spectrum, 0.0), squares, weights, X.shape[1], tails)
 
 
-def noise_by_leaving_out(X, shrinkage):
-    """Noise over signal with a covariance computed afresh without each row."""
+def distances_by_leaving_out(X, shrinkage):
+    """Squared distances, and what they are with mean and covariance computed afresh without each row."""
     n, d = X.shape
     S = np.cov(X.T, bias=True)
     keep, floor = 1 - shrinkage, shrinkage * np.trace(S) / d
@@ -28,38 +36,85 @@ def noise_by_leaving_out(X, shrinkage):
         scatter = (rest - rest.mean(0)).T @ (rest - rest.mean(0)) / n  # as heavy as in the whole
         away = X[i] - rest.mean(0)
         unseen.append(away @ np.linalg.solve(keep * scatter + floor * np.eye(d), away))
-    noise = np.sqrt(np.mean((np.array(unseen) - np.mean(distances)) ** 2))
-    return noise / np.trace(np.linalg.inv(fitted))
+    return np.array(distances), np.array(unseen)
+
+
+def texts(rng, n=60, d=100):
+    """Rows of unit length, most of whose features are 0."""
+    X = rng.exponential(size=(n, d)) * (rng.random((n, d)) < rng.uniform(0.01, 0.2, d))
+    X[:, 0] += 0.1
+    return X / np.linalg.norm(X, axis=1, keepdims=True)
 
 
 @pytest.mark.parametrize("shrinkage", [0.02, 0.5, 1.0])
 def test_leaving_out_in_closed_form_equals_fitting_without_each_row(shrinkage):
     rng = np.random.default_rng(0)
     X = rng.standard_t(4, size=(30, 5)) @ rng.normal(size=(5, 5))
-    assert _noise_over_signal(spread_of(X), shrinkage) == pytest.approx(noise_by_leaving_out(X, shrinkage))
+    spread = spread_of(X)
+    ours = _distances(spread, Covariance.shrunk(spread, shrinkage))
+    np.testing.assert_allclose(ours, distances_by_leaving_out(X, shrinkage))
 
 
-def test_many_rows_of_a_long_ellipsoid_are_hardly_shrunk():
+@pytest.mark.parametrize("shrinkage", [0.02, 1.0])
+def test_noise_over_signal_equals_the_written_formula(shrinkage):
+    X = np.random.default_rng(1).normal(size=(30, 4)) * [1, 2, 3, 4]
+    distances, unseen = distances_by_leaving_out(X, shrinkage)
+    variances = np.linalg.eigvalsh(np.cov(X.T, bias=True))
+    shrunk = (1 - shrinkage) * variances + shrinkage * variances.mean()
+    expected = np.abs(unseen - distances.mean()).mean() / np.sum(np.sqrt(variances) / shrunk)
+    assert _noise_over_signal(spread_of(X), shrinkage) == pytest.approx(expected)
+
+
+def test_many_rows_of_a_long_ellipsoid_are_not_shrunk():
     X = np.random.default_rng(1).normal(size=(2000, 4)) * [1, 10, 0.1, 3]
-    assert estimate_shrinkage(spread_of(X)) < 0.01
+    assert estimate_shrinkage(spread_of(X)) == 1e-9
+
+
+def test_rows_left_out_lie_twice_as_far_where_shrinkage_decides_it():
+    X = np.random.default_rng(2).normal(size=(60, 40)) * np.geomspace(1, 30, 40)
+    shrinkage = estimate_shrinkage(spread_of(X))
+    distances, unseen = distances_by_leaving_out(X, shrinkage)
+    assert 1e-9 < shrinkage < 0.1
+    assert unseen.mean() == pytest.approx(2 * distances.mean(), rel=1e-6)
+
+
+def test_fewer_rows_than_features_are_shrunk_by_a_tenth():
+    X = np.random.default_rng(3).normal(size=(10, 40)) * np.geomspace(1, 30, 40)
+    assert estimate_shrinkage(spread_of(X)) == 0.1
+
+
+def test_a_constant_feature_counts_as_one_row_more_in_a_new_direction():
+    X = np.column_stack([np.random.default_rng(4).normal(size=(99, 3)), np.ones(99)])
+    assert estimate_shrinkage(spread_of(X)) == pytest.approx(0.01)
 
 
 def test_sparse_heavy_tailed_rows_in_many_dimensions_become_a_sphere():
-    rng = np.random.default_rng(2)
-    X = rng.exponential(size=(60, 100)) * (rng.random((60, 100)) < 0.05)
-    assert estimate_shrinkage(spread_of(X)) > 0.9
+    assert estimate_shrinkage(spread_of(texts(np.random.default_rng(2)))) == 1.0
 
 
-def test_shrinkage_does_not_depend_on_scale_or_rotation():
+def test_kurtosis_is_the_fourth_moment_over_the_squared_variance():
+    X = np.random.default_rng(5).laplace(size=(500, 3))
+    centred = X - X.mean(axis=0)
+    expected = np.median((centred**4).mean(axis=0) / X.var(axis=0) ** 2)
+    assert median_kurtosis(np.column_stack([centred, np.zeros(500)]), np.ones(500)) == pytest.approx(expected)
+    assert median_kurtosis(np.zeros((4, 2)), np.ones(4)) == 0.0
+
+
+def test_shrinkage_does_not_depend_on_scale():
+    X = texts(np.random.default_rng(3), n=150, d=30)
+    assert estimate_shrinkage(spread_of(1000 * X)) == pytest.approx(estimate_shrinkage(spread_of(X)))
+
+
+def test_shrinkage_of_light_tails_does_not_depend_on_rotation():
     rng = np.random.default_rng(3)
-    X = rng.normal(size=(20, 4)) * [1, 2, 3, 4]
-    turn = np.linalg.qr(rng.normal(size=(4, 4)))[0]
-    assert estimate_shrinkage(spread_of(1000 * X @ turn)) == pytest.approx(estimate_shrinkage(spread_of(X)))
+    X = rng.normal(size=(30, 20)) * np.geomspace(1, 5, 20)
+    turn = np.linalg.qr(rng.normal(size=(20, 20)))[0]
+    assert estimate_shrinkage(spread_of(X @ turn)) == pytest.approx(estimate_shrinkage(spread_of(X)))
 
 
 def test_a_weight_counts_as_repetitions():
     rng = np.random.default_rng(4)
-    X, weights = rng.normal(size=(15, 3)), rng.integers(1, 4, size=15).astype(float)
+    X, weights = rng.normal(size=(15, 8)), rng.integers(1, 4, size=15).astype(float)
     repeated = np.repeat(X, weights.astype(int), axis=0)
     assert estimate_shrinkage(spread_of(X, weights)) == pytest.approx(estimate_shrinkage(spread_of(repeated)))
 
@@ -67,11 +122,11 @@ def test_a_weight_counts_as_repetitions():
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_few_rows_have_a_shrinkage_between_its_ends(n):
     spread = spread_of(np.random.default_rng(5).normal(size=(n, 3)))
-    covariance = Covariance.settle("auto", spread)
+    covariance = Covariance.settle("auto", lambda: spread)
     assert covariance.floor > 0.0
     assert 0.0 <= covariance.keep <= 1.0
 
 
 def test_a_number_is_added_to_every_eigenvalue():
-    covariance = Covariance.settle(0.5, spread_of(np.eye(3)))
+    covariance = Covariance.settle(0.5, lambda: spread_of(np.eye(3)))
     np.testing.assert_allclose(covariance.stretch(np.array([0.0, 3.5])), [np.sqrt(0.5), 2.0])

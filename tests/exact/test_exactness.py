@@ -98,6 +98,27 @@ def test_the_bias_is_the_middle_of_its_interval_when_no_sample_is_free():
     assert model.intercept_[0] == pytest.approx(0.5 * ((1 - 3 * w) + (-1 + 2 * w)))
 
 
+def test_where_svc_has_another_bias_a_rounding_pins_it_to_an_end_of_the_interval(rng):
+    n_pinned = 0
+    for _ in range(60):
+        y = np.where(np.arange(7) < rng.integers(1, 6), 1.0, -1.0)
+        X = np.round(rng.normal(size=(7, 2)) + y[:, None])
+        model = IncrementalSVC(0.002, kernel="linear", class_weight="balanced").fit(X, y)
+        svc = SVC(C=0.002, kernel="linear", class_weight="balanced", tol=1e-10).fit(X, y)
+        if abs(model.intercept_[0] - svc.intercept_[0]) < 1e-6:
+            continue
+        n_pinned += 1
+        lower, upper = reference.limits(y, 0.002, "balanced")
+        z = np.zeros(7)
+        z[svc.support_] = svc.dual_coef_[0]
+        free = (z > lower) & (z < upper)
+        assert free.any()  # in LIBSVM's eyes, though ...
+        assert (np.minimum(z - lower, upper - z)[free] < 1e-12 * 0.002).all()
+        middle = reference.middle_bias(X @ X.T, y, z, (lower, upper))
+        assert model.intercept_[0] == pytest.approx(middle, abs=1e-9)
+    assert n_pinned > 0
+
+
 def test_duplicates_of_opposite_labels_stay_at_their_bounds():
     X, y = np.zeros((6, 2)), np.array([0, 1, 0, 1, 0, 1])
     model = IncrementalSVC(2.0).fit(X, y)

@@ -61,7 +61,7 @@ def test_bounded_policies_follow_the_algorithm(stream, kernel, loss, policy):
 
 
 @pytest.mark.parametrize("policy", ["fifo", "fifo++", "reservoir", "reservoir++"])
-@pytest.mark.parametrize(("budget", "n_neighbors"), [(1, 1), (2, 7), (37, 200)])
+@pytest.mark.parametrize(("budget", "n_neighbors"), [(1, 1), (2, 7), (37, 200), (90, 3), (90, 16), (90, 40)])
 def test_any_budget_and_neighbourhood_follow_the_algorithm(stream, policy, budget, n_neighbors):
     X, y = stream
     check_against_transcription(
@@ -311,7 +311,7 @@ def test_rows_that_would_overflow_are_refused_and_change_nothing():
 
 def test_kernel_words_are_settled_on_the_first_rows(stream):
     X, y = stream
-    model = KOIL(gamma="median", random_state=0).partial_fit(X[:500], y[:500]).partial_fit(X[500:], y[500:])
+    model = KOIL(gamma="auto", random_state=0).partial_fit(X[:500], y[:500]).partial_fit(X[500:], y[500:])
     gamma = Kernel(gamma="median").resolve(X[:500]).gamma
     same = KOIL(gamma=gamma, random_state=0).fit(X, y)
     np.testing.assert_array_equal(model.decision_function(X), same.decision_function(X))

@@ -49,6 +49,46 @@ def test_scores_and_weights_follow_the_algorithm(loss, policy):
     )
 
 
+def wide_stream(n_rows):
+    """Rows of so many features that kernels share distances, with steps so small that all take part."""
+    rng = np.random.default_rng(3)
+    y = np.where(rng.random(n_rows) < 0.3, 1, -1)
+    return (rng.normal(size=(n_rows, 70)) + 0.3 * (y > 0)[:, None]) / np.sqrt(70.0), y
+
+
+@pytest.mark.parametrize("policy", ["fifo++", "reservoir++"])
+def test_kernels_that_share_distances_follow_the_algorithm(policy):
+    X, y = wide_stream(400)
+    widths = [0.1, 0.5, 1.0, 2.0]
+    shared = {"budget": 30, "n_neighbors": 5, "policy": policy}
+    model = MultiKernelKOIL(
+        [{"kernel": "rbf", "gamma": gamma} for gamma in widths],
+        C=0.01, learning_rate=ETA, combine="score", threshold="zero", random_state=5, **shared,
+    ).fit(X, y)  # fmt: skip
+    matrices = [reference.rbf(X, gamma) for gamma in widths]
+    expected = reference.MultiKernelKoil(matrices, seed=model._seed, C=0.01, eta=ETA, loss="hinge", **shared)
+    for t, sign in enumerate(y.tolist()):
+        expected.learn(t, sign)
+    scores = expected.F(range(len(y)), "score")
+    np.testing.assert_allclose(
+        model.decision_function(X), scores, rtol=1e-9, atol=1e-9 * np.abs(scores).max()
+    )
+
+
+@pytest.mark.parametrize(("C", "policy"), [(0.01, "reservoir++"), (1.0, "fifo++")])
+def test_the_model_does_not_depend_on_the_threads(monkeypatch, C, policy):
+    X, y = wide_stream(500)
+    monkeypatch.setattr("steelyard.online.multi_kernel.num_threads", lambda: 3)
+    models = [
+        MultiKernelKOIL(C=C, budget=20, policy=policy, random_state=1, n_threads=n_threads).fit(X, y)
+        for n_threads in (1, 2, None)
+    ]
+    for model in models[1:]:
+        np.testing.assert_array_equal(model.dual_coef_, models[0].dual_coef_)
+        np.testing.assert_array_equal(model.kernel_weights_, models[0].kernel_weights_)
+        np.testing.assert_array_equal(model.support_vectors_, models[0].support_vectors_)
+
+
 def test_votes_are_the_weighted_signs():
     X, y = make_stream(300)
     model = MultiKernelKOIL(FEW, C=C, budget=9, threshold="zero", random_state=0).fit(X, y)

@@ -57,7 +57,8 @@ def _table(name, rng):
     shrink = min(1.0, MOST_ROWS / total)
     labels = [label for label, n in counts.items() for _ in range(max(int(n * shrink), min(n, 30)))]
     y = np.array(labels)[rng.permutation(len(labels))]
-    centres = {label: rng.normal(size=entry.features) for label in counts}
+    apart = 1.4 / np.sqrt(entry.features)  # about two spreads between two classes, in any number of columns
+    centres = {label: apart * rng.normal(size=entry.features) for label in counts}
     X = np.array([centres[label] for label in y.tolist()]) + rng.normal(size=(len(y), entry.features))
     if name == "msweb":
         columns = [f"v{1000 + number}" for number in range(entry.features)]

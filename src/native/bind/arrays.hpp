@@ -37,7 +37,7 @@ NumpyArray<T, N> zeros(const std::size_t (&shape)[N]) {
 void bind_simd(nb::module_& m);
 void bind_gram(nb::module_& m);
 void bind_row_hash(nb::module_& m);
-void bind_decide(nb::module_& m);
+void bind_scores(nb::module_& m);
 void bind_kernels(nb::module_& m);
 void bind_sequences(nb::module_& m);
 void bind_boundary(nb::module_& m);

@@ -40,11 +40,12 @@ void bind_class_grams(nb::module_& m) {
         "rows with a negative code are passed over. All values must be finite.");
     m.def(
         "largest_magnitude",
-        [](nb::ndarray<const T, nb::c_contig, nb::device::cpu> values) {
+        [](nb::ndarray<const T, nb::c_contig, nb::device::cpu> values, unsigned n_threads) {
             nb::gil_scoped_release unlocked;
-            return largest_magnitude(std::span<const T>(values.data(), values.size()));
+            return largest_magnitude(std::span<const T>(values.data(), values.size()), n_threads);
         },
-        "values"_a.noconvert(), "Largest absolute value; NaN if there is one, else infinity if there is one.");
+        "values"_a.noconvert(), "n_threads"_a = 1,
+        "Largest absolute value; NaN if there is one, else infinity if there is one.");
 }
 
 template <class Index>

@@ -99,6 +99,8 @@ StateDict dumped(IncrementalSvc& self, std::size_t k) {
     values["constant"] = state.constant;
     values["bias"] = state.bias;
     values["n_sums"] = state.n_sums;
+    values["slack"] = state.slack;
+    values["active"] = copy_of(self.problem(k).active());
     return values;
 }
 
@@ -120,19 +122,23 @@ void load_problem(IncrementalSvc& self, const StateDict& values) {
     const std::size_t n = self.rows().size(), m = state.margin.size();
     for (const auto* column : {&state.y, &state.z, &state.e, &state.lower, &state.upper})
         require(column->size() == n, "IncrementalSvc: a problem must have one number for each row");
-    std::vector<bool> seen(n);
-    for (const std::uint32_t i : state.margin) {
-        require(i < n && !seen[i], "IncrementalSvc: the margin set names a row twice, or one that is not there");
-        seen[i] = true;
-    }
+    const std::vector<std::uint32_t> active = vector_of<std::uint32_t>(values, "active");
+    std::vector<int> n_seen(n);
+    for (const std::uint32_t i : active)
+        require(i < n && n_seen[i]++ == 0,
+                "IncrementalSvc: the active set names a row twice, or one that is not there");
+    for (const std::uint32_t i : state.margin)
+        require(i < n && n_seen[i]++ == 1,
+                "IncrementalSvc: the margin set names a row twice, or one that is not active");
     require(factor.size() == m * (m + 1) / 2 + m,
             "IncrementalSvc: the factor does not have the size of the margin set");
     state.factor.restore(factor, m);
     state.constant = nb::cast<double>(values["constant"]);
     state.bias = nb::cast<double>(values["bias"]);
     state.n_sums = nb::cast<std::uint64_t>(values["n_sums"]);
+    state.slack = nb::cast<double>(values["slack"]);
     self.restore_problem({nb::cast<std::int32_t>(values["positive"]), vector_of<double>(values, "class_bounds")},
-                         std::move(state));
+                         std::move(state), active);
 }
 
 NumpyArray<double, 2> rows_of(const IncrementalSvc& self, const Array<const std::int64_t, 1>& which) {
@@ -168,10 +174,10 @@ bool slide(IncrementalSvc& self, Array<const double, 2> incoming, std::int32_t c
     std::vector<ProblemSpec> specs;
     for (std::size_t k = 0; k < self.n_problems(); ++k) specs.push_back(self.spec(k));
     const auto n_codes = static_cast<std::int32_t>(specs.empty() ? 0 : specs[0].class_bounds.size());
-    require(incoming.shape(0) == 1 && outgoing.shape(0) == 1 && incoming.shape(1) == self.rows().n_features() &&
-                outgoing.shape(1) == self.rows().n_features() && 0 <= std::min(code, old_code) &&
-                std::max(code, old_code) < n_codes,
-            "IncrementalSvc: array shapes disagree, or a code is out of range");
+    require(0 <= std::min(code, old_code) && std::max(code, old_code) < n_codes,
+            "IncrementalSvc: a code is out of range");
+    for (const auto* row : {&incoming, &outgoing})
+        if (row->shape(0) != 1 || row->shape(1) != self.rows().n_features()) return false;
     if (!is_finite(incoming)) return false;
     const double weight = 1.0;
     nb::gil_scoped_release unlocked;
@@ -232,6 +238,9 @@ void bind_incremental_svc(nb::module_& m) {
             "cannot be done: nothing has changed then, and update() gives the reason.")
         .def("__len__", [](const IncrementalSvc& self) { return self.rows().size(); })
         .def_prop_ro("n_wanted_rows", &IncrementalSvc::n_wanted)
+        .def_prop_ro(
+            "is_wide", [](const IncrementalSvc& self) { return self.rows().is_wide(); },
+            "Whether kept kernel values are double; float otherwise.")
         .def(
             "kept_rows", [](const IncrementalSvc& self) { return copy_of(self.rows().kept_samples()); },
             "Rows whose kernel values are kept, in the order of sums over them.")
@@ -271,16 +280,17 @@ void bind_incremental_svc(nb::module_& m) {
         .def(
             "load_rows",
             [](IncrementalSvc& self, Array<const double, 2> X, Array<const std::int32_t, 1> codes,
-               Array<const double, 1> weights, Array<const std::uint32_t, 1> kept, std::size_t n_wanted) {
+               Array<const double, 1> weights, bool is_wide, Array<const std::uint32_t, 1> kept, std::size_t n_wanted) {
                 require(self.rows().size() == 0, "IncrementalSvc: rows are loaded into an empty learner");
                 for (std::size_t k = 0; k < kept.size(); ++k)
                     require(kept.data()[k] < X.shape(0), "IncrementalSvc: a kept row is not there");
                 require(X.shape(1) == self.rows().n_features() && codes.size() == X.shape(0) &&
                             weights.size() == X.shape(0),
                         "IncrementalSvc: array shapes disagree");
-                self.restore_rows({X.data(), span(codes), span(weights)}, span(kept), n_wanted);
+                self.restore_rows({X.data(), span(codes), span(weights)}, is_wide, span(kept), n_wanted);
             },
-            "X"_a.noconvert(), "codes"_a.noconvert(), "weights"_a.noconvert(), "kept"_a.noconvert(), "n_wanted"_a);
+            "X"_a.noconvert(), "codes"_a.noconvert(), "weights"_a.noconvert(), "is_wide"_a, "kept"_a.noconvert(),
+            "n_wanted"_a);
     m.def("all_finite", &is_finite, "X"_a.noconvert(), "Whether no value is infinite or not a number.");
 }
 

@@ -1,13 +1,25 @@
 #include "arrays.hpp"
+#include "steelyard/interrupt.hpp"
+
+namespace {
+
+// Ctrl-C: signals are looked at by the main thread alone; elsewhere this does nothing.
+void check_signals() {
+    nanobind::gil_scoped_acquire locked;
+    if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
+}
+
+}  // namespace
 
 NB_MODULE(_native, m) {
     // A model that is still alive when the interpreter ends is the user's affair and no leak of ours.
     nanobind::set_leak_warnings(false);
+    steelyard::set_interrupt_check(&check_signals);
     m.doc() = "Loops over numbers. Policy, names and checks live in Python.";
     steelyard::bind::bind_simd(m);
     steelyard::bind::bind_gram(m);
     steelyard::bind::bind_row_hash(m);
-    steelyard::bind::bind_decide(m);
+    steelyard::bind::bind_scores(m);
     steelyard::bind::bind_kernels(m);
     steelyard::bind::bind_sequences(m);
     steelyard::bind::bind_boundary(m);

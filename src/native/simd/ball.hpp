@@ -1,4 +1,4 @@
-// One step of the enclosing-ball solver: move the heights, and find the highest that may still rise in weight.
+// Loops of enclosing bodies: one step of the solver, and the nearest of many.
 #pragma once
 
 #include "steelyard/loops_ball.hpp"
@@ -6,6 +6,7 @@
 
 namespace steelyard::STEELYARD_LEVEL {
 
+// Moves the heights, and finds the highest that may still rise in weight.
 // Heights are searched again for the position of the maximum; within one block they are still in the cache.
 constexpr size_t kBallBlock = 64 * kDoubles;
 
@@ -39,6 +40,36 @@ static size_t move_heights(double* heights, const double* row_i, const double* r
     return best_at;
 }
 
-constexpr BallLoops ball_loops{move_heights};
+// Two passes without a branch: which product is the least cannot be foretold.
+static NearLeast near_least(const double* a, const double* b, double factor, size_t n) {
+    VecD lowest = broadcast(__builtin_inf()), place{};
+    size_t k = 0;
+    for (; k + kDoubles <= n; k += kDoubles) {
+        const VecD product = load(a + k) * load(b + k);
+        lowest = product < lowest ? product : lowest;
+    }
+    double least = lowest[0];
+    for (size_t lane = 1; lane < kDoubles; ++lane) least = lowest[lane] < least ? lowest[lane] : least;
+    for (; k < n; ++k) least = a[k] * b[k] < least ? a[k] * b[k] : least;
+    for (size_t lane = 0; lane < kDoubles; ++lane) place[lane] = static_cast<double>(lane);
+
+    const double enough = factor * least;
+    const VecD bound = broadcast(enough), none = broadcast(0.0), one = broadcast(1.0);
+    VecD counts = none, places = none;
+    for (k = 0; k + kDoubles <= n; k += kDoubles, place += broadcast(static_cast<double>(kDoubles))) {
+        const VecD product = load(a + k) * load(b + k);
+        counts += product <= bound ? one : none;
+        places += product <= bound ? place : none;
+    }
+    double count = lane_sum(counts), at = lane_sum(places);
+    for (; k < n; ++k) {
+        const bool near = a[k] * b[k] <= enough;
+        count += near ? 1.0 : 0.0;
+        at += near ? static_cast<double>(k) : 0.0;
+    }
+    return {static_cast<size_t>(count), static_cast<size_t>(at)};
+}
+
+constexpr BallLoops ball_loops{move_heights, near_least};
 
 }  // namespace steelyard::STEELYARD_LEVEL

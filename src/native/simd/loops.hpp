@@ -5,6 +5,7 @@
 #include "gram.hpp"
 #include "kernel.hpp"
 #include "online.hpp"
+#include "score.hpp"
 #include "sequence.hpp"
 #include "solver.hpp"
 #include "steelyard/simd.hpp"
@@ -12,7 +13,7 @@
 namespace steelyard::STEELYARD_LEVEL {
 
 extern const Loops loops;
-const Loops loops{STEELYARD_LEVEL_NAME, gram_loops,   kernel_loops,  ball_loops,
-                  solver_loops,         online_loops, sequence_loops};
+const Loops loops{STEELYARD_LEVEL_NAME, gram_loops,   kernel_loops,   ball_loops,
+                  solver_loops,         online_loops, sequence_loops, score_loops};
 
 }  // namespace steelyard::STEELYARD_LEVEL

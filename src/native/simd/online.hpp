@@ -1,5 +1,6 @@
-// The loops of loops_online.hpp. Selection compares similarities as integers of the same order: the k-th largest
-// is found by halving an interval of integers, which costs the same for every k and needs no sorting.
+// The loops of loops_online.hpp. Selection compares similarities as integers of the same order. Few neighbours are
+// found by ranking: the k-th largest of the largest in each of 16 groups leaves little more than k keys, whose ranks
+// are counted pair by pair. Many are found by halving an interval of integers, which costs the same for every k.
 #pragma once
 
 #include "functions.hpp"
@@ -10,6 +11,10 @@ namespace steelyard::STEELYARD_LEVEL {
 typedef Lane<double>::IntVec VecI;
 
 constexpr std::int64_t kNoKey = INT64_MIN;
+constexpr size_t kGroups = 16;      // neighbours that ranking can find
+constexpr size_t kMostRanked = 64;  // keys that are ranked rather than halved
+constexpr size_t kGroupVectors = kGroups / kDoubles;
+static_assert(kKeyPadding == kGroups);
 
 static void gather(const double* values, const std::uint32_t* index, double* out, size_t n) {
     for (size_t j = 0; j < n; ++j) out[j] = values[index[j]];
@@ -25,6 +30,32 @@ static void gather(const double* values, const std::uint32_t* index, double* out
     VecI v;
     std::memcpy(&v, p, sizeof v);
     return v;
+}
+
+[[gnu::always_inline]] static inline VecI all_lanes(std::int64_t key) { return key - VecI{}; }
+
+// j, j + 1, ...
+[[gnu::always_inline]] static inline VecI positions_from(size_t j) {
+    VecI at;
+#pragma GCC unroll 8
+    for (size_t lane = 0; lane < kDoubles; ++lane) at[lane] = static_cast<std::int64_t>(lane);
+    return at + static_cast<std::int64_t>(j);
+}
+
+// One bit a lane, the first lane's lowest, of a vector whose lanes are all zeros or all ones.
+[[gnu::always_inline]] static inline std::uint64_t lane_bits(VecI mask) {
+#if defined(__AVX512DQ__)
+    typedef long long LongVec __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
+    return static_cast<std::uint8_t>(__builtin_ia32_cvtq2mask512((LongVec)mask));
+#elif defined(__AVX__)
+    return static_cast<std::uint64_t>(__builtin_ia32_movmskpd256((VecD)mask));
+#elif defined(__SSE2__)
+    return static_cast<std::uint64_t>(__builtin_ia32_movmskpd((VecD)mask));
+#else
+    std::uint64_t bits = 0;
+    for (size_t lane = 0; lane < kDoubles; ++lane) bits |= static_cast<std::uint64_t>(mask[lane] & 1) << lane;
+    return bits;
+#endif
 }
 
 // The lanes moved round by `Shift`: combining a vector with itself moved by 1, 2, 4 puts the result of all lanes in
@@ -48,36 +79,88 @@ template <VecI (*Combine)(VecI, VecI)>
     return Combine(v, rotated<1>(v))[0];
 }
 
-struct KeyRange {
-    size_t count;  // keys that are not kNoKey
-    std::int64_t low, high;
+struct MarkedKeys {
+    size_t count;                   // keys that are not kNoKey
+    std::int64_t largest[kGroups];  // of the keys at positions that differ by multiples of kGroups
 };
 
-// Up to a whole vector of numbers, zeros where there are none.
-[[gnu::always_inline]] static inline VecD load_some(const double* p, size_t n) {
-    if (n >= kDoubles) return load(p);
-    VecD v = {};
-    for (size_t j = 0; j < n; ++j) v[j] = p[j];
-    return v;
+// Losses, and the keys of those that are positive; kNoKey for the others, up to a whole number of groups.
+static MarkedKeys mark_violators(const ViolatorQuery& q) {
+    VecI counts = {}, largest[kGroupVectors];
+    for (size_t v = 0; v < kGroupVectors; ++v) largest[v] = all_lanes(kNoKey);
+    const VecI end = all_lanes(static_cast<std::int64_t>(q.n));
+    for (size_t first = 0; first < q.n; first += kGroups)
+#pragma GCC unroll 8
+        for (size_t v = 0; v < kGroupVectors; ++v) {
+            const size_t j = first + v * kDoubles;
+            VecI keys = all_lanes(kNoKey);
+            if (j < q.n) {
+                const VecD loss = load(q.scores + j) * q.slope + q.base;
+                store(q.losses + j, loss);
+                const VecI violates = (loss > VecD{}) & (positions_from(j) < end);
+                keys = violates ? ordered_keys(load(q.similarities + j)) : keys;
+                counts -= violates;
+            }
+            std::memcpy(q.keys + j, &keys, sizeof keys);
+            largest[v] = larger(keys, largest[v]);
+        }
+    MarkedKeys marked{static_cast<size_t>(over_lanes<sum>(counts)), {}};
+    std::memcpy(marked.largest, largest, sizeof largest);
+    return marked;
 }
 
-// Losses, and the keys of those that are positive. `keys` is filled up to a whole vector with kNoKey.
-static KeyRange mark_violators(const ViolatorQuery& q) {
-    VecI counts = {}, lowest = INT64_MAX - VecI{}, highest = kNoKey - VecI{};
-    for (size_t j = 0; j < q.n; j += kDoubles) {
-        const size_t here = q.n - j;
-        VecD loss = load_some(q.scores + j, here) * q.slope + q.base;
-        for (size_t lane = here; lane < kDoubles; ++lane) loss[lane] = 0.0;
-        store_some<double>(q.losses + j, loss, here);
-        const VecI violates = loss > VecD{};
-        const VecI keys = ordered_keys(load_some(q.similarities + j, here));
-        const VecI marked = violates ? keys : kNoKey - VecI{};
-        std::memcpy(q.keys + j, &marked, sizeof marked);
-        counts -= violates;
-        highest = larger(marked, highest);
-        lowest = smaller(violates ? keys : INT64_MAX - VecI{}, lowest);
+// Positions of the keys from `bound` on, ascending.
+static size_t positions_above(const std::int64_t* keys, size_t n, std::int64_t bound, std::uint32_t* positions) {
+    size_t found = 0;
+    for (size_t first = 0; first < n; first += 64) {
+        std::uint64_t above = 0;
+        for (size_t j = first; j < n && j < first + 64; j += kDoubles)
+            above |= lane_bits(load_keys(keys + j) >= all_lanes(bound)) << (j - first);
+        for (; above; above &= above - 1)
+            positions[found++] = static_cast<std::uint32_t>(first) + static_cast<std::uint32_t>(__builtin_ctzll(above));
     }
-    return {static_cast<size_t>(over_lanes<sum>(counts)), over_lanes<smaller>(lowest), over_lanes<larger>(highest)};
+    return found;
+}
+
+// ranks[j]: how many of the n keys come before key j, the larger ones and of equals those in front of it. n is a
+// multiple of the lanes.
+static void rank_keys(const std::int64_t* keys, size_t n, std::int64_t* ranks) {
+    for (size_t j = 0; j < n; j += kDoubles) {
+        const VecI mine = load_keys(keys + j), at = positions_from(j);
+        VecI before = {};
+        for (size_t i = 0; i < j; ++i) before -= all_lanes(keys[i]) >= mine;
+        for (size_t i = j; i < j + kDoubles; ++i) {
+            const VecI key = all_lanes(keys[i]);
+            before -= (key > mine) | ((key == mine) & (all_lanes(static_cast<std::int64_t>(i)) < at));
+        }
+        for (size_t i = j + kDoubles; i < n; ++i) before -= all_lanes(keys[i]) > mine;
+        std::memcpy(ranks + j, &before, sizeof before);
+    }
+}
+
+// A key that at least `most` others equal or exceed, and not many more; most <= kGroups.
+static std::int64_t lower_bound_of(const MarkedKeys& marked, size_t most) {
+    std::int64_t ranks[kGroups], bound = kNoKey + 1;
+    rank_keys(marked.largest, kGroups, ranks);
+    for (size_t g = 0; g < kGroups; ++g)
+        if (ranks[g] == static_cast<std::int64_t>(most) - 1 && marked.largest[g] != kNoKey) bound = marked.largest[g];
+    return bound;
+}
+
+// Leaves the `most` largest of the n keys at `chosen`, in their order.
+static size_t keep_largest(const std::int64_t* keys, std::uint32_t* chosen, size_t n, size_t most) {
+    std::int64_t few[kMostRanked], ranks[kMostRanked];
+    const VecI none = all_lanes(kNoKey);
+    size_t padded = 0;
+    for (; padded < n; padded += kDoubles) std::memcpy(few + padded, &none, sizeof none);
+    for (size_t c = 0; c < n; ++c) few[c] = keys[chosen[c]];
+    rank_keys(few, padded, ranks);
+    size_t taken = 0;
+    for (size_t c = 0; c < n; ++c) {
+        chosen[taken] = chosen[c];
+        taken += ranks[c] < static_cast<std::int64_t>(most);
+    }
+    return taken;
 }
 
 // How many keys lie at or above each of three bounds.
@@ -89,7 +172,7 @@ static Counts count_from(const std::int64_t* keys, size_t n, const std::int64_t 
     VecI counts[3] = {};
     for (size_t j = 0; j < n; j += kDoubles) {
         const VecI here = load_keys(keys + j);
-        for (size_t b = 0; b < 3; ++b) counts[b] -= here >= bounds[b] - VecI{};
+        for (size_t b = 0; b < 3; ++b) counts[b] -= here >= all_lanes(bounds[b]);
     }
     Counts totals;
     for (size_t b = 0; b < 3; ++b) totals.of[b] = static_cast<size_t>(over_lanes<sum>(counts[b]));
@@ -108,9 +191,15 @@ struct Cut {
 
 // The cut that takes `most` of the keys, which are more. Each pass quarters the interval: three counts cost hardly
 // more than one, since a pass is mostly waiting for its sum.
-static Cut cut_keys(const std::int64_t* keys, size_t n, const KeyRange& range, size_t most) {
+static Cut cut_keys(const std::int64_t* keys, size_t n, size_t most) {
+    VecI lowest = all_lanes(INT64_MAX), highest = all_lanes(kNoKey);
+    for (size_t j = 0; j < n; j += kDoubles) {
+        const VecI here = load_keys(keys + j);
+        highest = larger(here, highest);
+        lowest = smaller(here == all_lanes(kNoKey) ? all_lanes(INT64_MAX) : here, lowest);
+    }
     // Always: more than `most` keys from `low` on, at most `most` from `high` on.
-    std::int64_t low = range.low, high = range.high + 1;
+    std::int64_t low = over_lanes<smaller>(lowest), high = over_lanes<larger>(highest) + 1;
     size_t above = 0;
     while (high - 1 > low && above != most) {
         const std::int64_t middle = middle_of(low, high);
@@ -126,23 +215,25 @@ static Cut cut_keys(const std::int64_t* keys, size_t n, const KeyRange& range, s
     return {high, most - above};
 }
 
-static size_t violators(const ViolatorQuery& q) {
-    const KeyRange range = mark_violators(q);
-    const Cut cut = range.count > q.most ? cut_keys(q.keys, q.n, range, q.most) : Cut{kNoKey + 1, 0};
+static size_t take_cut(const std::int64_t* keys, size_t n, Cut cut, std::uint32_t* chosen) {
     size_t taken = 0;
-    if (cut.ties == 0) {
-        for (size_t j = 0; j < q.n; ++j) {
-            q.chosen[taken] = static_cast<std::uint32_t>(j);
-            taken += q.keys[j] >= cut.bound;
-        }
-        return taken;
-    }
-    for (size_t j = 0, ties = cut.ties; j < q.n; ++j) {
-        const bool tie = ties > 0 && q.keys[j] == cut.bound - 1;
-        if (q.keys[j] >= cut.bound || tie) q.chosen[taken++] = static_cast<std::uint32_t>(j);
+    for (size_t j = 0, ties = cut.ties; j < n; ++j) {
+        const bool tie = ties > 0 && keys[j] == cut.bound - 1;
+        if (keys[j] >= cut.bound || tie) chosen[taken++] = static_cast<std::uint32_t>(j);
         ties -= tie;
     }
     return taken;
+}
+
+static size_t violators(const ViolatorQuery& q) {
+    const MarkedKeys marked = mark_violators(q);
+    if (marked.count <= q.most) return positions_above(q.keys, q.n, kNoKey + 1, q.chosen);
+    if (q.most <= kGroups) {
+        const size_t found = positions_above(q.keys, q.n, lower_bound_of(marked, q.most), q.chosen);
+        if (found == q.most) return found;
+        if (found <= kMostRanked) return keep_largest(q.keys, q.chosen, found, q.most);
+    }
+    return take_cut(q.keys, q.n, cut_keys(q.keys, q.n, q.most), q.chosen);
 }
 
 // As many columns as there are registers to sum them in, so that every row is read once and in one go.
@@ -169,33 +260,40 @@ static void add_rows(const double* const* rows, const double* factors, size_t n_
     for (; j < n; j += kDoubles) add_columns<1>(rows, factors, n_rows, target, j);
 }
 
-static size_t argmax(const double* values, size_t n) {
-    double largest = values[0];
-    size_t first = 0, j = 1;
-    if (n >= kDoubles) {
-        VecD best = load(values);
-        VecI where = {};  // in which step each lane found its best
-        for (j = kDoubles; j + kDoubles <= n; j += kDoubles) {
-            const VecD next = load(values + j);
-            where = next > best ? static_cast<std::int64_t>(j) - VecI{} : where;
-            best = next > best ? next : best;
-        }
-        for (size_t lane = 0; lane < kDoubles; ++lane) {
-            const size_t position = static_cast<size_t>(where[lane]) + lane;
-            if (best[lane] > largest || (best[lane] == largest && position < first)) {
-                largest = best[lane];
-                first = position;
-            }
-        }
-    }
-    for (; j < n; ++j)
-        if (values[j] > largest) {
-            largest = values[j];
-            first = j;
-        }
-    return first;
+[[gnu::always_inline]] static inline void add_products(const double* a, const double* b, size_t n, VecD (&sums)[4]) {
+    size_t j = 0;
+    for (; j + 3 * kDoubles < n; j += 4 * kDoubles)
+#pragma GCC unroll 4
+        for (size_t c = 0; c < 4; ++c) sums[c] += load(a + j + c * kDoubles) * load(b + j + c * kDoubles);
+    for (size_t c = 0; j < n; j += kDoubles, c = (c + 1) % 4) sums[c] += load(a + j) * load(b + j);
 }
 
-constexpr OnlineLoops online_loops{gather, violators, add_rows, argmax};
+static double dot_sides(const double* a, const double* b, size_t n, const double* c, const double* d, size_t m) {
+    VecD sums[4] = {};
+    add_products(a, b, n, sums);
+    add_products(c, d, m, sums);
+    VecD all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    if (kDoubles > 4) all += (VecD)rotated<4>((VecI)all);
+    if (kDoubles > 2) all += (VecD)rotated<2>((VecI)all);
+    return (all + (VecD)rotated<1>((VecI)all))[0];
+}
+
+// The largest of all, then where it stands first.
+static size_t argmax(const double* values, size_t n) {
+    const size_t whole = n / kDoubles * kDoubles;
+    VecI largest = all_lanes(kNoKey);
+    for (size_t j = 0; j < whole; j += kDoubles) largest = larger(ordered_keys(load(values + j)), largest);
+    // Beyond the end the first value stands in: it cannot be found there before it is found in its own place.
+    VecD rest = broadcast(values[0]);
+    for (size_t j = whole; j < n; ++j) rest[j - whole] = values[j];
+    const VecI last = ordered_keys(rest);
+    const VecI bound = all_lanes(over_lanes<larger>(larger(last, largest)));
+    for (size_t j = 0; j < whole; j += kDoubles)
+        if (const std::uint64_t here = lane_bits(ordered_keys(load(values + j)) == bound))
+            return j + static_cast<size_t>(__builtin_ctzll(here));
+    return whole + static_cast<size_t>(__builtin_ctzll(lane_bits(last == bound)));
+}
+
+constexpr OnlineLoops online_loops{gather, violators, add_rows, dot_sides, argmax};
 
 }  // namespace steelyard::STEELYARD_LEVEL

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "check.hpp"
@@ -106,4 +107,36 @@ TEST(distances_to_bodies_equal_the_written_sums) {
             }
         }
     });
+}
+
+TEST(products_near_the_least_are_counted_at_every_length) {
+    on_every_level([](const std::string& level) {
+        for (std::size_t n = 1; n <= 40; ++n) {
+            std::vector<double> a = random_values<double>(n, static_cast<unsigned>(n)), b(n, 2.0);
+            for (double& value : a) value *= value;
+            const auto least = static_cast<std::size_t>(std::min_element(a.begin(), a.end()) - a.begin());
+            NearLeast near = loops().ball.near_least(a.data(), b.data(), 1.0 + 1e-14, n);
+            CHECK(near.count == 1 && near.at == least, level, n, near.count, near.at);
+            a[(least + 3) % n] = a[least];
+            near = loops().ball.near_least(a.data(), b.data(), 1.0 + 1e-14, n);
+            CHECK(near.count == ((least + 3) % n == least ? 1 : 2), level, n, near.count);
+        }
+    });
+}
+
+TEST(the_nearest_body_is_that_of_the_smallest_ratio) {
+    constexpr std::size_t n = 70, d = 3, m = 11;
+    const std::vector<double> X = random_values<double>(n * d, 1), centers = random_values<double>(m * d, 2);
+    std::vector<double> radii(m, 1.5), squared(n * m), ratios(n);
+    radii[4] = 0.5;
+    std::vector<std::int64_t> bodies(n);
+    sphere_distances({X.data(), n, d}, {centers.data(), m, d}, squared.data(), 1);
+    nearest_sphere({X.data(), n, d}, {centers.data(), m, d}, radii, {bodies.data(), ratios.data()}, 2);
+    for (std::size_t i = 0; i < n; ++i) {
+        std::size_t best = 0;
+        const auto ratio = [&](std::size_t k) { return std::sqrt(squared[i * m + k]) / radii[k]; };
+        for (std::size_t k = 1; k < m; ++k)
+            if (ratio(k) < ratio(best)) best = k;
+        CHECK(bodies[i] == static_cast<std::int64_t>(best) && ratios[i] == ratio(best), i);
+    }
 }

@@ -98,12 +98,23 @@ TEST(class_grams_equal_the_scalar_loop_across_row_blocks) {
 }
 
 TEST(class_grams_do_not_depend_on_the_number_of_threads) {
-    const Case c{800, 170, 2, true};
+    const Case c{2400, 170, 2, true};
     const Table<double> table(c);
     on_every_level([&](const std::string& level) {
         const std::vector<double> alone = native_grams(table, c, 1);
         for (const unsigned n_threads : {2u, 3u}) CHECK(native_grams(table, c, n_threads) == alone, level, n_threads);
     });
+}
+
+TEST(the_largest_magnitude_is_found_by_every_thread) {
+    std::vector<double> values((1 << 20) + 3, 0.5);
+    for (const std::size_t place : {std::size_t{0}, std::size_t{700'000}, values.size() - 1}) {
+        values[place] = -2.0;
+        CHECK(largest_magnitude(std::span<const double>(values), 3) == 2.0, place);
+        values[place] = std::numeric_limits<double>::quiet_NaN();
+        CHECK(std::isnan(largest_magnitude(std::span<const double>(values), 3)), place);
+        values[place] = 0.5;
+    }
 }
 
 TEST(a_sparse_gram_equals_the_gram_of_the_same_dense_rows) {

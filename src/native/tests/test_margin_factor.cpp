@@ -55,6 +55,26 @@ TEST(margin_factor_solves_after_growing_and_shrinking) {
     }
 }
 
+TEST(margin_factor_takes_along_what_was_solved_when_it_shrinks) {
+    MarginFactor factor;
+    std::vector<double> points;
+    for (int step = 0; step < 20; ++step) {
+        std::vector<double> solved = column(points, 1.5 * step);
+        factor.forward(solved.data());
+        factor.append(solved.data(), factor.pivot_squared(solved.data(), entry(0.0, 0.0)));
+        points.push_back(1.5 * step);
+    }
+    std::vector<double> solved = column(points, 7.1);
+    factor.forward(solved.data());
+    for (const std::size_t k : {19u, 7u, 0u, 3u}) {
+        factor.remove(k, solved.data());
+        points.erase(points.begin() + static_cast<std::ptrdiff_t>(k));
+        std::vector<double> anew = column(points, 7.1);
+        factor.forward(anew.data());
+        for (std::size_t i = 0; i < points.size(); ++i) CHECK(std::abs(anew[i] - solved[i]) < 1e-13, k, i);
+    }
+}
+
 TEST(margin_factor_keeps_the_sum_that_is_asked_for) {
     MarginFactor factor;
     std::vector<double> points;

@@ -84,7 +84,9 @@ def run_command(names: tuple[str, ...], output: Path, as_json: bool, **options: 
 
 
 @papers_command.command("page")
-@click.argument("results", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument(
+    "results", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path)
+)
 @click.option(
     "-o",
     "--output",
@@ -92,9 +94,12 @@ def run_command(names: tuple[str, ...], output: Path, as_json: bool, **options: 
     type=click.Path(dir_okay=False, path_type=Path),
     help="The Markdown file to write; its figures go to _static/papers beside it.",
 )
-def page_command(results: Path, output: Path) -> None:
-    """Write the page of the documentation from the RESULTS of `steelyard papers run`."""
+@json_option
+def page_command(results: tuple[Path, ...], output: Path, as_json: bool) -> None:
+    """Write the page of the documentation from the RESULTS folders of `steelyard papers run`."""
     write_page(results, output)
+    if as_json:
+        emit_json({"page": str(output)})
     click.echo(f"page: {output}", err=True)
 
 

@@ -20,6 +20,7 @@ class Entry:
     rows: int
     features: int
     classes: Mapping[Any, int] = field(default_factory=dict)  # label -> rows; empty where it is not checked
+    complete: Mapping[Any, int] = field(default_factory=dict)  # the same of rows without missing cells
     kind: str = "table"  # "table", "images" or "texts"
     labelled: bool = True
     packaged: str | None = None  # how packages carry it: a key of `sources.PACKAGED`
@@ -75,11 +76,23 @@ CATALOG: dict[str, Entry] = {
     "digits": Entry(1797, 64, packaged="digits"),
     "wdbc": Entry(569, 30, {0: 212, 1: 357}, packaged="wdbc"),
     "breast_wisconsin": Entry(
-        699, 9, {2: 458, 4: 241}, openml=15, openml_labels={"benign": 2, "malignant": 4}
+        699,
+        9,
+        {2: 458, 4: 241},
+        {2: 444, 4: 239},
+        packaged="breast_wisconsin",
+        openml=15,
+        openml_labels={"benign": 2, "malignant": 4},
     ),
     "car": Entry(1728, 6, {"acc": 384, "good": 69, "unacc": 1210, "vgood": 65}, packaged="car", openml=21),
     "abalone": Entry(4177, 8, packaged="abalone", openml=183),
-    "heart_cleveland": Entry(303, 13, {0: 164, 1: 55, 2: 36, 3: 35, 4: 13}),
+    "heart_cleveland": Entry(
+        303,
+        13,
+        {0: 164, 1: 55, 2: 36, 3: 35, 4: 13},
+        {0: 160, 1: 54, 2: 35, 3: 35, 4: 13},
+        packaged="heart_cleveland",
+    ),
     "msweb": Entry(32711, 294, labelled=False),
     "covtype": Entry(581012, 54, _COVER, openml=1596),
     "faces_orl": Entry(400, 112 * 92, kind="images"),

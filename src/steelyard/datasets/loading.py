@@ -36,9 +36,9 @@ def load(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> Datase
     """Load a set by its name from the first place that has it.
 
     Asked in this order: what scikit-learn and the packages of the extras ship; the folder `data_dir`, or
-    the one that the environment variable ``STEELYARD_DATA`` names; OpenML, if there is a network and
-    ``STEELYARD_OFFLINE`` is not set. What comes is taken only if its rows, features and classes are those of
-    the set.
+    the one that the environment variable ``STEELYARD_DATA`` names; packages that ship the set without its
+    incomplete rows; OpenML, if there is a network and ``STEELYARD_OFFLINE`` is not set. What comes is taken
+    only if its rows, features and classes are those of the set.
 
     Parameters
     ----------
@@ -70,6 +70,7 @@ def load(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> Datase
     places: list[tuple[str, Callable[[], Dataset | None]]] = [
         ("installed packages", lambda: from_package(name)),
         (f"folder `{folder}`", lambda: from_folder(name, folder) if folder is not None else None),
+        ("packages that leave incomplete rows out", lambda: from_package(name, whole=False)),
         ("OpenML", lambda: from_openml(name) if not os.environ.get("STEELYARD_OFFLINE") else None),
     ]
     for place, ask in places:
@@ -80,7 +81,7 @@ def load(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> Datase
             continue
         if found is not None:
             return found
-        tried.append(place if folder is not None or not place.startswith("folder") else "no folder was named")
+        tried.append("no folder was named" if folder is None and place.startswith("folder") else place)
     raise DatasetUnavailable(f"datasets.load: {name!r} cannot be had; tried {', '.join(tried)}.", hint=_HINT)
 
 

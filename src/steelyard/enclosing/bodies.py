@@ -17,7 +17,7 @@ from steelyard import _native
 from steelyard._memory import check_fits_memory
 from steelyard._threads import num_threads
 from steelyard.enclosing.ball import Ball, smallest_ball, weight_bounds
-from steelyard.enclosing.covariance import Covariance, Spread
+from steelyard.enclosing.covariance import Covariance, Spread, median_kurtosis
 from steelyard.enclosing.rows import ClassRows
 from steelyard.items import ItemTable, is_sequence_kernel, take
 from steelyard.kernels import Kernel
@@ -25,6 +25,7 @@ from steelyard.kernels import Kernel
 __all__ = ["Body", "BodySettings", "Ellipsoid", "KernelEllipsoid", "KernelSphere", "Sphere", "build_body"]
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 _EXPLICIT_FEATURES = 512  # up to here a whole set of axes is cheap, however few the rows
 _RANK_CUT = 1e-12  # of the largest eigenvalue: what lies below is rounding
@@ -121,8 +122,12 @@ class Ellipsoid:
         centred = rows.X - rows.mean
         spectrum, directions = np.linalg.eigh((centred * rows.weights[:, None]).T @ centred / rows.total)
         spectrum = np.maximum(spectrum, 0.0)
-        squares = (centred @ directions) ** 2
-        covariance = Covariance.settle(settings.ridge, Spread(spectrum, squares, rows.weights, len(spectrum)))
+
+        def measure() -> Spread:
+            tails = median_kurtosis(centred, rows.weights)
+            return Spread(spectrum, (centred @ directions) ** 2, rows.weights, len(spectrum), tails)
+
+        covariance = Covariance.settle(settings.ridge, measure)
         axes = np.ascontiguousarray((directions / covariance.stretch(spectrum)).T)
         ball = ball or settings.ball(_LINEAR, centred @ axes.T, rows)
         # By the loops that distances come from, so that a class of one row is at distance 0 of itself.
@@ -137,16 +142,35 @@ class Ellipsoid:
 
 def sphere_distances(spheres: list[Sphere], X: FloatArray) -> FloatArray:
     """Return the squared distance of each row to each centre."""
-    centers = np.array([sphere.center for sphere in spheres])
-    return _native.sphere_distances(X, centers, num_threads())
+    return _native.sphere_distances(X, _centers(spheres), num_threads())
 
 
 def ellipsoid_distances(ellipsoids: list[Ellipsoid], X: FloatArray) -> FloatArray:
     """Return the squared distance of each row to each centre, by one product with the axes of all."""
+    return _native.ellipsoid_distances(X, *_all_axes(ellipsoids), num_threads())
+
+
+def nearest_sphere(spheres: list[Sphere], radii: FloatArray, X: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Return the sphere with the smallest ratio of distance and radius for each row, and that ratio."""
+    return _native.nearest_sphere(X, _centers(spheres), radii, num_threads())
+
+
+def nearest_ellipsoid(
+    ellipsoids: list[Ellipsoid], radii: FloatArray, X: FloatArray
+) -> tuple[IntArray, FloatArray]:
+    """Return the ellipsoid with the smallest ratio of distance and radius for each row, and that ratio."""
+    return _native.nearest_ellipsoid(X, *_all_axes(ellipsoids), radii, num_threads())
+
+
+def _centers(spheres: list[Sphere]) -> FloatArray:
+    return np.array([sphere.center for sphere in spheres])
+
+
+def _all_axes(ellipsoids: list[Ellipsoid]) -> tuple[FloatArray, FloatArray, NDArray[np.uint64]]:
+    """Axes and offsets of all, one after the other, and where those of each begin."""
     axes = np.concatenate([body.axes for body in ellipsoids])
     offsets = np.concatenate([body.offsets for body in ellipsoids])
-    starts = np.cumsum([0, *(len(body.axes) for body in ellipsoids)], dtype=np.uint64)
-    return _native.ellipsoid_distances(X, axes, offsets, starts, num_threads())
+    return axes, offsets, np.cumsum([0, *(len(body.axes) for body in ellipsoids)], dtype=np.uint64)
 
 
 # -- any kernel -------------------------------------------------------------------------------------
@@ -252,9 +276,13 @@ class KernelEllipsoid:
         # The space of most kernels has no end; the rows are then compared within what they span.
         dimension = rows.X.shape[1] if kernel.kernel == "linear" else max(1, len(spectrum))
         coordinates = U * np.sqrt(omega) / roots[:, None]
-        covariance = Covariance.settle(
-            settings.ridge, Spread(spectrum, coordinates**2, rows.weights, dimension)
-        )
+
+        def measure() -> Spread:
+            linear = kernel.kernel == "linear"
+            tails = median_kurtosis(rows.X - rows.mean, rows.weights) if linear else 0.0
+            return Spread(spectrum, coordinates**2, rows.weights, dimension, tails)
+
+        covariance = Covariance.settle(settings.ridge, measure)
         stretch = covariance.stretch(spectrum)
         Z = coordinates / stretch
         ball = ball or settings.ball(_LINEAR, Z, rows)

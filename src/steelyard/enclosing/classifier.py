@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
+from steelyard import _native
+from steelyard._threads import num_threads
 from steelyard.base import Batch, Label, Learner, MergingMixin, Traits, all_or_nothing, sorted_classes
 from steelyard.enclosing.bodies import Body, BodySettings
 from steelyard.enclosing.ratios import distance_ratios, nearest_bodies
@@ -347,8 +349,10 @@ class EnclosingClassifier(MergingMixin, Learner):
         labels = np.asarray(self.classes_[nearest])
         return labels if unknown is None else _replaced(labels, ratio > 1.0 + _SURFACE, unknown)
 
-    def _asked(self, X: ArrayLike, method: str) -> tuple[list[Body], Any]:
+    def _asked(self, X: Any, method: str) -> tuple[list[Body], Any]:
         """Return the bodies, and the rows that they are asked about once these have been checked."""
+        if self._is_plain(X) and X.dtype == np.float64 and _native.all_within(X, _LARGEST, num_threads()):
+            return self._bodies(method), X  # one pass over the rows found nothing to say
         rows = self._dense(self._check_rows(X, method))
         return self._bodies(method), rows
 

@@ -8,16 +8,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard.enclosing.bodies import Body, Ellipsoid, Sphere, ellipsoid_distances, sphere_distances
+from steelyard.enclosing.bodies import (
+    Body,
+    Ellipsoid,
+    Sphere,
+    ellipsoid_distances,
+    nearest_ellipsoid,
+    nearest_sphere,
+    sphere_distances,
+)
 
 __all__ = ["distance_ratios", "nearest_bodies"]
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 # Explicit bodies share one pass over the rows; a body's numbers do not depend on its company.
 _TOGETHER: dict[type, Callable[[list[Any], FloatArray], FloatArray]] = {
     Sphere: sphere_distances,
     Ellipsoid: ellipsoid_distances,
+}
+_NEAREST: dict[type, Callable[[list[Any], FloatArray, FloatArray], tuple[IntArray, FloatArray]]] = {
+    Sphere: nearest_sphere,
+    Ellipsoid: nearest_ellipsoid,
 }
 _POINT_RADIUS = 1e-100
 _BLOCK_ROWS = 4096
@@ -35,18 +48,25 @@ def distance_ratios(bodies: list[Body], X: FloatArray) -> FloatArray:
     return ratios
 
 
-def nearest_bodies(bodies: list[Body], X: FloatArray) -> tuple[NDArray[np.intp], FloatArray]:
+def nearest_bodies(bodies: list[Body], X: FloatArray) -> tuple[IntArray, FloatArray]:
     """Return the body with the smallest d / R for each row, and that ratio."""
-    nearest, smallest = np.empty(len(X), dtype=np.intp), np.empty(len(X))
+    kinds = {type(body) for body in bodies}
+    if len(kinds) == 1 and kinds <= _NEAREST.keys():
+        return _NEAREST[kinds.pop()](bodies, _radii(bodies), X)
+    nearest, smallest = np.empty(len(X), dtype=np.int64), np.empty(len(X))
     for block, part in _in_blocks(bodies, X):
         nearest[block] = part.argmin(axis=1)
         smallest[block] = part[np.arange(len(part)), nearest[block]]
     return nearest, smallest
 
 
+def _radii(bodies: list[Body]) -> FloatArray:
+    return np.array([max(body.ball.radius, _POINT_RADIUS) for body in bodies])
+
+
 def _in_blocks(bodies: list[Body], X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
     """Ratios of a few thousand rows at a time, which stay in the cache until they have been used."""
-    radii = np.array([max(body.ball.radius, _POINT_RADIUS) for body in bodies])
+    radii = _radii(bodies)
     for begin in range(0, len(X), _BLOCK_ROWS):
         block = slice(begin, begin + _BLOCK_ROWS)
         ratios = _squared_distances(bodies, X[block])

@@ -108,6 +108,9 @@ class IncrementalSVC(ForgettingMixin, Learner):
     sequential minimal optimisation, which is also the repair if the number of steps should run out. If even
     that does not reach `tol`, the call raises :class:`~steelyard.exceptions.SolverError` and nothing changes.
 
+    Kept kernel rows are 32-bit numbers as long as that can be made up for: sums over them come with a bound
+    of the error, and a row that is nearer to violating a condition than the bound is summed again in 64 bits.
+
     Where no row lies strictly between its bounds the intercept is not unique; it is then the middle of its
     interval. More than two classes are learned one against the rest, on shared kernel rows. Rows are kept
     dense, and found by value in logarithmic time when they are to be forgotten.
@@ -243,26 +246,20 @@ class IncrementalSVC(ForgettingMixin, Learner):
 
         It is for one plain row in and one out; a stream of them pays for everything that is done in a call.
         """
-        if type(add) is not tuple or type(retire) is not tuple or len(add) != 2 or len(retire) != 2:
+        if not (type(add) is type(retire) is tuple and len(add) == len(retire) == 2):
             return False
         (X, y), (old_X, old_y) = add, retire
-        if not (self._is_plain_row(X, y) and self._is_plain_row(old_X, old_y) and self.class_weight is None):
+        if not (type(X) is type(y) is type(old_X) is type(old_y) is np.ndarray and y.size == old_y.size == 1):
             return False
-        self._check_params()
-        return self._state.slide(X, y.item(), old_X, old_y.item(), C=float(self.C), tol=float(self.tol))
-
-    def _is_plain_row(self, X: Any, y: Any) -> bool:
-        return (
-            type(X) is np.ndarray
-            and type(y) is np.ndarray
-            and X.shape == (1, self.__dict__.get("n_features_in_"))
-            and y.shape == (1,)
-            and X.dtype == np.float64
-            and X.flags.c_contiguous
-            and y.dtype.kind in "iubU"
-            and "feature_names_in_" not in self.__dict__
-            and self._sequence_kernel() is None
-        )
+        attributes = self.__dict__
+        state: SupportState | None = attributes.get("_state")
+        if state is None or y.ndim != 1 or old_y.ndim != 1 or "feature_names_in_" in attributes:
+            return False
+        if state.catalogue is not None:
+            return False
+        if not state.is_settled(attributes["C"], attributes["class_weight"], attributes["tol"]):
+            return False
+        return state.slide(X, y.item(), old_X, old_y.item())
 
     @all_or_nothing
     def _change(self, add: Any, retire: Any, method: str) -> Self:

@@ -13,7 +13,7 @@ from steelyard._threads import num_threads
 from steelyard.base import Batch
 from steelyard.items import ItemTable, is_sequence_kernel
 from steelyard.kernels import Kernel, SequenceKernel
-from steelyard.online._kernel_parameters import KERNEL_CONSTRAINTS, check_kernel_range
+from steelyard.online._kernel_parameters import KERNEL_CONSTRAINTS, check_kernel_range, settled_kernel
 from steelyard.online._targets import FloatArray, OnlineLearner, Signs
 from steelyard.params import Constraint
 
@@ -46,8 +46,8 @@ class KernelListLearner(OnlineLearner):
         """Let one list learn rows by this learner's rule."""
 
     def _start_machines(self, X: NDArray[Any]) -> None:
-        kernel = Kernel(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)
-        self._kernel, self._lists = kernel.resolve(X), []
+        self._kernel = settled_kernel(self.kernel, self.gamma, self.degree, self.coef0, X)
+        self._lists = []
         self._items = ItemTable([self._kernel]) if isinstance(X, list) else None
         self._dtype = np.dtype(np.float64) if isinstance(X, list) else X.dtype
 

@@ -12,18 +12,26 @@ from steelyard.items import is_sequence_kernel
 from steelyard.kernels import Kernel, SequenceKernel
 from steelyard.params import AnyOf, Constraint, Finite, Instance, Integer, OneOf, Positive
 
-__all__ = ["KERNEL_CONSTRAINTS", "check_kernel_range"]
+__all__ = ["KERNEL_CONSTRAINTS", "check_kernel_range", "settled_kernel"]
 
 KERNEL_CONSTRAINTS: dict[str, Constraint] = {
     "kernel": AnyOf(
         OneOf("rbf", "linear", "polynomial", "poly", "laplacian", "sigmoid"),
         Instance(SequenceKernel, description="a sequence kernel"),
     ),
-    "gamma": AnyOf(Positive(), OneOf("scale", "auto", "median")),
+    "gamma": AnyOf(Positive(), OneOf("scale", "auto")),
     "degree": Integer(0),
     "coef0": Finite(),
 }
 _LARGEST_VALUE = 1e150  # kernel values beyond this could overflow in sums of products
+
+
+def settled_kernel(
+    name: str | SequenceKernel, gamma: float | str, degree: int, coef0: float, X: Any
+) -> Kernel:
+    """The kernel with numbers; "auto" asks for the median distance between the rows."""
+    rule = "median" if gamma == "auto" else gamma
+    return Kernel(name, gamma=rule, degree=degree, coef0=coef0).resolve(X)
 
 
 def check_kernel_range(kernels: list[Kernel], X: NDArray[Any], who: str) -> None:

@@ -59,6 +59,9 @@ class KoilLearner(OnlineLearner):
     def _n_threads(self) -> int:
         return num_threads()
 
+    def _learning_threads(self) -> int:
+        return 1
+
     # -- learning ---------------------------------------------------------------------------------------
 
     def _start_machines(self, X: NDArray[Any]) -> None:
@@ -111,6 +114,7 @@ class KoilLearner(OnlineLearner):
             smooth=self.loss == "smooth",
             decay=self._decays,
             policy=self._policy,
+            n_threads=self._learning_threads(),
         )
 
     def _like_vectors(self, X: NDArray[Any]) -> Any:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from steelyard.base import Traits
 from steelyard.kernels import Kernel, SequenceKernel
-from steelyard.online._kernel_parameters import KERNEL_CONSTRAINTS
+from steelyard.online._kernel_parameters import KERNEL_CONSTRAINTS, settled_kernel
 from steelyard.online._koil_machines import KoilLearner
 from steelyard.online._targets import FloatArray
 from steelyard.params import Constraint
@@ -45,9 +45,9 @@ class KOIL(KoilLearner):
     kernel : {"rbf", "linear", "polynomial", "laplacian", "sigmoid"} or sequence kernel, default="rbf"
         Kernel function, see :class:`steelyard.kernels.Kernel`. With a sequence kernel, such as
         :class:`~steelyard.kernels.GlobalAlignmentKernel`, ``X`` is a list of sequences everywhere.
-    gamma : float or {"scale", "auto", "median"}, default=1.0
-        Of the kernel. The words are settled on the first rows that come, so the first call should bring
-        more than a few.
+    gamma : float or {"scale", "auto"}, default=1.0
+        Of the kernel. "auto" is 1 / median distance between the rows of the first call, squared for "rbf",
+        so that call should bring more than a few; "scale" as in :class:`steelyard.kernels.Kernel`.
     degree : int, default=3
         Of the polynomial kernel.
     coef0 : float, default=0.0
@@ -151,8 +151,7 @@ class KOIL(KoilLearner):
         self.random_state = random_state
 
     def _make_kernels(self, X: NDArray[Any]) -> list[Kernel]:
-        kernel = Kernel(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)
-        return [kernel.resolve(X)]
+        return [settled_kernel(self.kernel, self.gamma, self.degree, self.coef0, X)]
 
     def _combine(self, scores: FloatArray) -> FloatArray:
         return scores[:, 0]

@@ -7,13 +7,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._threads import num_threads
 from steelyard.base import Traits
 from steelyard.exceptions import ParameterError
 from steelyard.items import is_sequence_kernel
 from steelyard.kernels import Kernel, SequenceKernel
 from steelyard.online._koil_machines import KoilLearner
 from steelyard.online._targets import FloatArray
-from steelyard.params import AnyOf, Constraint, Instance, ListOf, OneOf
+from steelyard.params import AnyOf, Constraint, Instance, Integer, ListOf, OneOf
 from steelyard.persistence import storable
 
 __all__ = ["MultiKernelKOIL", "default_kernels"]
@@ -46,6 +47,9 @@ class MultiKernelKOIL(KoilLearner):
         Whether kernels vote with the sign of their score, or add up scores.
     C, budget, n_neighbors, learning_rate, loss, policy, threshold, random_state
         As in :class:`KOIL`, for every kernel.
+    n_threads : int or None, default=1
+        Threads that share the kernels while learning; None for all cores. The model does not depend on it.
+        The threads wait for each other at every sample, so they need cores of their own.
 
     Attributes
     ----------
@@ -79,7 +83,8 @@ class MultiKernelKOIL(KoilLearner):
 
     (:math:`\ell_i^2` for the smooth loss). With :math:`q = w / \sum_l w_l` the decision function is
     :math:`F(x) = \sum_l q_l \,\mathrm{sign} f_l(x)`, or :math:`\sum_l q_l f_l(x)`. With one kernel it is KOIL
-    without decay. Distances and products are evaluated once for all kernels that are made of them.
+    without decay. Where that is less work, distances and products are evaluated once for all kernels that
+    are made of them; the result is the same to the last bit.
 
     References
     ----------
@@ -101,6 +106,7 @@ class MultiKernelKOIL(KoilLearner):
     _constraints: ClassVar[dict[str, Constraint]] = KoilLearner._constraints | {
         "kernels": AnyOf(OneOf(None), ListOf(Instance(Kernel, dict, SequenceKernel))),
         "combine": OneOf("sign", "score"),
+        "n_threads": AnyOf(OneOf(None), Integer(1)),
     }
     _traits = Traits(exact=False, bounded_memory=True)
     _decays = False
@@ -118,6 +124,7 @@ class MultiKernelKOIL(KoilLearner):
         policy: str = "reservoir++",
         threshold: str = "gmean",
         random_state: Any = None,
+        n_threads: int | None = 1,
     ) -> None:
         self.kernels = kernels
         self.combine = combine
@@ -129,6 +136,10 @@ class MultiKernelKOIL(KoilLearner):
         self.policy = policy
         self.threshold = threshold
         self.random_state = random_state
+        self.n_threads = n_threads
+
+    def _learning_threads(self) -> int:
+        return num_threads() if self.n_threads is None else min(self.n_threads, num_threads())
 
     def _make_kernels(self, X: NDArray[Any]) -> list[Kernel]:
         if self.kernels is None:

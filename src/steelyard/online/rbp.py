@@ -27,8 +27,9 @@ class RBP(KernelListLearner):
     kernel : {"rbf", "linear", "polynomial", "laplacian", "sigmoid"} or sequence kernel, default="rbf"
         Kernel function, see :class:`steelyard.kernels.Kernel`; settled, with its numbers, by the first rows.
         With a sequence kernel ``X`` is a list of sequences everywhere.
-    gamma : float or {"scale", "auto", "median"}, default=1.0
-        Of the kernel.
+    gamma : float or {"scale", "auto"}, default=1.0
+        Of the kernel. "auto" is 1 / median distance between the first rows, "scale" as in
+        :class:`steelyard.kernels.Kernel`.
     degree : int, default=3
         Of the polynomial kernel.
     coef0 : float, default=0.0

@@ -111,13 +111,14 @@ def table_1(context: Context) -> Result:
 _NOTES_1 = paragraphs(
     """
     Inc: half of the rows, then the other half. Dist: two nodes with half of the rows each, whose statistics
-    are added. DistInc: both. The rows are in another order than for batch learning, so that sums are rounded
-    differently; nothing but that rounding is left. The paper prints 0.
+    are added. DistInc: both. The rows are in another order than for batch learning, so that sums are
+    rounded differently; nothing but that rounding is left. The paper prints 0.
 
-    Sets. Heart is the form of 13 features in general use (the paper's has 75, of which most are not public),
-    without 6 incomplete rows, disease against none. BreastWisconsin is the diagnostic set of 569 rows; the
-    paper counts its columns of number and diagnosis as features. AnonymousWeb has 32,711 of 37,711 users, and
-    since it has no class, visits to the area "Free Downloads" are one. CoverType is class 4 against the rest.
+    Sets. Heart is the form of 13 features in general use (the paper's has 75, of which most are not
+    public), without 6 incomplete rows, disease against none. BreastWisconsin is the diagnostic set of 569
+    rows; the paper counts its columns of number and diagnosis as features. AnonymousWeb has 32,711 of
+    37,711 users, and since it has no class, visits to the area "Free Downloads" are one. CoverType is class
+    4 against the rest.
     """
 )
 
@@ -194,8 +195,7 @@ _NOTES_2 = paragraphs(
     CoverType, class 4 against the rest, in memory. Every core learns its part, the statistics are added and
     the plane is solved, all of which is timed. Seconds are those of another machine and another language
     than the paper's (Matlab on a laptop, four cores of 2.4 GHz), so only speed-up and size-up compare the
-    method.
-    Seconds are the mean over the rounds, speed-up and size-up are taken from the best of them.
+    method. Seconds are the mean over the rounds, speed-up and size-up are taken from the best of them.
     """
 )
 
@@ -268,8 +268,8 @@ def table_3(context: Context) -> Result:
 _NOTES_3 = paragraphs(
     """
     Rows of CoverType; the paper does not name its set here. Batch and parallel learn all rows so far, the
-    incremental ways only the new ones; the paper's parallel columns are for four cores. Seconds are the mean
-    over the rounds, shares are taken from the best of them.
+    incremental ways only the new ones; the paper's parallel columns are for four cores. Seconds are the
+    mean over the rounds, shares are taken from the best of them.
 
     With the paper's numbers of rows a step takes a few milliseconds here, so that the fixed part (checks,
     solving the plane, for several cores starting and merging them) is most of it and the share of the time

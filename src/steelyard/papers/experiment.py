@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -50,8 +51,15 @@ def experiments() -> dict[str, Experiment]:
         full_name = f"{__package__}.{module}"
         if find_spec(full_name) is not None:
             values = vars(import_module(full_name)).values()
-            found |= {value.name: value for value in values if isinstance(value, Experiment)}
+            own = [value for value in values if isinstance(value, Experiment)]
+            found |= {value.name: value for value in sorted(own, key=_number)}
     return found
+
+
+def _number(experiment: Experiment) -> list[int]:
+    """The number of a table or figure; those without one stay in the order in which they are written."""
+    match = re.search(r"\d+(\.\d+)?", experiment.name)
+    return [int(part) for part in match[0].split(".")] if match else []
 
 
 def find(name: str) -> Experiment:

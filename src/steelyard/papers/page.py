@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from steelyard.exceptions import ParameterError
@@ -31,14 +32,14 @@ standard deviation over the rounds. No number of a paper enters a computation.
 """
 
 
-def write_page(results: Path, page: Path) -> None:
-    """Write the page from the reports below `results`; pictures go to ``_static/papers`` beside the page."""
+def write_page(results: Sequence[Path], page: Path) -> None:
+    """Write the page from the reports below the folders; pictures go to ``_static/papers`` beside it."""
     if page.suffix != ".md":
         raise ParameterError(f"papers: the page must be a Markdown file; got `{page}`.")
-    stored = read_reports(results)
+    stored = {name: report for folder in results for name, report in read_reports(folder).items()}
     order = [name for name in experiments() if name in stored]
     pictures = page.parent / "_static" / "papers"
-    parts, paper = [_HEAD], None
+    parts, paper = [_HEAD, _glance([stored[name][0] for name in order])], None
     for name in order:
         report, files = stored[name]
         if report.paper != paper:
@@ -49,6 +50,25 @@ def write_page(results: Path, page: Path) -> None:
     page.write_text("\n".join(parts), encoding="utf-8")
 
 
+def _glance(reports: Sequence[Report]) -> str:
+    """How many numbers of each experiment are reached."""
+    lines = [
+        "## At a glance\n",
+        "| experiment | printed numbers | reached | better | short |",
+        "|---|---|---|---|---|",
+    ]
+    for report in reports:
+        kinds = _kinds(report)
+        counts = [kinds.total() - kinds["none"], kinds["reached"], kinds["better"], kinds["short"]]
+        cells = " | ".join("-" if not counts[0] else str(count) for count in counts)
+        lines.append(f"| {report.paper}: {report.title} | {cells} |")
+    return "\n".join(lines) + "\n"
+
+
+def _kinds(report: Report) -> Counter[str]:
+    return Counter(judge(row).kind for row in report.result.rows)
+
+
 def _section(report: Report, files: dict[Path, str], pictures: Path, base: Path) -> str:
     extent = "quick run" if report.quick else "full run"
     text = [f"### {report.title}\n"]
@@ -56,8 +76,7 @@ def _section(report: Report, files: dict[Path, str], pictures: Path, base: Path)
         f"`steelyard papers run {report.name}` ({extent}, seed {report.seed}, {report.seconds:.0f} s)\n"
     )
     if report.result.rows:
-        text.append(_tally(report))
-        text.append(f"{_aligned(markdown_table(report.result))}\n")
+        text.append(f"{markdown_table(report.result)}\n")
     for file, caption in files.items():
         pictures.mkdir(parents=True, exist_ok=True)
         copy = pictures / f"{report.name}-{file.name}"
@@ -65,25 +84,10 @@ def _section(report: Report, files: dict[Path, str], pictures: Path, base: Path)
             shutil.copyfile(file, copy)
         text.append(f"![{caption}]({copy.relative_to(base).as_posix()})\n\n{caption}\n")
     text += [f"- {note}" for note in report.result.notes]
-    text += [f"- Not available: {_first_sentence(sentence)}" for sentence in report.unavailable]
+    text += [f"- Not available: {_without_paths(sentence)}" for sentence in report.unavailable]
     return "\n".join(text) + "\n"
 
 
-def _tally(report: Report) -> str:
-    kinds = Counter(judge(row).kind for row in report.result.rows)
-    judged = sum(kinds.values()) - kinds["none"]
-    if not judged:
-        return ""
-    return (
-        f"Of {judged} numbers that the paper prints: {kinds['reached']} reached, {kinds['better']} better,"
-        f" {kinds['short']} short.\n"
-    )
-
-
-def _aligned(table: str) -> str:
-    return re.sub(r"\| +", "| ", table)
-
-
-def _first_sentence(text: str) -> str:
-    # Paths of the machine that ran it say nothing to a reader.
+def _without_paths(text: str) -> str:
+    """Where the data lay on the machine that ran it says nothing to a reader."""
     return re.sub(r"folder `[^`]*`", "the data folder", text)

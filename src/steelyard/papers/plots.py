@@ -30,7 +30,7 @@ def line_picture(
     """A picture with a panel for each panel of the series that belong to it."""
     own = [line for line in series if line.figure == name]
     panels = list(dict.fromkeys(line.panel for line in own))
-    columns = min(len(panels), 3) or 1
+    columns = 2 if len(panels) == 4 else min(len(panels), 3) or 1
     lines = math.ceil(len(panels) / columns) or 1
 
     def draw(figure: Any) -> None:

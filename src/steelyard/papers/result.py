@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -61,6 +61,10 @@ class Row:
         spread = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else 0.0
         mean = float(np.mean(numbers)) if len(numbers) else float("nan")
         return cls(subject, learner, measure, mean, spread, len(numbers), **rest)
+
+    def renamed(self, *, subject: str, measure: str) -> Row:
+        """The same numbers under other names, for a table that is arranged in another way."""
+        return replace(self, subject=subject, measure=measure)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from scipy.special import expit, softmax
 from sklearn.base import clone
 
 from steelyard import _native
+from steelyard._threads import num_threads
 from steelyard.base import (
     Batch,
     ForgettingMixin,
@@ -595,11 +596,14 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
         -------
         ndarray of shape (n_samples,)
         """
-        X, products, planes = self._products(X, "predict")
-        winners, finite = _native.decide(np.ascontiguousarray(products), planes.intercept)
-        self._check_scored(X, planes, "predict", finite=finite)
-        classes = self.classes_
-        return np.repeat(classes, len(products)) if len(classes) == 1 else classes.take(winners)
+        rows, planes, classes = self._check_rows(X, "predict"), self._planes(), self.classes_
+        if classes.dtype.kind in "iuf" and classes.itemsize == 8:  # labels that can be written as they are
+            labels: NDArray[Any] = np.empty(rows.shape[0], dtype=classes.dtype)
+            self._decide(rows, planes, classes.view(np.uint64), labels.view(np.uint64))
+            return labels
+        winners = np.empty(rows.shape[0], dtype=np.uint64)
+        self._decide(rows, planes, np.arange(len(classes), dtype=np.uint64), winners)
+        return classes.take(winners.view(np.int64))
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Probabilities of the classes, taken as equally frequent.
@@ -622,24 +626,49 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
         probabilities: FloatArray = softmax(scaled, axis=1)
         return probabilities
 
+    def _decide(
+        self, X: Any, planes: Planes, labels_of: NDArray[np.uint64], labels: NDArray[np.uint64]
+    ) -> None:
+        """Write the label of the winning plane of each row."""
+        if len(labels_of) == 1:  # a single class wins on both sides of its plane
+            labels_of = np.repeat(labels_of, 2)
+        finite = True
+        for part, rows in self._blocks(X, "predict"):
+            if sp.issparse(rows):
+                scores = rows @ planes.coef.T + planes.intercept
+                finite = bool(np.isfinite(scores).all())
+                won = (scores[:, 0] > 0.0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)
+                labels_of.take(won, out=labels)
+            else:
+                finite &= _native.linear_labels(
+                    rows, planes.coef, planes.intercept, labels_of, labels[part], num_threads()
+                )
+        self._check_scored(X, planes, "predict", finite=finite)
+
     def _scores(self, X: Any, method: str) -> FloatArray:
-        X, scores, planes = self._products(X, method)
-        scores += planes.intercept
-        self._check_scored(X, planes, method, finite=bool(np.isfinite(scores).all()))
+        X, planes = self._check_rows(X, method), self._planes()
+        scores = np.empty((X.shape[0], len(planes.coef)))
+        finite = True
+        for part, rows in self._blocks(X, method):
+            if sp.issparse(rows):
+                np.add(rows @ planes.coef.T, planes.intercept, out=scores)
+                finite = bool(np.isfinite(scores).all())
+            else:
+                finite &= _native.linear_scores(
+                    rows, planes.coef, planes.intercept, scores[part], num_threads()
+                )
+        self._check_scored(X, planes, method, finite=finite)
         return scores
 
-    def _products(self, X: Any, method: str) -> tuple[Any, FloatArray, Planes]:
-        """Checked rows, their products with the normals, one column a plane, and the planes."""
-        X = self._check_rows(X, method)
-        planes = self._planes()
-        if self._map is not None:
-            self._check_range(X, method)
-            blocks = range(0, X.shape[0], _BLOCK_ROWS)
-            mapped = (self._map.map_rows(X[i : i + _BLOCK_ROWS]) for i in blocks)
-            return X, np.concatenate([rows @ planes.coef.T for rows in mapped]), planes
-        if planes.coef.shape[0] == 1:
-            return X, (X @ planes.coef[0])[:, None], planes
-        return X, X @ planes.coef.T, planes
+    def _blocks(self, X: Any, method: str) -> Iterator[tuple[slice, Any]]:
+        """The rows that meet the planes: as they are, or mapped some at a time."""
+        if self._map is None:
+            yield slice(None), X
+            return
+        self._check_range(X, method)
+        for begin in range(0, X.shape[0], _BLOCK_ROWS):
+            part = slice(begin, begin + _BLOCK_ROWS)
+            yield part, self._map.map_rows(X[part])
 
     def _check_scored(self, X: Any, planes: Planes, method: str, *, finite: bool) -> None:
         """A value that is not finite makes its row's score so: looking at scores is cheaper than at rows."""

@@ -30,6 +30,7 @@ FloatArray = NDArray[np.float64]
 __all__ = ["ClassStatistics"]
 
 _ORIGIN_ROWS = 256  # rows that settle the origin: enough for the neighbourhood of the mean
+_MANY_VALUES = 1_000_000
 _FAR = 100.0  # standard deviations from origin to mean at which the origin is moved
 
 
@@ -544,7 +545,9 @@ def _few_dense_rows(batch: Batch, moments: Moments) -> FloatArray | None:
 
 def _check_magnitude(batch: Batch) -> None:
     """Refuse values that are not finite, or whose weighted squares would not be."""
-    largest = _native.largest_magnitude(batch.X.data if sp.issparse(batch.X) else batch.X)
+    values = batch.X.data if sp.issparse(batch.X) else batch.X
+    # Few values are looked at in less time than asking for the number of cores takes.
+    largest = _native.largest_magnitude(values, num_threads() if values.size >= _MANY_VALUES else 1)
     weight = 1.0 if batch.weights is None else float(batch.weights.max(initial=0.0))
     if not largest * largest * weight * max(len(batch.codes), 1) < np.inf:  # also refuses NaN
         raise DataError(

@@ -10,8 +10,8 @@
 namespace steelyard {
 
 // Largest |x| of some values; NaN if there is one, else infinity if there is one.
-double largest_magnitude(std::span<const double> values);
-double largest_magnitude(std::span<const float> values);
+template <class T>
+double largest_magnitude(std::span<const T> values, unsigned n_threads = 1);
 
 // grams[c] += sum over rows i with codes[i] == c of weights[i] * e e', with e = [x - origin, -1].
 //

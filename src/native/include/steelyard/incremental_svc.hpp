@@ -48,9 +48,9 @@ class IncrementalSvc {
     SvmProblem& problem(std::size_t k) { return problems_[k]->svm; }
 
     // For loading: rows without solving, then each problem with its state.
-    void restore_rows(LabelledRows rows, std::span<const std::uint32_t> kept, std::size_t n_wanted);
+    void restore_rows(LabelledRows rows, bool is_wide, std::span<const std::uint32_t> kept, std::size_t n_wanted);
     std::size_t n_wanted() const { return n_wanted_; }
-    void restore_problem(ProblemSpec spec, SvmState state);
+    void restore_problem(ProblemSpec spec, SvmState state, const std::vector<std::uint32_t>& active);
 
   private:
     struct Problem {

@@ -3,7 +3,7 @@
 //
 // KoilMachine is the algorithm for two classes and one kernel, on kernel values alone. KoilEnsemble feeds several
 // machines from one stream (one for each class against the rest, one for each kernel) and evaluates what they share
-// once.
+// once, where that is less work.
 #pragma once
 
 #include <cstddef>
@@ -34,10 +34,8 @@ class KoilMachine;
 // What a machine asks of whoever holds the vectors.
 class KernelAccess {
   public:
-    // k(x, x) of the sample at hand.
-    virtual double self_similarity(const KoilMachine& machine) const = 0;
-    // Kernel values of the vector in a slot with the vectors in all slots.
-    virtual void slot_row(const KoilMachine& machine, std::size_t slot, double* row) const = 0;
+    // Kernel values of the vector at position i of a side with the vectors in all slots.
+    virtual void slot_row(int side, std::size_t i, double* row) const = 0;
 
   protected:
     ~KernelAccess() = default;
@@ -61,10 +59,18 @@ class KoilMachine {
   public:
     static constexpr std::uint32_t kNone = UINT32_MAX;
 
+    // A sample of class y = +1 or -1 with a random number in [0, 1).
+    struct Sample {
+        int y;
+        double uniform;
+        double* similarities;  // with the vectors in the slots; room for all slots
+        double self_similarity;
+        int side() const { return y > 0; }
+    };
     struct Outcome {
-        double loss = 0.0;              // C times the sum of the (squared) losses that were acted on
-        std::uint32_t slot = kNone;     // where the sample was stored
-        std::uint32_t gone_id = kNone;  // the vector that had to leave
+        double loss = 0.0;            // C times the sum of the (squared) losses that were acted on
+        std::uint32_t place = kNone;  // position on its side at which the sample was stored
+        bool evicted = false;         // another vector stood there
     };
 
     KoilMachine(const KernelSpec& kernel, std::size_t budget);
@@ -76,23 +82,17 @@ class KoilMachine {
     std::size_t slot(int side, std::size_t i) const { return static_cast<std::size_t>(side) * capacity_ + i; }
     std::uint32_t* ids(int side) { return ids_.data() + slot(side, 0); }
     const std::uint32_t* ids(int side) const { return ids_.data() + slot(side, 0); }
-    std::uint32_t& id(std::size_t slot) { return ids_[slot]; }
-    std::uint32_t id(std::size_t slot) const { return ids_[slot]; }
     // Slots a row of kernel values has room for, those not in use included.
     std::size_t n_slots() const { return 2 * capacity_; }
     const double* coef(int side) const { return coef_.data() + slot(side, 0); }
     double scale() const { return scale_; }
     double log_weight = 0.0;
 
-    // Makes room for one more vector on this side; before the similarities of a sample are put in.
+    // Makes room for one more vector on this side; slots move when their number grows.
     void reserve(int side);
-    // Kernel values of the sample with the vectors in the slots, to be filled in before learn().
-    double* similarities(int side) { return similarities_.data() + slot(side, 0); }
-    // Sum of weight times similarity.
-    double score() const;
-    // One sample of class y = +1 or -1, with a random number in [0, 1).
-    Outcome learn(int y, const KoilRule& rule, double uniform, const KernelAccess& access);
-    // To be called when learn() is through and the sample's id is set.
+    // `outcome` is as new. (Returned, it would be copied, and the copy wait for all that was written before.)
+    void learn(const Sample& sample, const KoilRule& rule, const KernelAccess& access, Outcome& outcome);
+    // To be called when learn() is through and the sample stands among the vectors.
     bool needs_refresh() const;
     void refresh(const KernelAccess& access);
     // To be called once on a machine made from a state.
@@ -116,14 +116,15 @@ class KoilMachine {
     void grow(std::size_t capacity);
     bool is_full(int side) const { return budget_ != 0 && sides_[side].count == budget_; }
     double dot(const double* row) const;
-    double* row(std::size_t slot, const KernelAccess& access);
+    double* row(int side, std::size_t i, const KernelAccess& access);
     void change(const double* row, double factor);
-    std::size_t find_violators(int y, std::size_t most);
-    double push_apart(int y, std::size_t n_violators, const KoilRule& rule, Outcome& outcome,
-                      const KernelAccess& access);
-    std::size_t place(int side, const KoilRule& rule, double uniform);
-    void add_to_most_similar(int side, const double* similarities, double weight, const KernelAccess& access);
-    void store(int side, std::size_t i, double weight, bool keep_weight, Outcome& outcome, const KernelAccess& access);
+    void find_violators(const Sample& sample, std::size_t most);
+    double push_apart(const Sample& sample, const KoilRule& rule, Outcome& outcome, const KernelAccess& access);
+    std::size_t place(const Sample& sample, const KoilRule& rule);
+    void add_to(int side, std::size_t i, double weight, const KernelAccess& access);
+    void store(const Sample& sample, std::size_t i, double weight, bool keep_weight, Outcome& outcome,
+               const KernelAccess& access);
+    void write_kernel_values(const Sample& sample, std::size_t at);
     void apply_changes();
 
     KernelSpec kernel_;
@@ -131,12 +132,13 @@ class KoilMachine {
     Side sides_[2];
     double scale_ = 1.0;
     std::uint32_t steps_ = 0;
-    AlignedVector<double> coef_, scores_, similarities_, matrix_;
+    AlignedVector<double> coef_, scores_, matrix_;
     std::vector<std::uint32_t> ids_;
     // Room for one sample's work.
     AlignedVector<double> losses_, spare_rows_;
     AlignedVector<std::int64_t> keys_;
     std::vector<std::uint32_t> chosen_;
+    std::size_t n_chosen_ = 0;
     Changes changes_;
 };
 
@@ -167,17 +169,16 @@ class KoilEnsemble {
 
     std::size_t n_features() const { return shared_.rows().n_features(); }
     std::size_t n_kernels() const { return kernels_.size(); }
-    std::size_t n_targets() const { return machines_.size() / kernels_.size(); }
-    std::size_t n_machines() const { return machines_.size(); }
+    std::size_t n_targets() const { return members_.size() / kernels_.size(); }
+    std::size_t n_machines() const { return members_.size(); }
     std::uint64_t n_seen() const { return n_seen_; }
-    const KoilMachine& machine(std::size_t i) const { return machines_[i]; }
 
     // A target that has seen nothing, or a copy of another one.
     void add_target();
     void copy_target(std::size_t target);
 
     // signs[target * X.n_rows + i] is the class of row i to a target, +1 or -1. Values finite.
-    void learn(Rows<T> X, const std::int8_t* signs, const KoilRule& rule);
+    void learn(Rows<T> X, const std::int8_t* signs, const KoilRule& rule, unsigned n_threads);
     // out[machine * X.n_rows + i] = f(x_i)
     void scores(Rows<T> X, double* out, unsigned n_threads) const;
 
@@ -188,24 +189,35 @@ class KoilEnsemble {
 
   private:
     class Block;
-    class Access;
 
-    void learn_sample(Block& block, std::size_t i, std::size_t target, int y, const KoilRule& rule);
-    void learn_with(std::size_t machine, Block& block, std::size_t i, int y, const KoilRule& rule);
-    void gather(const KoilMachine& machine, int side, const double* values, double* out) const;
-    void score_block(Rows<T> X, std::size_t begin, std::size_t n_rows, double* values, double* similarities,
-                     double* out) const;
-    std::size_t source_of(std::size_t machine) const { return source_of_[machine % kernels_.size()]; }
+    // A machine and its vectors, in the order of its slots.
+    struct Member final : KernelAccess {
+        Member(const KernelSpec& kernel, std::size_t budget, std::size_t n_features)
+            : machine(kernel, budget), rows{PackedRows<T, double>(n_features), PackedRows<T, double>(n_features)} {}
+        void slot_row(int side, std::size_t i, double* row) const override;
+        void store(int side, std::size_t i, const T* vector);
+
+        KoilMachine machine;
+        PackedRows<T, double> rows[2];
+    };
+    // A machine that takes part in the sample at hand.
+    struct Part {
+        std::size_t member;
+        KoilMachine::Sample sample;
+        KoilMachine::Outcome outcome;
+    };
+
+    double largest_log_weight(std::size_t target) const;
+    void draw_parts(Block& block, std::size_t i);
+    void learn_parts(Block& block, std::size_t i, std::span<Part> parts, const KoilRule& rule);
+    void settle(Block& block, std::size_t i);
 
     std::vector<KernelSpec> kernels_;
-    // What is evaluated over the shared rows: the kernel itself if there is one, else the sums that all follow from.
-    std::vector<KernelSpec> sources_;
-    std::vector<std::size_t> source_of_;  // for each kernel
     std::size_t budget_;
     std::uint64_t seed_, n_seen_ = 0;
     SharedRows<T> shared_;
-    std::uint32_t sample_id_ = KoilMachine::kNone;  // the sample at hand, once a machine has stored it
-    std::vector<KoilMachine> machines_;
+    std::vector<Member> members_;
+    std::vector<Part> parts_;
 };
 
 }  // namespace steelyard

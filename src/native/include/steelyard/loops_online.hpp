@@ -6,7 +6,11 @@
 
 namespace steelyard {
 
-// Which of the opposite support vectors a sample is to be set apart from.
+// Keys are written in groups of so many.
+constexpr std::size_t kKeyPadding = 16;
+
+// Which of the opposite support vectors a sample is to be set apart from. The arrays can be read, and `losses`
+// written, up to the next multiple of 8.
 struct ViolatorQuery {
     const double* scores;        // g_i, unscaled
     const double* similarities;  // k(x, s_i)
@@ -14,7 +18,7 @@ struct ViolatorQuery {
     double base, slope;     // loss_i = base + slope * g_i
     std::size_t most;       // how many may be taken
     double* losses;         // out: loss of each of the n, also where it is not positive
-    std::int64_t* keys;     // room for n
+    std::int64_t* keys;     // room for n, rounded up to a multiple of kKeyPadding
     std::uint32_t* chosen;  // out: positions taken, ascending; room for n
 };
 
@@ -27,6 +31,9 @@ struct OnlineLoops {
     // target[j] += sum over r of factors[r] * rows[r][j]. Numbers up to the next multiple of 8 are added as well.
     void (*add_rows)(const double* const* rows, const double* factors, std::size_t n_rows, double* target,
                      std::size_t n);
+    // sum of a[i] * b[i] and of c[i] * d[i]. Numbers up to the next multiple of 8 are counted as well: zeros in a, c.
+    double (*dot_sides)(const double* a, const double* b, std::size_t n, const double* c, const double* d,
+                        std::size_t m);
     // The position of the largest value, the first of equals; n > 0.
     std::size_t (*argmax)(const double* values, std::size_t n);
 };

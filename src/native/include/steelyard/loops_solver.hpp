@@ -2,21 +2,45 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace steelyard {
+
+struct Sums {
+    double sum, size;
+};
+
+// L by columns: L_ij = columns[j * stride + i], i >= j; inverse[j] = 1 / L_jj.
+struct TriangularFactor {
+    const double *columns, *inverse;
+    std::size_t stride, size;
+};
 
 struct SolverLoops {
     // y[i] += a * x[i]
     void (*axpy)(double a, const double* x, double* y, std::size_t n);
     // y[i] += sum over k < 4 of a[k] * x[k][i]: four rows for one pass over y.
     void (*axpy4)(const double* a, const double* const* x, double* y, std::size_t n);
-    // out[k] = sum of x[k][i] * y[i], k < 4: four rows for one pass over y.
-    void (*dot4)(const double* const* x, const double* y, std::size_t n, double* out);
+    // y[i] += a * x[i], summed in double.
+    void (*axpy_narrow)(double a, const float* x, double* y, std::size_t n);
+    // y[i] += sum over k < 8 of a[k] * x[k][i], which is made in float.
+    void (*add_narrow8)(const float* a, const float* const* x, double* y, std::size_t n);
+    // x = L^-1 x
+    void (*solve_forward)(TriangularFactor L, double* x);
+    // x = L^-T x
+    void (*solve_backward)(TriangularFactor L, double* x);
     // (out[i], carry[i]) = (c x[i] + s carry[i], c carry[i] - s x[i]). out may begin before x in the same array.
     void (*rotate)(double c, double s, const double* x, double* carry, double* out, std::size_t n);
     // The largest of -(e[i] + b) where z[i] < upper[i] and of e[i] + b where z[i] > lower[i]; 0 if none is positive.
     double (*worst)(const double* e, double b, const double* z, const double* lower, const double* upper,
                     std::size_t n);
+    // Writes the i with e[i] + b < limit where z[i] < upper[i], or -(e[i] + b) < limit where z[i] > lower[i], in order;
+    // returns their number. There is room for n.
+    std::size_t (*suspects)(const double* e, double b, const double* z, const double* lower, const double* upper,
+                            double limit, std::size_t n, std::uint32_t* found);
+    std::size_t (*count_nonzero)(const double* a, std::size_t n);
+    // The sum of a[i], and that of |a[i]|.
+    Sums (*sums)(const double* a, std::size_t n);
     // sum of |a[i]| * b[i]
     double (*absolute_dot)(const double* a, const double* b, std::size_t n);
 };

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "steelyard/loops_solver.hpp"
+
 namespace steelyard {
 
 // A = L L' for the kernel matrix of the margin set with one constant added to every entry. The constant changes
@@ -16,8 +18,6 @@ class MarginFactor {
   public:
     std::size_t size() const { return size_; }
     void clear();
-    // Becomes a copy, without copying the room that the other has to grow.
-    void copy_from(const MarginFactor& other);
 
     // x = L^-1 x
     void forward(double* x) const;
@@ -28,8 +28,8 @@ class MarginFactor {
     double pivot_squared(const double* solved, double diagonal) const;
     // Grows by a row whose entries are L * solved.
     void append(const double* solved, double pivot_squared);
-    // Shrinks by row and column k.
-    void remove(std::size_t k);
+    // Shrinks by row and column k. What was solved = L^-1 a becomes L^-1 a of the smaller L and a.
+    void remove(std::size_t k, double* solved = nullptr);
 
     // Solves K dz + db = -r, sum(dz) = -total, given solved = L^-1 (r + constant * total); dz takes its place.
     // Returns db.
@@ -45,10 +45,12 @@ class MarginFactor {
     double* column(std::size_t j) { return columns_.data() + j * capacity_; }
     const double* column(std::size_t j) const { return columns_.data() + j * capacity_; }
     void reserve(std::size_t capacity);
+    TriangularFactor triangle() const { return {columns_.data(), inverse_.data(), capacity_, size_}; }
 
     std::size_t size_ = 0, capacity_ = 0;
     std::vector<double> columns_;
-    std::vector<double> ones_;  // L^-1 e
+    std::vector<double> ones_;     // L^-1 e
+    std::vector<double> inverse_;  // 1 / L_jj
     std::vector<double> carry_;
     double ones_squared_ = 0.0;
 };

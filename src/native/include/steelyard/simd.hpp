@@ -13,6 +13,7 @@
 #include "steelyard/loops_gram.hpp"
 #include "steelyard/loops_kernel.hpp"
 #include "steelyard/loops_online.hpp"
+#include "steelyard/loops_score.hpp"
 #include "steelyard/loops_sequence.hpp"
 #include "steelyard/loops_solver.hpp"
 
@@ -26,6 +27,7 @@ struct Loops {
     SolverLoops solver;
     OnlineLoops online;
     SequenceLoops sequence;
+    ScoreLoops score;
 };
 
 // The loops in use.

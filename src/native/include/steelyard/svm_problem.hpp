@@ -12,6 +12,10 @@
 // The margin set holds samples strictly between their bounds for which e_i + b = 0 is kept by a factor of their
 // kernel matrix. Samples outside of it may lie between their bounds too, if their kernel rows depend on those of the
 // margin set: then e_i + b = 0 follows.
+//
+// Samples that move are in the active set, for which e is kept in double. For all others it may be off by what sums of
+// float kernel rows can have cost, at most `slack`: who is that near to violating is summed exactly before anything is
+// concluded. So the conditions hold as they would with doubles throughout.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "steelyard/active_set.hpp"
 #include "steelyard/kernel_rows.hpp"
 #include "steelyard/margin_factor.hpp"
 
@@ -37,6 +42,7 @@ struct SvmState {
     MarginFactor factor;
     double constant = 1.0;  // what the factor adds to every kernel value
     double bias = 0.0;
+    double slack = 0.0;        // e may be off by as much outside of the active set
     std::uint64_t n_sums = 0;  // additions to e since it was last summed anew
 };
 
@@ -47,10 +53,11 @@ struct SolveReport {
 
 class SvmProblem {
   public:
-    SvmProblem(KernelRows& rows, double tolerance) : rows_(rows), tolerance_(tolerance) {}
+    SvmProblem(KernelRows& rows, double tolerance) : rows_(rows), tolerance_(tolerance), active_(rows) {}
 
     const SvmState& state() const { return s_; }
-    void restore(SvmState state);
+    const std::vector<std::uint32_t>& active() const { return active_.samples(); }
+    void restore(SvmState state, const std::vector<std::uint32_t>& active);
     void set_tolerance(double tolerance) { tolerance_ = tolerance; }
 
     // Samples of the kernel rows that the problem does not know yet become samples of the problem, without weight.
@@ -84,7 +91,7 @@ class SvmProblem {
         std::size_t low_sample, high_sample;  // who could grow, who could fall
     };
 
-    void copy_solution(const SvmState& from, SvmState& to);
+    void take_snapshot();
     void index_margin();
     bool optimise(std::size_t max_steps);
 
@@ -94,62 +101,71 @@ class SvmProblem {
     void balance(double negligible);
     void correct_margin(double threshold);
     void enter_new(std::size_t first, double threshold);
-    void choose_near();
-    void enter_near(double threshold, std::size_t step_limit);
-    std::vector<std::pair<double, std::uint32_t>> near_violators(double threshold);
+    void enter_active(double threshold, std::size_t step_limit);
     bool run_rounds(std::size_t max_steps);
     void enter(std::size_t i, double threshold);
     void open_pair(const Interval& interval);
     double first_hit(const double* dz, double scale, double limit);
     void advance(const double* dz, double step);
-    void drop_hits();
+    void drop_hits(double* solved);
     void start_margin(std::size_t i);
     void join_margin(std::size_t i, const double* solved, double pivot_squared);
-    void leave_margin(std::size_t position);
+    void leave_margin(std::size_t position, double* solved = nullptr);
     void clear_margin();
     double diagonal_with_constant(std::size_t i) const { return rows_.diagonal(i) + s_.constant; }
+    void gather_margin(const double* by_slot, double added);
 
     // Pairwise steps (svm_smo.cpp).
     void smo(double threshold, std::size_t max_steps);
+    template <class T>
+    void smo_steps(double threshold, std::size_t max_steps);
     double mean_diagonal() const;
     void rebuild_margin();
+    void refactor();
 
-    // Sums: e is brought up to date only when it is looked at.
-    void shift(std::size_t i, double change);
-    void place_at(std::size_t i, double z) { shift(i, z - s_.z[i]), s_.z[i] = z; }
-    double current_e(std::size_t i);
+    // Sums (svm_sums.cpp): e is brought up to date only when it is looked at.
+    void place_at(std::size_t i, double z);
+    void activate(std::size_t i);
+    void deactivate(std::size_t slot);
+    void trim_active();
+    double active_e(std::size_t slot) const;
+    void sync_active();
     void sync();
     void resum();
+    void resum_outside();
+    void hand_out_active();
+    bool is_stale() const;
+    std::vector<std::uint32_t> violators(double threshold);
 
     // Conditions.
     double violation_of(std::size_t i, double e) const;
-    std::vector<std::uint32_t> violators(double threshold) const;
-    Interval bias_interval() const;
+    Interval bias_interval();
+    Interval apparent_interval() const;
     double worst() const;
     double imbalance() const;
     double rounding() const;
     double threshold() const;
     bool is_between(std::size_t i) const;
-    bool is_optimal() const;
+    bool is_optimal();
     void settle_bias();
 
     KernelRows& rows_;
     double tolerance_;
-    SvmState s_, snapshot_;      // the snapshot has no labels and no bounds
+    SvmState s_, snapshot_;      // the snapshot has no labels, no bounds and no factor
     std::size_t n_checked_ = 0;  // samples that met their conditions when last looked at
+    std::size_t n_active_before_ = 0;
     bool has_snapshot_ = false;
     std::vector<Target> targets_;       // where samples must go because their bounds moved
     std::vector<OldBound> old_bounds_;  // for rollback
     static constexpr std::int32_t kOutside = -1, kMoving = -2;
-    std::vector<std::int32_t> place_;  // position in the margin set, or one of these
-    std::vector<std::uint32_t> touched_;
-    std::vector<double> base_;  // z that e knows, for touched samples
-    std::vector<std::uint8_t> is_touched_;
-    std::vector<double> direction_, solved_, changes_;
+    std::vector<std::int32_t> place_;           // position in the margin set, or one of these
+    std::vector<double> base_;                  // z that e knows
+    std::vector<std::uint32_t> moved_outside_;  // of the active set, since e knew of all
+    ActiveSet active_;
+    std::vector<double> active_e_, active_z_;  // by slot: exact e, and the z of the member that it knows
+    std::vector<double> direction_, solved_, room_, changes_, values_;
     std::vector<std::uint32_t> changed_;
     std::vector<std::size_t> hits_;
-    std::vector<std::uint32_t> near_;  // samples next to the margin when the solve began, and who has left it since
-    std::vector<double> near_e_;
     SolveReport report_;
 };
 

@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <cstddef>
+#include <system_error>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 namespace steelyard {
@@ -28,6 +30,53 @@ void parallel_for(std::size_t n_tasks, unsigned n_threads, Body&& body) {
     for (std::size_t i = 1; i < wanted; ++i) helpers.emplace_back(work);
     work();
     // The helpers join as they go out of scope, also when starting one of them failed.
+}
+
+// Where the threads of a team wait for each other. They are expected within microseconds of one another, which
+// is less than sleeping and waking takes; a thread whose partners have lost their core gives up its own.
+class Meeting {
+  public:
+    explicit Meeting(unsigned n_threads) : n_threads_(n_threads) {}
+
+    void wait() noexcept {
+        const unsigned round = round_.load(std::memory_order_relaxed);
+        if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == n_threads_) {
+            arrived_.store(0, std::memory_order_relaxed);
+            round_.store(round + 1, std::memory_order_release);
+            return;
+        }
+        for (unsigned looks = 0; round_.load(std::memory_order_acquire) == round; ++looks)
+            if (looks >= kLooks) std::this_thread::yield();
+    }
+
+  private:
+    static constexpr unsigned kLooks = 2000;
+    const unsigned n_threads_;
+    alignas(64) std::atomic<unsigned> arrived_{0};
+    alignas(64) std::atomic<unsigned> round_{0};
+};
+
+// Calls body(thread, n, meeting) on n threads at once, n being n_threads or as many as could be started.
+// body must not throw.
+template <class Body>
+void run_team(unsigned n_threads, Body&& body) {
+    std::atomic<Meeting*> meeting{nullptr};
+    std::vector<std::jthread> helpers;
+    unsigned started = 1;  // written before the meeting is announced, read after
+    const auto help = [&](unsigned thread) {
+        meeting.wait(nullptr);
+        body(thread, started, *meeting.load());
+    };
+    helpers.reserve(n_threads - 1);
+    try {
+        for (; started < n_threads; ++started) helpers.emplace_back(help, started);
+    } catch (const std::system_error&) {  // the system has no more threads to give: fewer do the work
+    }
+    Meeting here(started);
+    meeting.store(&here);
+    meeting.notify_all();
+    body(0, started, here);
+    helpers.clear();  // joins, before the meeting goes
 }
 
 }  // namespace steelyard

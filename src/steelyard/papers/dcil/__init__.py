@@ -4,6 +4,15 @@ from steelyard.papers.dcil.equality import table_5_1
 from steelyard.papers.dcil.membership import figure_5_1, figure_5_2
 from steelyard.papers.dcil.planes import figures_2
 from steelyard.papers.dcil.recognition import figures_5_3_to_5_6
+from steelyard.papers.dcil.settings import table_5_3_settings
 from steelyard.papers.dcil.static import table_5_3
 
-__all__ = ["figure_5_1", "figure_5_2", "figures_2", "figures_5_3_to_5_6", "table_5_1", "table_5_3"]
+__all__ = [
+    "figure_5_1",
+    "figure_5_2",
+    "figures_2",
+    "figures_5_3_to_5_6",
+    "table_5_1",
+    "table_5_3",
+    "table_5_3_settings",
+]

@@ -33,7 +33,7 @@ def figures_5_3_to_5_6(context: Context) -> Result:
     notes = [*DATA_NOTES]
     for people in crowds(context, noise=1.6):
         sizes = _sizes(people.n_people, context)
-        n_rounds = context.pick(3, 1, 1) * (1 if people.n_people > 40 or context.tiny else 4)
+        n_rounds = context.pick(2, 1, 1) * (1 if people.n_people > 40 or context.tiny else 2)
         work = [
             _Trial(people, size, context.integer("5.3", people.name, size, number))
             for size in sizes

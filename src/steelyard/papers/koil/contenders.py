@@ -1,0 +1,147 @@
+"""The learners of the KOIL paper's tables, and the parameters that are searched for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Any
+
+from steelyard.online import (
+    KOIL,
+    NORMA,
+    OAM,
+    OPAUC,
+    RBP,
+    Forgetron,
+    MultiKernelKOIL,
+    OnlinePerceptron,
+    Projectron,
+)
+
+__all__ = ["COMPARED", "CONTENDERS", "MANY_KERNELS", "ONE_KERNEL", "Contender", "Params"]
+
+Params = Mapping[str, float]
+
+LEARNING_RATE = 0.01
+
+
+def powers_of_two(first: int, last: int, step: int = 1) -> tuple[float, ...]:
+    """2**first, ..., 2**last."""
+    return tuple(2.0**exponent for exponent in range(first, last + 1, step))
+
+
+FULL = powers_of_two(-10, 10)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A learner as the paper sets it up.
+
+    `make` takes ``budget`` (of each class), ``seed`` and the searched parameters. Where the paper's range
+    holds values that the learner cannot take (a share above 1, a step that overshoots), they are left out.
+    """
+
+    name: str
+    make: Callable[..., Any]
+    grid: Mapping[str, tuple[float, ...]]
+    grows: bool = False  # cost a row rises with the rows seen: parameters are searched on fewer rows
+
+    def candidates(self, step: int = 1) -> list[dict[str, float]]:
+        """Every combination of the searched values; with a step, of the first of every so many."""
+        values = [own[::step] for own in self.grid.values()]
+        return [dict(zip(self.grid, combination, strict=True)) for combination in product(*values)]
+
+
+def _neighbors(budget: int) -> int:
+    """A tenth of the budget, where the paper finds KOIL at its best."""
+    return max(1, budget // 10)
+
+
+def _koil(loss: str, policy: str, budget: int, seed: int, **params: Any) -> KOIL:
+    return KOIL(
+        budget=budget, n_neighbors=_neighbors(budget), learning_rate=LEARNING_RATE, loss=loss,
+        policy=policy, threshold="zero", random_state=seed, **params,
+    )  # fmt: skip
+
+
+def _many_kernels(
+    loss: str, policy: str, combine: str, budget: int, seed: int, **params: Any
+) -> MultiKernelKOIL:
+    return MultiKernelKOIL(
+        combine=combine, budget=budget, n_neighbors=_neighbors(budget), learning_rate=LEARNING_RATE,
+        loss=loss, policy=policy, threshold="zero", random_state=seed, **params,
+    )  # fmt: skip
+
+
+def _perceptron(**_: int) -> OnlinePerceptron:
+    return OnlinePerceptron()
+
+
+def _oam(budget: int, seed: int, C: float) -> OAM:
+    return OAM(C, budget=budget, random_state=seed)
+
+
+def _opauc(regularization: float, **_: int) -> OPAUC:
+    return OPAUC(LEARNING_RATE, regularization)
+
+
+def _norma(budget: int, seed: int, **params: Any) -> NORMA:
+    del budget, seed  # keeps all, draws nothing
+    return NORMA(LEARNING_RATE, **params)
+
+
+def _rbp(budget: int, seed: int, gamma: float) -> RBP:
+    return RBP(2 * budget, gamma=gamma, random_state=seed)  # one buffer with room for both classes
+
+
+def _forgetron(budget: int, gamma: float, **_: int) -> Forgetron:
+    return Forgetron(2 * budget, gamma=gamma)
+
+
+def _projectron(margin: bool, budget: int, seed: int, **params: Any) -> Projectron:
+    del budget, seed
+    return Projectron(margin=margin, **params)
+
+
+_KERNEL_GRID = {"C": FULL, "gamma": FULL}
+# A threshold of 1 already projects everything: no vector is farther from the origin under a Gaussian.
+_PROJECTION_GRID = {"threshold": powers_of_two(-10, 0), "gamma": FULL}
+
+ONE_KERNEL = (
+    Contender("KOIL RS++", partial(_koil, "hinge", "reservoir++"), _KERNEL_GRID),
+    Contender("KOIL FIFO++", partial(_koil, "hinge", "fifo++"), _KERNEL_GRID),
+    Contender("KOIL2 RS++", partial(_koil, "smooth", "reservoir++"), _KERNEL_GRID),
+    Contender("KOIL2 FIFO++", partial(_koil, "smooth", "fifo++"), _KERNEL_GRID),
+)
+
+COMPARED = (
+    Contender("Perceptron", _perceptron, {}),
+    Contender("OAM", _oam, {"C": FULL}),
+    Contender("OPAUC", _opauc, {"regularization": powers_of_two(-10, 6)}),
+    Contender(
+        "NORMA",
+        _norma,
+        {
+            "regularization": powers_of_two(-10, 6, 4),
+            "nu": powers_of_two(-9, -1, 2),
+            "gamma": FULL,
+        },
+        grows=True,
+    ),
+    Contender("RBP", _rbp, {"gamma": FULL}),
+    Contender("Forgetron", _forgetron, {"gamma": FULL}),
+    Contender("Projectron", partial(_projectron, False), _PROJECTION_GRID, grows=True),
+    Contender("Projectron++", partial(_projectron, True), _PROJECTION_GRID, grows=True),
+)
+
+# Kernels that vote, as the paper writes it, and kernels whose scores are added.
+MANY_KERNELS = tuple(
+    Contender(f"{name} {policy}{suffix}", partial(_many_kernels, loss, word, combine), {"C": FULL})
+    for combine, suffix in (("sign", ""), ("score", " by score"))
+    for name, loss in (("MKL", "hinge"), ("MKL2", "smooth"))
+    for policy, word in (("RS++", "reservoir++"), ("FIFO++", "fifo++"))
+)
+
+CONTENDERS = {contender.name: contender for contender in ONE_KERNEL + COMPARED + MANY_KERNELS}

@@ -1,0 +1,182 @@
+"""The KOIL paper's way to measure: the authors' splits, one pass, AUC on the rows left out."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard._threads import one_thread
+from steelyard.datasets import Split, Splits
+from steelyard.exceptions import DatasetUnavailable, ParameterError
+from steelyard.metrics import roc_auc_score
+from steelyard.papers.context import Context
+from steelyard.papers.koil.contenders import CONTENDERS, Contender
+
+__all__ = ["Benchmark", "Choice", "Task", "areas", "benchmarks", "choose", "parameters", "run_tasks"]
+
+Floats = NDArray[np.float64]
+Chosen = Mapping[tuple[str, str], Mapping[str, float]]  # parameters by set and contender
+
+# On sets of more rows every second value of each parameter is tried.
+LARGE = 10_000
+# Learners whose cost a row grows have their parameters searched on this many rows at most.
+MOST_SEARCHED_ROWS = 2000
+
+
+@dataclass(frozen=True, eq=False)
+class Benchmark:
+    """A data set of the paper with its authors' splits."""
+
+    name: str
+    X: Floats
+    y: NDArray[np.int64]  # 1 for the rare class
+    splits: Splits
+
+    @property
+    def budget(self) -> int:
+        """Support vectors of each class: 50 on the generated sets (in two dimensions), else 100."""
+        return 50 if self.X.shape[1] == 2 else 100
+
+    def area(self, model: Any, train: NDArray[np.intp], test: NDArray[np.intp]) -> float:
+        """AUC on the rows `test` of a model that has learned the rows `train` in their order."""
+        model.fit(self.X[train], self.y[train])
+        return float(roc_auc_score(self.y[test], model.decision_function(self.X[test])))
+
+
+def benchmarks(context: Context, names: Sequence[str]) -> list[Benchmark]:
+    """Those of the sets that can be had with their splits."""
+    found = []
+    for name, data in context.sets(f"koil_{name}" for name in names):
+        try:
+            splits = context.load_splits(name)
+        except DatasetUnavailable as trouble:
+            context.unavailable.append(trouble.message)
+            continue
+        X = data.numbers()
+        if context.tiny:
+            X = X[:, :2]  # hard enough for rankings to err
+        found.append(Benchmark(name.removeprefix("koil_"), X, data.binary(1), splits))
+    return found
+
+
+# -- the runs -------------------------------------------------------------------------------------
+
+
+def areas(
+    benchmark: Benchmark,
+    contender: Contender,
+    params: Mapping[str, float],
+    *,
+    n_runs: int = 20,
+    seed: int = 0,
+    budget: int | None = None,
+) -> list[float]:
+    """AUC of each of the first `n_runs` runs."""
+    results = []
+    with one_thread():
+        for number in range(n_runs):
+            split = benchmark.splits[number]
+            model = contender.make(budget=budget or benchmark.budget, seed=seed + number, **params)
+            results.append(benchmark.area(model, split.train, split.test))
+    return results
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One learner on one set; travels to another process."""
+
+    benchmark: Benchmark
+    contender: str
+    params: Mapping[str, float]
+    n_runs: int
+    seed: int
+    budget: int | None = None
+
+
+def _run_task(task: Task) -> list[float]:
+    return areas(
+        task.benchmark, CONTENDERS[task.contender], task.params,
+        n_runs=task.n_runs, seed=task.seed, budget=task.budget,
+    )  # fmt: skip
+
+
+def run_tasks(
+    context: Context, found: Sequence[Benchmark], contenders: Sequence[Contender]
+) -> dict[tuple[str, str], list[float]]:
+    """AUC of every run by set and contender, with the parameters of this context."""
+    chosen = parameters(context, found, contenders)
+    tasks = [
+        Task(
+            benchmark, contender.name, chosen[benchmark.name, contender.name],
+            n_runs=context.pick(20, 5, 2), seed=1000 * context.seed, budget=context.pick(None, None, 8),
+        )
+        for benchmark in found
+        for contender in contenders
+    ]  # fmt: skip
+    answers = context.map(_run_task, tasks, "runs")
+    return {(task.benchmark.name, task.contender): list(a) for task, a in zip(tasks, answers, strict=True)}
+
+
+# -- the parameters -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a search found."""
+
+    params: dict[str, float]
+    area: float  # mean over the inner folds; not a number if there was nothing to choose
+
+
+def choose(benchmark: Benchmark, contender: Contender, *, seed: int = 0) -> Choice:
+    """The parameters with the best mean AUC in the five folds inside the first run's training part.
+
+    Of equals the first. A combination that the learner refuses, or under which its weights run away, is
+    passed over.
+    """
+    candidates = contender.candidates(2 if len(benchmark.y) > LARGE else 1)
+    if len(candidates) == 1:
+        return Choice(candidates[0], float("nan"))
+    inner = _inner_folds(benchmark.splits[0], MOST_SEARCHED_ROWS if contender.grows else None)
+    best = Choice(candidates[0], -1.0)
+    with one_thread(), np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for params in candidates:
+            model = contender.make(budget=benchmark.budget, seed=seed, **params)
+            try:
+                area = float(np.mean([benchmark.area(model, train, test) for train, test in inner]))
+            except (ParameterError, ArithmeticError, ValueError):
+                continue
+            if area > best.area:
+                best = Choice(params, area)
+    return best
+
+
+def _inner_folds(split: Split, most: int | None) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """Training and test rows; rows whose fold is damaged in the file are left out."""
+    rows, folds = split.train, split.inner
+    return [
+        (rows[(folds != fold) & (folds > 0)][:most], rows[folds == fold])
+        for fold in range(1, 6)
+    ]  # fmt: skip
+
+
+def parameters(context: Context, found: Sequence[Benchmark], contenders: Sequence[Contender]) -> Chosen:
+    """Searched for in a full run, else those that a full run has found."""
+    pairs = [(benchmark, contender) for benchmark in found for contender in contenders]
+    if context.quick:
+        stored = json.loads(files(__package__).joinpath("parameters.json").read_text("utf-8"))
+        return {(b.name, c.name): stored[b.name][c.name] for b, c in pairs}
+    choices = context.map(_choose_pair, pairs, "parameters")
+    return {(b.name, c.name): choice.params for (b, c), choice in zip(pairs, choices, strict=True)}
+
+
+def _choose_pair(pair: tuple[Benchmark, Contender]) -> Choice:
+    return choose(*pair)

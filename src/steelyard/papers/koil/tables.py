@@ -1,0 +1,183 @@
+"""Tables 3.2, 3.3 and 4.1 of the KOIL thesis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from scipy import stats
+
+from steelyard.papers.context import Context
+from steelyard.papers.experiment import experiment
+from steelyard.papers.koil import published
+from steelyard.papers.koil.contenders import COMPARED, MANY_KERNELS, ONE_KERNEL, Contender
+from steelyard.papers.koil.protocol import Benchmark, benchmarks, run_tasks
+from steelyard.papers.result import Result, Row, paragraphs
+
+__all__ = ["ARTICLE", "table_3_2", "table_3_3", "table_4_1"]
+
+ARTICLE = "KOIL"
+
+SYNTHETIC = ("s4", "s10", "s50", "s100")
+REAL = (
+    "sonar", "australian", "heart", "ionosphere", "diabetes", "glass", "german", "svmguide2", "segment",
+    "satimage", "vowel", "letter", "poker", "shuttle",
+)  # fmt: skip
+SHOWN = {"s4": "Syn1", "s10": "Syn2", "s50": "Syn3", "s100": "Syn4"}
+WITHIN = 0.01  # of the paper's AUC counts as reached
+LEVEL = 0.05  # of the paired t-tests
+
+Areas = Mapping[tuple[str, str], Sequence[float]]
+
+
+# -- significance ---------------------------------------------------------------------------------
+
+
+def better(ours: Sequence[float], theirs: Sequence[float]) -> int:
+    """1 or -1 if the paired t-test finds `ours` better or worse than `theirs`, else 0."""
+    differences = np.asarray(ours) - np.asarray(theirs)
+    if len(differences) < 2 or np.ptp(differences) == 0.0:
+        return int(np.sign(differences).mean())  # without spread there is nothing to test
+    significant = stats.ttest_1samp(differences, 0.0).pvalue < LEVEL
+    return int(np.sign(differences.mean())) if significant else 0
+
+
+def _either(signs: Sequence[int]) -> int:
+    """A win if one of ours is better, a loss if one is worse and none better."""
+    return 1 if 1 in signs else -1 if -1 in signs else 0
+
+
+def _counted(learner: str, signs: Sequence[int], paper: tuple[float, ...]) -> list[Row]:
+    """On how many sets there is a win and a loss; the others are ties. One set more or less is reached."""
+    wins, _, losses = paper
+    won, lost = float(signs.count(1)), float(signs.count(-1))
+    return [
+        Row("all sets", learner, "wins", won, paper=wins, digits=0, tolerance=1.0),
+        Row("all sets", learner, "losses", lost, paper=losses, digits=0, tolerance=1.0, aim="low"),
+    ]
+
+
+# -- the tables -----------------------------------------------------------------------------------
+
+
+def _area_rows(
+    found: Sequence[Benchmark], contenders: Sequence[Contender], results: Areas, paper: published.Figures
+) -> list[Row]:
+    rows = []
+    for benchmark in found:
+        for contender in contenders:
+            name = contender.name.removesuffix(" by score")
+            mean, std = paper[benchmark.name][name]
+            values = results[benchmark.name, contender.name]
+            subject = SHOWN.get(benchmark.name, benchmark.name)
+            rows.append(
+                Row.of(subject, contender.name, "AUC", values, paper=mean, paper_std=std, tolerance=WITHIN)
+            )
+    return rows
+
+
+def _one_kernel(context: Context, table: str, names: Sequence[str]) -> Result:
+    found = benchmarks(context, names)
+    contenders = ONE_KERNEL + COMPARED
+    results = run_tasks(context, found, contenders)
+    paper = {name: published.PAPER_ONE_KERNEL[name] | published.PAPER_OTHERS[name] for name in names}
+    rows = _area_rows(found, contenders, results, paper)
+    for contender in contenders[2:]:
+        signs = []
+        for b in found:
+            theirs = results[b.name, contender.name]
+            signs.append(_either([better(results[b.name, own.name], theirs) for own in ONE_KERNEL[:2]]))
+        rows += _counted(contender.name, signs, published.PAPER_WINS[table][contender.name])
+    differences = _NOTES_DATA if table == "3.3" else ()
+    return Result(rows, [*_NOTES, *differences, _reached(found, results)])
+
+
+def _reached(found: Sequence[Benchmark], results: Areas) -> str:
+    """Which sets are within the tolerance, for each of the two KOIL with the hinge loss."""
+    sentences = []
+    for contender in ONE_KERNEL[:2]:
+        gaps = {
+            b.name: float(np.mean(results[b.name, contender.name]))
+            - published.PAPER_ONE_KERNEL[b.name][contender.name][0]
+            for b in found
+        }
+        near = [name for name, gap in gaps.items() if abs(gap) <= WITHIN]
+        above = [f"{name} ({gap:+.3f})" for name, gap in gaps.items() if gap > WITHIN]
+        below = [f"{name} ({gap:+.3f})" for name, gap in gaps.items() if gap < -WITHIN]
+        sentences.append(
+            f"{contender.name}: within {WITHIN} of the paper's mean on {len(near)} of {len(found)} sets"
+            + (f", above on {', '.join(above)}" if above else "")
+            + (f", below on {', '.join(below)}" if below else "")
+            + "."
+        )
+    return " ".join(sentences)
+
+
+@experiment("koil-table-3.2", paper=ARTICLE, title="Table 3.2: AUC on four generated sets")
+def table_3_2(context: Context) -> Result:
+    return _one_kernel(context, "3.2", context.pick(SYNTHETIC, SYNTHETIC, SYNTHETIC[:1]))
+
+
+@experiment("koil-table-3.3", paper=ARTICLE, title="Table 3.3: AUC on fourteen benchmark sets")
+def table_3_3(context: Context) -> Result:
+    return _one_kernel(context, "3.3", context.pick(REAL, REAL, ("glass", "vowel")))
+
+
+@experiment("koil-table-4.1", paper=ARTICLE, title="Table 4.1: AUC with sixteen kernels")
+def table_4_1(context: Context) -> Result:
+    found = benchmarks(context, context.pick(REAL, REAL, ("glass",)))
+    results = run_tasks(context, found, ONE_KERNEL + MANY_KERNELS)
+    rows = _area_rows(found, MANY_KERNELS, results, published.PAPER_MANY_KERNELS)
+    for many, one in zip(MANY_KERNELS, 2 * ONE_KERNEL, strict=True):
+        signs = [better(results[b.name, many.name], results[b.name, one.name]) for b in found]
+        rows += _counted(many.name, signs, published.PAPER_WINS_MANY[many.name.removesuffix(" by score")])
+    return Result(rows, _NOTES_MANY)
+
+
+_NOTES = paragraphs(
+    """
+    The authors' files and splits: four partitions into five folds, 20 runs. Each run is one pass over the
+    training rows in the order of the file. Learning rate 0.01; a budget of 100 for each class and k = 10
+    (50 and k = 5 on the generated sets, as the thesis says); RBP and Forgetron, which have one buffer,
+    get 200 (100). KOIL is the hinge loss, KOIL2 its square, RS++ is "reservoir++", FIFO++ "fifo++".
+
+    Parameters are chosen as in the authors' program: once for each set and learner, by five-fold
+    cross-validation inside the training part of the first run, with the authors' inner folds, from the
+    thesis's ranges (C and the width of the Gaussian from 2**-10 to 2**10). Stated reductions: on the sets
+    of more than 10,000 rows (Syn4, letter, poker, shuttle) every second power is tried; values that a
+    learner cannot take are left out (nu above 1/2, projection thresholds above 1, steps that overshoot);
+    NORMA's nu and lambda are tried at every second and fourth power; NORMA and Projectron, whose cost a
+    row grows, are searched on the first 2,000 training rows of each inner fold.
+
+    Wins and losses are those of KOIL with the hinge loss against the learner by paired t-tests at 95 %: a
+    win if RS++ or FIFO++ is significantly better, a loss if one is worse and none better. All other sets
+    are ties.
+    """
+)
+_NOTES_DATA = paragraphs(
+    """
+    Where KOIL is below the thesis (german; FIFO++ also on diabetes, ionosphere and australian) it is the
+    choice of C and gamma, not the learner. The authors' own program with its authors' parameters prints
+    .87816 on glass, .82045 on diabetes and .97015 on ionosphere for FIFO++, where the thesis has .884,
+    .830 and .985, and benchmarks/accuracy/koil_figures.py meets these digits here.
+    benchmarks/accuracy/koil_choice.py looks up, on the test parts and for this explanation only, what
+    other values of the same ranges reach on ten of the runs: .778 and .775 on german (RS++, FIFO++), .846
+    on diabetes, .985 on ionosphere and .924 on australian (FIFO++). Cross-validation on one training part
+    of a few hundred rows does not find them.
+
+    Differences in the data: shuttle is not the authors' file (same rows, another order, so the runs are
+    not theirs). The inner folds of segment are damaged in the authors' repository; 146 of 1,848 rows are
+    left out of the search.
+    """
+)
+_NOTES_MANY = paragraphs(
+    """
+    Protocol, data and parameters (C from 2**-10 to 2**10) as in table 3.3. The thesis's decision function
+    adds up the signs of the sixteen kernels ("MKL"), which leaves many rows with equal scores; "by score"
+    adds up weighted scores instead, the other way that the library offers. Both are set beside the same
+    figure of the thesis, which does not say which of the two its AUC is taken from.
+
+    Wins and losses are against KOIL with one kernel of the same loss and policy, whose width was chosen
+    by cross-validation; all other sets are ties.
+    """
+)

@@ -1,0 +1,73 @@
+"""What the proximal papers claim and what must hold here, on data that is always at hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from steelyard.datasets import load
+from steelyard.exceptions import DatasetUnavailable
+from steelyard.papers import Context, find, run
+from steelyard.papers.dcil.common import generated_people
+from steelyard.papers.dcil.membership import _arrivals
+from steelyard.papers.own import _components_for, _koil_bytes
+
+
+def shipped(name):
+    if name not in {"iris", "wdbc"}:
+        raise DatasetUnavailable(f"datasets.load: {name!r} is not shipped with scikit-learn.")
+    return load(name)
+
+
+def rows_of(name, **context):
+    return run(find(name), Context(load_set=shipped, **context)).result.rows
+
+
+def test_ten_chunks_give_the_plane_of_one_fit():
+    rows = rows_of("dcil-table-5.1", quick=True)
+    assert len(rows) == 6
+    assert all(row.mean < 1e-12 for row in rows)
+
+
+def test_halves_and_nodes_give_the_classifier_of_one_fit():
+    rows = rows_of("distributed-table-1", quick=True)
+    assert [row.learner for row in rows] == ["Inc", "Dist", "DistInc"]
+    assert all(row.mean < 1e-9 for row in rows)
+
+
+def test_imbalance_shifts_the_plane_of_lpsvm_most_and_that_of_wlpsvm_least():
+    shift = {
+        (row.subject, row.learner): row.mean
+        for row in rows_of("dcil-figures-2.1-2.3", quick=True)
+        if row.measure.startswith("shift")
+    }
+    imbalanced = {learner: value for (subject, learner), value in shift.items() if subject.startswith("6 ")}
+    assert imbalanced["LPSVM"] > imbalanced["SVM"] > 0.1 > abs(imbalanced["wLPSVM"])
+
+
+@pytest.mark.parametrize("scheme", ["consistent decrease", "random variation", "increase then decrease"])
+def test_rows_of_both_classes_arrive_in_order_and_all_of_them(scheme):
+    ours, others = _arrivals(scheme, 540, 544, np.random.default_rng(0))
+    for until, total in ((ours, 540), (others, 544)):
+        assert (np.diff(until) >= 0).all()
+        assert until[0] >= 1
+        assert until[-1] == total
+
+
+def test_generated_people_have_one_image_in_five_for_testing():
+    people = generated_people(20, np.random.default_rng(0), noise=1.0)
+    learned, asked = people.split(np.arange(20), np.random.default_rng(1))
+    assert np.bincount(people.person[learned]).tolist() == [4] * 20
+    assert np.bincount(people.person[asked]).tolist() == [1] * 20
+
+
+@pytest.mark.parametrize("n_features", [2, 60])
+def test_as_many_random_features_as_fit_into_the_memory_of_koil(n_features):
+    from steelyard.papers.own import _automatic
+    from steelyard.persistence import to_bytes
+
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(600, n_features)), np.arange(600) % 5 == 0
+    k = _components_for(_koil_bytes(n_features), n_features)
+    size = len(to_bytes(_automatic(k, 0).fit(X, y)))
+    assert 0.6 * _koil_bytes(n_features) < size <= _koil_bytes(n_features)

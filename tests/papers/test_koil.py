@@ -1,0 +1,85 @@
+"""The protocol of the KOIL tables."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from steelyard.papers import Context
+from steelyard.papers.koil.contenders import CONTENDERS, MANY_KERNELS, Contender
+from steelyard.papers.koil.protocol import benchmarks, choose, parameters
+from steelyard.papers.koil.published import PAPER_MANY_KERNELS, PAPER_ONE_KERNEL, PAPER_OTHERS
+from steelyard.papers.koil.tables import REAL, SYNTHETIC, better
+from tests.papers.generated import generated, generated_splits
+
+
+class Scorer:
+    """Ranks by the label hidden in the first feature, or against it."""
+
+    def __init__(self, *, budget, seed, sign):
+        self.sign = sign
+
+    def fit(self, X, y):
+        positive = X[y == 1].mean(axis=0)
+        self.direction = positive - X[y == 0].mean(axis=0)
+        return self
+
+    def decision_function(self, X):
+        return self.sign * X @ self.direction
+
+
+@pytest.fixture
+def glass():
+    context = Context(load_set=generated, load_runs=generated_splits)
+    return benchmarks(context, ["glass"])[0]
+
+
+def test_the_search_takes_the_parameters_with_the_best_inner_area(glass):
+    choice = choose(glass, Contender("scorer", Scorer, {"sign": (-1.0, 1.0)}))
+    assert choice.params == {"sign": 1.0}
+    assert choice.area > 0.5
+
+
+def test_the_search_never_sees_the_test_part_of_the_first_run(glass):
+    seen = set()
+
+    class Spy(Scorer):
+        def fit(self, X, y):
+            seen.update(map(tuple, X))
+            return super().fit(X, y)
+
+        def decision_function(self, X):
+            seen.update(map(tuple, X))
+            return super().decision_function(X)
+
+    choose(glass, Contender("spy", Spy, {"sign": (-1.0, 1.0)}))
+    split = glass.splits[0]
+    assert seen == set(map(tuple, glass.X[split.train]))
+
+
+def test_large_sets_try_every_second_value():
+    contender = Contender("any", Scorer, {"a": (1.0, 2.0, 3.0), "b": (1.0, 2.0)})
+    assert contender.candidates(2) == [{"a": 1.0, "b": 1.0}, {"a": 3.0, "b": 1.0}]
+
+
+def test_quick_runs_have_parameters_for_every_set_and_learner():
+    context = Context(quick=True, load_set=generated, load_runs=generated_splits)
+    one = [c for c in CONTENDERS.values() if c not in MANY_KERNELS]
+    assert len(parameters(context, benchmarks(context, SYNTHETIC), one)) == 4 * 12
+    everyone = list(CONTENDERS.values())
+    assert len(parameters(context, benchmarks(context, REAL), everyone)) == 14 * len(everyone)
+
+
+def test_the_published_tables_are_complete():
+    assert set(PAPER_ONE_KERNEL) == set(PAPER_OTHERS) == {*SYNTHETIC, *REAL}
+    assert set(PAPER_MANY_KERNELS) == set(REAL)
+
+
+def test_a_paired_difference_is_found_where_single_runs_overlap():
+    rng = np.random.default_rng(0)
+    theirs = rng.normal(0.9, 0.05, size=20)
+    ours = theirs + rng.normal(0.01, 0.005, size=20)
+    assert better(ours, theirs) == 1
+    assert better(theirs, ours) == -1
+    assert better(theirs, rng.permutation(theirs)) == 0
+    assert better(theirs, theirs) == 0

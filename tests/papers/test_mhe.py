@@ -1,0 +1,68 @@
+"""Texts become rows, and topics come one after the other, as MHE-CIL has it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.metrics import mutual_info_score
+
+from steelyard.datasets import Dataset
+from steelyard.papers import mhe
+from tests.papers.generated import generated
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return mhe.instances(generated("reuters5"))
+
+
+def test_information_gain_is_the_mutual_information_in_bits():
+    rng = np.random.default_rng(0)
+    present, labels = rng.random((50, 6)) < np.linspace(0.0, 0.9, 6), rng.choice(["a", "b", "c"], 50)
+    expected = [mutual_info_score(present[:, k], labels) / np.log(2) for k in range(6)]
+    np.testing.assert_allclose(mhe.information_gain(csr_array(present), labels), expected, atol=1e-12)
+
+
+def test_a_document_is_an_instance_of_each_of_its_topics():
+    topics = np.empty(3, dtype=object)
+    topics[:] = [("corn", "wheat", "trade"), ("cocoa",), ("trade",)]
+    data = Dataset("reuters5", ["one", "two", "three"], topics, "made up")
+    found, labels = mhe.instances(data)
+    assert list(zip(found, labels.tolist(), strict=True)) == [
+        ("one", "wheat"),
+        ("one", "corn"),
+        ("two", "cocoa"),
+    ]
+    assert mhe.instances(data, single=True)[0].tolist() == ["two"]
+
+
+def test_terms_and_weights_come_from_the_training_texts_alone(texts):
+    train, test, y, y_test = mhe.split(*texts, seed=1)
+    other = test.copy()
+    other[:] = "words never seen"
+    rows = [mhe.Part.of(train, asked, y, y_test).rows(mhe.Preparation()) for asked in (test, other)]
+    np.testing.assert_array_equal(rows[0][0], rows[1][0])
+    assert not rows[1][1].any()
+
+
+def test_choices_never_look_at_the_test_texts(texts, monkeypatch):
+    seen = []
+    monkeypatch.setattr(mhe, "choose", lambda train, y, *rest: seen.append(train) or chosen)
+    chosen = {system: (parameters, mhe.Preparation()) for system, parameters in mhe.SYSTEMS.items()}
+    mhe._measured(mhe.Round(*texts, seed=1, choices=mhe.Choices()))
+    np.testing.assert_array_equal(seen[0], mhe.split(*texts, seed=1)[0])
+
+
+def test_a_better_choice_is_the_one_taken(texts):
+    choices = mhe.Choices(terms=(1, 60), logarithmic=(False,), ridges=(0.1,), outliers=(0.1,), rounds=2)
+    chosen = mhe.choose(*texts, choices, np.random.default_rng(0))
+    assert chosen["HS"][1].terms == 60  # a single term cannot tell five topics apart
+    assert set(chosen) == {*mhe.SYSTEMS, mhe.SLACK_SPHERE}
+
+
+def test_only_topics_taught_so_far_are_asked_for(texts):
+    part = mhe.Part.of(*mhe.split(*texts, seed=2))
+    results = mhe.learn_topic_by_topic({"shape": "sphere"}, part, mhe.Preparation())
+    assert results.shape == (4, 5)
+    assert (results[:, :3] > 50.0).all()

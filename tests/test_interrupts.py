@@ -1,0 +1,85 @@
+"""Ctrl-C stops a long native computation soon, and the learner is as it was before."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+# Each would take minutes. What is printed after the interrupt is what must not have changed.
+LONG = {
+    "a body around many rows": """
+        from steelyard import EnclosingClassifier
+
+        model = EnclosingClassifier(shape="sphere", kernel="rbf", gamma=50.0, outliers=0.1)
+        model.fit(rng.normal(size=(50, 8)), ["a"] * 50)
+        few = rng.normal(size=(5, 8))
+        before = model.distance_ratio(few)
+        model.partial_fit(rng.normal(size=(60_000, 8)), ["b"] * 60_000)
+        begin()
+        try:
+            model.predict(few)
+        except KeyboardInterrupt:
+            counts = model.class_count_.tolist() == [50, 60_000]
+            print(counts and np.array_equal(model.forget_class("b").distance_ratio(few), before))
+    """,
+    "an exact SVM": """
+        from steelyard import IncrementalSVC
+
+        model = IncrementalSVC(kernel="rbf", gamma=0.5, C=1000.0)
+        model.fit(rng.normal(size=(50, 8)), rng.integers(2, size=50))
+        few = rng.normal(size=(5, 8))
+        before = model.decision_function(few)
+        X, y = rng.normal(size=(9_000, 8)), rng.integers(2, size=9_000)
+        begin()
+        try:
+            model.partial_fit(X, y)
+        except KeyboardInterrupt:
+            same = np.array_equal(model.decision_function(few), before)
+            model.partial_fit(X[:5], y[:5])  # goes on from where it was
+            print(same)
+    """,
+    "a matrix of sequence kernels": """
+        from steelyard.sequence_kernels import GlobalAlignmentKernel
+
+        kernel, walks = GlobalAlignmentKernel(1.0), list(rng.normal(size=(3000, 300, 1)))
+        begin()
+        try:
+            kernel(walks, walks)
+        except KeyboardInterrupt:
+            print(kernel(walks[:2], walks[:2]).shape == (2, 2))
+    """,
+}
+PREFACE = """
+import numpy as np
+
+rng = np.random.default_rng(0)
+
+
+def begin():
+    print("begins", flush=True)
+
+"""
+
+
+@pytest.mark.parametrize("what", LONG)
+def test_an_interrupt_ends_it_soon_and_changes_nothing(what):
+    program = PREFACE + textwrap.dedent(LONG[what])
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        stop = threading.Timer(100, process.kill)
+        stop.start()
+        assert process.stdout.readline() == "begins\n"
+        time.sleep(1.0)  # in the midst of the loops
+        process.send_signal(signal.SIGINT)
+        sent = time.monotonic()
+        answer = process.stdout.read()
+        process.wait()
+        took = time.monotonic() - sent
+        stop.cancel()
+    assert answer == "True\n"
+    assert took < 10.0  # on a busy machine; a moment on a free one
