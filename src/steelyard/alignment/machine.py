@@ -30,7 +30,7 @@ Split = tuple[Indices, Indices]
 _TOLERANCE = 1e-3  # by so much LIBSVM may miss a margin of 1
 _ROUGH = 2e-2  # the same where scores are only compared
 _NEAR = 0.05  # rows so little inside of their margin may become support rows
-_MOST = 0.6  # beyond this part of the rows it is not worth while to leave some out
+_MOST = 0.7  # beyond this part of the rows it is not worth while to leave some out
 
 
 @dataclass(frozen=True)
@@ -145,18 +145,29 @@ class Chain:
         return View(matrix.values, matrix.diagonal, self.factor, self.factor, self.problem.input_distances)
 
     def train(self, C: float, near: Solution | None = None) -> Solution:
-        """Train on the current kernel; from a solution of nearly the same rows and kernel it is faster."""
-        if near is None:
-            return self._solve(self.rows, C)
-        return self._search(self._likely(near), C, _TOLERANCE, slack=_TOLERANCE)
+        """Train on the current kernel.
 
-    def judge(self, C: float, near: Solution | None = None) -> Solution:
+        A solution of the same kernel and of most of these rows tells which rows may support this one.
+        Training takes these alone, then also those that it finds on the wrong side of their margin, until
+        there are none: all others are then where they would be with no multiplier, and the solution is that
+        of all rows.
+        """
+        working = self.rows if near is None else self._likely(near)
+        while True:
+            solution = self._solve(working, self._current(working), C)
+            if len(working) == len(self.rows):
+                return solution
+            margins = solution.scores * self.problem.signs
+            margins[working] = np.inf
+            if margins[self.rows].min() >= 1.0 - _TOLERANCE:
+                return solution
+            working = self._unless_most(np.union1d(working, self.rows[margins[self.rows] < 1.0 + _NEAR]))
+
+    def judge(self, C: float) -> Solution:
         """Train on the current kernel as well as it takes to compare scores of other rows."""
         matrix, rows = self.problem.matrix, self.rows
-        if near is not None:
-            return self._search(self._likely(near), C, _ROUGH, slack=_NEAR)
         if self.bumps or len(rows) == len(matrix.diagonal):
-            return self._solve(rows, C, _ROUGH)
+            return self._solve(rows, self._current(rows), C, _ROUGH)
         # Rows without weight are left out by LIBSVM: before the first round nothing has to be copied.
         weights = np.zeros(len(matrix.diagonal))
         weights[rows] = self.problem.weights[rows]
@@ -167,27 +178,22 @@ class Chain:
         """Twice as many rows as supported the near solution, those with the smallest margins."""
         margins = near.scores * self.problem.signs
         margins[near.dual != 0] = -np.inf
-        wanted = min(2 * int((near.dual != 0).sum()), len(self.rows))
-        return np.sort(self.rows[np.argpartition(margins[self.rows], wanted - 1)[:wanted]])
+        wanted = 2 * int((near.dual != 0).sum())
+        if wanted >= len(self.rows):
+            return self.rows
+        smallest = np.argpartition(margins[self.rows], wanted)[:wanted]
+        return self._unless_most(np.sort(self.rows[smallest]))
 
-    def _search(self, working: Indices, C: float, tol: float, *, slack: float) -> Solution:
-        """Train on some rows, then also on those found on the wrong side of their margin, until none are.
+    def _unless_most(self, working: Indices) -> Indices:
+        """Some of the rows to train on, or all of them if that is hardly more or a side would be missing."""
+        sides = self.problem.signs[working]
+        few = len(working) <= _MOST * len(self.rows) and (sides > 0).any() and (sides < 0).any()
+        return working if few else self.rows
 
-        All others are then where they would be with no multiplier, and the solution is that of all rows; the
-        slack is how much of a margin may be missed. If it takes most of the rows, none are left out.
-        """
-        signs = self.problem.signs
-        while len(working) <= _MOST * len(self.rows) and len(np.unique(signs[working])) == 2:
-            solution = self._solve(working, C, tol)
-            margins = solution.scores * signs
-            margins[working] = np.inf
-            if margins[self.rows].min() >= 1.0 - slack:
-                return solution
-            working = np.union1d(working, self.rows[margins[self.rows] < 1.0 + _NEAR])
-        return self._solve(self.rows, C, tol)
+    def _current(self, rows: Indices) -> FloatArray:
+        return self.problem.matrix.scaled(rows, self.factor if self.bumps else None)
 
-    def _solve(self, rows: Indices, C: float, tol: float = _TOLERANCE) -> Solution:
-        current = self.problem.matrix.scaled(rows, self.factor if self.bumps else None)
+    def _solve(self, rows: Indices, current: FloatArray, C: float, tol: float = _TOLERANCE) -> Solution:
         svc = _fit(current, self.problem.signs[rows], self.problem.weights[rows], C, tol)
         support = rows[svc.support_]
         if len(rows) < len(self.rows):
@@ -312,17 +318,16 @@ def train_machine(
         solution = chain.train(settings.C)
         return _compact(chain, solution, 0.0), [Round(None, None, solution.n_support, None)], solution.svc
     chains = [Chain(problem, part) for part, _ in splits]
-    first = chain.train(settings.C) if len(chains) > 1 else None
-    trials, n_kept = _try_rounds(chains, [held_out for _, held_out in splits], first, settings)
-    if n_kept and first is None:
+    trials, n_kept = _try_rounds(chains, [held_out for _, held_out in splits], settings)
+    if n_kept and len(chains) == 1:
         # One split has nearly all rows: its boundary is as good as that of all, and has been judged itself.
         chain.go_on_from(chains[0], n_kept)
         solution = chain.train(settings.C, trials[n_kept].solution)
     else:
-        solution = first or chain.train(settings.C)
+        solution = chain.train(settings.C)
         for trial in trials[:n_kept]:
             chain.transform(solution, trial.beta, settings)
-            solution = chain.train(settings.C, solution)
+            solution = chain.train(settings.C)
     rounds = [Round(t.eta, t.beta, t.solution.n_support, t.loss, n <= n_kept) for n, t in enumerate(trials)]
     rounds[n_kept] = replace(rounds[n_kept], n_support=solution.n_support)
     shift = trials[n_kept].shift if settings.shift else 0.0
@@ -348,29 +353,23 @@ class _Trial:
 
 
 def _try_rounds(
-    chains: Sequence[Chain], held_out: Sequence[Indices], near: Solution | None, settings: Settings
+    chains: Sequence[Chain], held_out: Sequence[Indices], settings: Settings
 ) -> tuple[list[_Trial], int]:
-    """Rounds until the loss stops falling, and the number of those that helped.
-
-    A solution of all rows, if there is one, is near those of the splits, and so is the one of each round to
-    that of the next.
-    """
+    """Rounds until the loss stops falling, and the number of those that helped."""
     signs = np.concatenate([c.problem.signs[out] for c, out in zip(chains, held_out, strict=True)])
     trials: list[_Trial] = []
-    solutions = [near] * len(chains)
     n_kept = 0
     for number in range(settings.max_iter + 1):
-        judged = [chain.judge(settings.C, last) for chain, last in zip(chains, solutions, strict=True)]
-        scores = np.concatenate([s.scores[out] for s, out in zip(judged, held_out, strict=True)])
+        solutions = [chain.judge(settings.C) for chain in chains]
+        scores = np.concatenate([s.scores[out] for s, out in zip(solutions, held_out, strict=True)])
         eta, losses = boundary_shift(scores, signs), ranking_losses(scores, signs)
-        trials.append(_Trial(eta, losses, best_shift(scores, signs), judged[0]))
+        trials.append(_Trial(eta, losses, best_shift(scores, signs), solutions[0]))
         if number and not clearly_lower(losses, trials[n_kept].losses, settings.tol):
             break
         n_kept = number
         if number < settings.max_iter:
-            for chain, solution in zip(chains, judged, strict=True):
+            for chain, solution in zip(chains, solutions, strict=True):
                 chain.transform(solution, trials[-1].beta, settings)
-            solutions = [*judged]
     return trials, n_kept
 
 
