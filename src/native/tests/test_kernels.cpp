@@ -30,6 +30,7 @@ double scalar_kernel(const KernelSpec& spec, const T* x, const T* z, std::size_t
         case KernelKind::sigmoid: return std::tanh(spec.gamma * product + spec.coef0);
         case KernelKind::squared_distance: return squared;
         case KernelKind::cityblock: return absolute;
+        case KernelKind::lookup: break;  // no function of two vectors
     }
     return 0.0;
 }
