@@ -71,10 +71,9 @@ def _kinds(report: Report) -> Counter[str]:
 
 def _section(report: Report, files: dict[Path, str], pictures: Path, base: Path) -> str:
     extent = "quick run" if report.quick else "full run"
+    time = f"{report.seconds:.0f} s" if report.seconds else "computed in pieces"
     text = [f"### {report.title}\n"]
-    text.append(
-        f"`steelyard papers run {report.name}` ({extent}, seed {report.seed}, {report.seconds:.0f} s)\n"
-    )
+    text.append(f"`steelyard papers run {report.name}` ({extent}, seed {report.seed}, {time})\n")
     if report.result.rows:
         text.append(f"{markdown_table(report.result)}\n")
     for file, caption in files.items():
