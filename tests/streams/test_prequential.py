@@ -262,11 +262,9 @@ def test_the_sample_of_scores_is_fair_and_does_not_depend_on_chunks():
     assert samples[0].mean() == pytest.approx(5000, abs=400)
 
 
-river = pytest.importorskip("river", reason="river is an optional peer and is not installed")
-
-
 @pytest.mark.parametrize("delay", [0, 5])
 def test_the_measures_agree_with_rivers_progressive_validation(delay):
+    pytest.importorskip("river", reason="river is an optional peer and is not installed")
     from river import evaluate, linear_model, metrics, preprocessing
 
     from steelyard.streams import RiverPeer
