@@ -77,6 +77,7 @@ def find(name: str) -> Experiment:
 def run(experiment: Experiment, context: Context) -> Report:
     """Run an experiment; sets that cannot be had are reported, and what remains is computed."""
     context.unavailable.clear()
+    context.saved_seconds = 0.0
     started = time.perf_counter()
     try:
         result = experiment(context)
@@ -89,8 +90,9 @@ def run(experiment: Experiment, context: Context) -> Report:
         experiment.title,
         result,
         tuple(dict.fromkeys(context.unavailable)),
-        time.perf_counter() - started,
+        time.perf_counter() - started + context.saved_seconds,
         context.seed,
         context.quick,
         version("steelyard"),
+        context.saved_seconds,
     )
