@@ -6,9 +6,11 @@ import pytest
 
 from steelyard.papers import Cells, Context, Experiment, Result, Row, run
 from steelyard.papers.cells import Cell
+from steelyard.papers.koil.contenders import CONTENDERS
 from steelyard.papers.koil.protocol import Task, benchmarks
 from tests.papers.generated import generated, generated_splits
 
+KOIL = CONTENDERS["KOIL RS++"]
 KEY = {"set": "glass", "learner": "KOIL RS++", "seed": 0}
 
 
@@ -83,11 +85,11 @@ def test_the_seconds_of_taken_cells_count(tmp_path):
 def test_the_key_of_a_koil_cell_holds_its_settings(change):
     (glass,) = benchmarks(Context(load_set=generated, load_runs=generated_splits), ["glass"])
     usual = {"params": None, "n_runs": 20, "seed": 0}
-    assert Task(glass, "KOIL RS++", **usual).key() != Task(glass, "KOIL RS++", **{**usual, **change}).key()
+    assert Task(glass, KOIL, **usual).key() != Task(glass, KOIL, **{**usual, **change}).key()
 
 
 def test_the_key_of_a_koil_cell_holds_its_data():
     context = Context(load_set=generated, load_runs=generated_splits)
     tiny = Context(tiny=True, load_set=generated, load_runs=generated_splits)
-    keys = [Task(*benchmarks(c, ["glass"]), "KOIL RS++", None, 20, 0, 8).key() for c in (context, tiny)]
+    keys = [Task(*benchmarks(c, ["glass"]), KOIL, None, 20, 0, 8).key() for c in (context, tiny)]
     assert keys[0] != keys[1]

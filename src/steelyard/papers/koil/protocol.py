@@ -19,9 +19,19 @@ from steelyard.datasets import Split, Splits
 from steelyard.exceptions import DatasetUnavailable, ParameterError
 from steelyard.metrics import roc_auc_score
 from steelyard.papers.context import Context
-from steelyard.papers.koil.contenders import CONTENDERS, Contender
+from steelyard.papers.koil.contenders import Contender
 
-__all__ = ["Benchmark", "Choice", "Task", "areas", "benchmarks", "choose", "parameters", "run_tasks"]
+__all__ = [
+    "Benchmark",
+    "Choice",
+    "Task",
+    "areas",
+    "benchmarks",
+    "choose",
+    "parameters",
+    "run_task",
+    "run_tasks",
+]
 
 Floats = NDArray[np.float64]
 Chosen = Mapping[tuple[str, str], Mapping[str, float]]  # parameters by set and contender
@@ -95,7 +105,7 @@ class Task:
     """One learner on one set; travels to another process."""
 
     benchmark: Benchmark
-    contender: str
+    contender: Contender
     params: Mapping[str, float] | None  # None: to be searched for
     n_runs: int
     seed: int
@@ -103,14 +113,13 @@ class Task:
 
     def key(self) -> dict[str, Any]:
         """All that the answer depends on."""
-        contender = CONTENDERS[self.contender]
         return {
             "experiment": "koil",
             "set": self.benchmark.name,
-            "learner": self.contender,
+            "learner": self.contender.name,
             "params": self.params if self.params is None else dict(self.params),
-            "grid": contender.candidates(_step(self.benchmark)) if self.params is None else None,
-            "searched_rows": MOST_SEARCHED_ROWS if contender.grows else None,
+            "grid": self.contender.candidates(_step(self.benchmark)) if self.params is None else None,
+            "searched_rows": MOST_SEARCHED_ROWS if self.contender.grows else None,
             "n_runs": self.n_runs,
             "seed": self.seed,
             "budget": self.budget or self.benchmark.budget,
@@ -118,15 +127,14 @@ class Task:
         }
 
 
-def _run_task(task: Task) -> dict[str, Any]:
+def run_task(task: Task) -> dict[str, Any]:
     """Parameters and areas, as JSON."""
-    contender = CONTENDERS[task.contender]
     params = task.params
     if params is None:
-        params = choose(task.benchmark, contender, seed=task.seed).params
+        params = choose(task.benchmark, task.contender, seed=task.seed).params
     values = areas(
-        task.benchmark, contender, params, n_runs=task.n_runs, seed=task.seed, budget=task.budget
-    )  # fmt: skip
+        task.benchmark, task.contender, params, n_runs=task.n_runs, seed=task.seed, budget=task.budget
+    )
     return {"params": dict(params), "areas": values}
 
 
@@ -136,14 +144,14 @@ def _outcomes(
     """Parameters and areas by set and contender; small sets first, so that something is soon finished."""
     tasks = [
         Task(
-            benchmark, contender.name, stored_parameters(benchmark, contender) if context.quick else None,
+            benchmark, contender, stored_parameters(benchmark, contender) if context.quick else None,
             n_runs=context.pick(20, 5, 2), seed=1000 * context.seed, budget=context.pick(None, None, 8),
         )
         for benchmark in sorted(found, key=lambda benchmark: benchmark.X.size)
         for contender in contenders
     ]  # fmt: skip
-    answers = context.map(_run_task, tasks, "learners", key=Task.key)
-    return {(task.benchmark.name, task.contender): a for task, a in zip(tasks, answers, strict=True)}
+    answers = context.map(run_task, tasks, "learners", key=Task.key)
+    return {(task.benchmark.name, task.contender.name): a for task, a in zip(tasks, answers, strict=True)}
 
 
 def run_tasks(
@@ -164,16 +172,18 @@ class Choice:
     area: float  # mean over the inner folds; not a number if there was nothing to choose
 
 
-def choose(benchmark: Benchmark, contender: Contender, *, seed: int = 0) -> Choice:
-    """The parameters with the best mean AUC in the five folds inside the first run's training part.
+def choose(
+    benchmark: Benchmark, contender: Contender, *, run: int = 0, step: int | None = None, seed: int = 0
+) -> Choice:
+    """The parameters with the best mean AUC in the five folds inside the training part of a run, the first.
 
     Of equals the first. A combination that the learner refuses, or under which its weights run away, is
-    passed over.
+    passed over. With a `step` only the first of every so many values of each parameter is tried.
     """
-    candidates = contender.candidates(_step(benchmark))
+    candidates = contender.candidates(step or _step(benchmark))
     if len(candidates) == 1:
         return Choice(candidates[0], float("nan"))
-    inner = _inner_folds(benchmark.splits[0], MOST_SEARCHED_ROWS if contender.grows else None)
+    inner = _inner_folds(benchmark.splits[run], MOST_SEARCHED_ROWS if contender.grows else None)
     best = Choice(candidates[0], -1.0)
     with one_thread(), np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
