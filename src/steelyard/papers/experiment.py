@@ -52,14 +52,14 @@ def experiments() -> dict[str, Experiment]:
         if find_spec(full_name) is not None:
             values = vars(import_module(full_name)).values()
             own = [value for value in values if isinstance(value, Experiment)]
-            found |= {value.name: value for value in sorted(own, key=_number)}
+            found |= {value.name: value for value in sorted(own, key=_place)}
     return found
 
 
-def _number(experiment: Experiment) -> list[int]:
-    """The number of a table or figure; those without one stay in the order in which they are written."""
+def _place(experiment: Experiment) -> tuple[list[int], str]:
+    """The number of a table or figure, then its name; those without a number stay in the order of writing."""
     match = re.search(r"\d+(\.\d+)?", experiment.name)
-    return [int(part) for part in match[0].split(".")] if match else []
+    return ([int(part) for part in match[0].split(".")], experiment.name) if match else ([], "")
 
 
 def find(name: str) -> Experiment:

@@ -177,10 +177,10 @@ _NOTES_MANY = paragraphs(
     """
     Protocol, data and parameters (C from 2**-10 to 2**10) as in table 3.3. "MKL" is what the authors'
     published program does, "as written" what the formulas of the thesis say; both stand beside the same
-    figure. The program adds up weighted scores where the thesis's decision function (4.1) adds up signs, its weights of
-    support vectors decay where (4.2) leaves them, its kernel weights follow the losses without the factor C,
-    it has five neighbours, and its thirteen Gaussians have gamma from 2**-6 to 2**6 where the thesis has the
-    width. `koil-table-4.1-readings` shows what each of these does: with all of them the thesis's figures
+    figure. The program adds up weighted scores where the thesis's decision function (4.1) adds up signs;
+    its weights of support vectors decay where (4.2) leaves them; its kernel weights follow the losses
+    without the factor C; it has five neighbours; and its thirteen Gaussians have gamma from 2**-6 to 2**6
+    where the thesis has the width. `koil-table-4.1-readings` shows what each of these does: with all of them the thesis's figures
     come out, so they must be the program's.
 
     Wins and losses are against KOIL with one kernel of the same loss and policy, whose width was chosen
