@@ -180,8 +180,8 @@ _NOTES_MANY = paragraphs(
     figure. The program adds up weighted scores where the thesis's decision function (4.1) adds up signs;
     its weights of support vectors decay where (4.2) leaves them; its kernel weights follow the losses
     without the factor C; it has five neighbours; and its thirteen Gaussians have gamma from 2**-6 to 2**6
-    where the thesis has the width. `koil-table-4.1-readings` shows what each of these does: with all of them the thesis's figures
-    come out, so they must be the program's.
+    where the thesis has the width. `koil-table-4.1-readings` shows what each of these does: with all of them
+    the thesis's figures come out, so they must be the program's.
 
     Wins and losses are against KOIL with one kernel of the same loss and policy, whose width was chosen
     by cross-validation; all other sets are ties.
