@@ -112,8 +112,8 @@ def _chosen(names: tuple[str, ...]) -> list[Experiment]:
     known = experiments()
     chosen: dict[str, Experiment] = {}
     for name in names:
-        several = [e for e in known.values() if name == "all" or e.name.startswith(f"{name}-")]
-        for experiment in several or [find(name)]:
+        begun = [e for e in known.values() if name == "all" or e.name.startswith(f"{name}-")]
+        for experiment in begun if begun and name not in known else [find(name)]:
             chosen[experiment.name] = experiment
     return list(chosen.values())
 
