@@ -174,7 +174,7 @@ def test_the_nearest_body_is_the_first_with_the_smallest_ratio(shape, n_classes)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e6, 1e12])
-@pytest.mark.parametrize("scale", [1e-158, 1.0, 1e70])
+@pytest.mark.parametrize("scale", [1e-70, 1.0, 1e70])
 def test_the_nearest_sphere_does_not_hang_on_where_the_rows_lie_and_how_large_they_are(offset, scale):
     rng = np.random.default_rng(1)
     middles = rng.normal(size=(12, 5))

@@ -70,13 +70,9 @@ static NearLeast near_least(const double* a, const double* b, double factor, siz
     return {static_cast<size_t>(count), static_cast<size_t>(at)};
 }
 
-// In the order of the kernel loops, whose lanes are different pairs of rows.
 static double squared_distance(const double* x, const double* z, size_t d) {
     double sum = 0.0;
-    for (size_t k = 0; k < d; ++k) {
-        const double difference = x[k] - z[k];
-        sum += difference * difference;
-    }
+    for (size_t k = 0; k < d; ++k) sum = multiply_add(x[k] - z[k], x[k] - z[k], sum);
     return sum;
 }
 

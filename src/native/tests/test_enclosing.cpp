@@ -144,18 +144,21 @@ TEST(sums_that_can_be_the_least_are_counted_whatever_is_doubtful) {
 }
 
 TEST(the_nearest_body_is_that_of_the_smallest_ratio) {
-    constexpr std::size_t n = 70, d = 3, m = 11;
+    constexpr std::size_t n = 70, d = 13, m = 11;
     const std::vector<double> X = random_values<double>(n * d, 1), centers = random_values<double>(m * d, 2);
-    std::vector<double> radii(m, 1.5), squared(n * m), ratios(n);
+    std::vector<double> radii(m, 1.5);
     radii[4] = 0.5;
-    std::vector<std::int64_t> bodies(n);
-    sphere_distances({X.data(), n, d}, {centers.data(), m, d}, squared.data(), 1);
-    nearest_sphere({X.data(), n, d}, {centers.data(), m, d}, radii, {bodies.data(), ratios.data()}, 2);
-    for (std::size_t i = 0; i < n; ++i) {
-        std::size_t best = 0;
-        const auto ratio = [&](std::size_t k) { return std::sqrt(squared[i * m + k]) / radii[k]; };
-        for (std::size_t k = 1; k < m; ++k)
-            if (ratio(k) < ratio(best)) best = k;
-        CHECK(bodies[i] == static_cast<std::int64_t>(best) && ratios[i] == ratio(best), i);
-    }
+    on_every_level([&](const std::string& level) {
+        std::vector<double> squared(n * m), ratios(n);
+        std::vector<std::int64_t> bodies(n);
+        sphere_distances({X.data(), n, d}, {centers.data(), m, d}, squared.data(), 1);
+        nearest_sphere({X.data(), n, d}, {centers.data(), m, d}, radii, {bodies.data(), ratios.data()}, 2);
+        for (std::size_t i = 0; i < n; ++i) {
+            std::size_t best = 0;
+            const auto ratio = [&](std::size_t k) { return std::sqrt(squared[i * m + k]) / radii[k]; };
+            for (std::size_t k = 1; k < m; ++k)
+                if (ratio(k) < ratio(best)) best = k;
+            CHECK(bodies[i] == static_cast<std::int64_t>(best) && ratios[i] == ratio(best), level, i);
+        }
+    });
 }
