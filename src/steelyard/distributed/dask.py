@@ -39,6 +39,8 @@ try:
 except ImportError as error:  # pragma: no cover  # both are there wherever the tests run
     raise ImportError("steelyard.distributed.dask needs Dask. hint: pip install 'steelyard[dask]'") from error
 
+from steelyard.distributed.recipes import Recipe, find_recipes  # needs Dask
+
 __all__ = ["cross_validate", "fit", "forget", "partial_fit", "predict"]
 
 Names = tuple[str, str | None]  # columns of the labels and of the weights
@@ -174,13 +176,13 @@ def _run(models: Any, method: str, data: tuple[Any, Any, Any], client: Any) -> A
         learn = dask.delayed(partial(_learn, names=names))
         merge = dask.delayed(merge_parts)
         kinds = _shared(work.kinds)
-        level = [learn(kinds, f"{method}: partition {number}", *part) for number, part in enumerate(parts)]
+        level = [
+            learn(kinds, f"{method}: partition {number}", *(part if recipe is None else (recipe,)))
+            for number, (part, recipe) in enumerate(zip(parts, find_recipes(parts), strict=True))
+        ]
         while len(level) > 1:
             level = [merge(level[begin : begin + _ARITY]) for begin in range(0, len(level), _ARITY)]
-        # Loading and learning in one task: the rows are gone before the next ones come.
-        with dask.config.set({"optimization.fuse.delayed": True}):
-            running = engine.compute(level[0])
-        totals = running.result()
+        totals = engine.compute(level[0]).result()
     work.finish(totals)
     return models
 
@@ -218,6 +220,8 @@ def _first_rows(parts: Sequence[tuple[Any, ...]], names: Names | None, engine: A
 
 
 def _learn(kinds: Sequence[Kind], where: str, *part: Any, names: Names | None) -> list[Part]:
+    if isinstance(part[0], Recipe):
+        part = part[0].make()
     return learn_partition(kinds, *_unpacked(part, names, where), where)
 
 
@@ -276,7 +280,7 @@ def _parts(X: Any, y: Any, sample_weight: Any, method: str) -> tuple[list[tuple[
     rows, sizes = list(X) if kind == "list" else None, None
     if kind == "array":
         X = X.rechunk({1: -1})
-        rows, sizes = X.to_delayed().ravel().tolist(), X.chunks[0]
+        rows, sizes = _delayed(X), X.chunks[0]
     elif kind == "dataframe":
         rows = X.to_delayed()
     assert rows is not None
@@ -297,15 +301,22 @@ def _check_names(kind: str, X: Any, names: Names, method: str) -> None:
         raise DataError(f"{method}: the dataframe has no column {missing[0]!r}.")
 
 
+def _delayed(array: Any) -> list[Any]:
+    """The blocks of an array, as they are: optimised, X and a y made of it would each load the rows."""
+    return np.ravel(array.to_delayed(optimize_graph=False)).tolist()
+
+
 def _cut(values: Any, name: str, n_parts: int, sizes: Any, method: str) -> list[Any]:
     """Labels or weights, one delayed value for each partition."""
     if isinstance(values, (list, tuple)) and len(values) and dask.is_dask_collection(values[0]):
         parts = list(values)
-    elif dask.is_dask_collection(values):
+    elif hasattr(values, "rechunk"):
         known = sizes is not None and not any(np.isnan(size) for size in sizes)
-        if known and hasattr(values, "rechunk") and sum(values.chunks[0]) == sum(sizes):
+        if known and sum(values.chunks[0]) == sum(sizes):
             values = values.rechunk((sizes,))
-        parts = np.ravel(values.to_delayed()).tolist()
+        parts = _delayed(values)
+    elif dask.is_dask_collection(values):
+        parts = list(values.to_delayed())
     elif sizes is not None and len(values) == sum(sizes):
         borders = np.cumsum(sizes)[:-1].astype(int)
         parts = [dask.delayed(part) for part in np.split(np.asarray(values), borders)]
