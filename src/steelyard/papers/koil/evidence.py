@@ -153,6 +153,7 @@ def choices(context: Context) -> Result:
         reached = [area_of[str(params)] for params in chosen[place * len(parts) :][: len(parts)]]
         about = (case.benchmark.name, case.contender.name)
         printed = _printed(case.benchmark.name, case.printed)
+        del printed["paper_std"]  # means of 20 runs are compared, not runs
         rows += [
             Row.of(*about, "AUC over the choices", reached, **printed),
             Row(*about, "worst choice", min(reached), **printed),
