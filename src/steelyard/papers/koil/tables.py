@@ -168,10 +168,10 @@ _NOTES_DATA = paragraphs(
     """
     Where KOIL with the hinge loss is below the thesis on german, ionosphere and diabetes, it is the choice of
     C and gamma: `koil-table-3.3-choice` makes it in ten training parts instead of one, and most of those
-    choices (on ionosphere some) have the thesis's figure to the tolerance. That the learner itself is the authors' is shown by
-    benchmarks/accuracy/koil_figures.py: their program with their parameters prints .87816 on glass,
-    .82045 on diabetes and .97015 on ionosphere for FIFO++ (where the thesis has .884, .830 and .985), and
-    these digits are met here.
+    choices (on ionosphere some) have the thesis's figure to the tolerance. That the learner itself is the
+    authors' is shown by benchmarks/accuracy/koil_figures.py: their program with their parameters prints
+    .87816 on glass, .82045 on diabetes and .97015 on ionosphere for FIFO++ (where the thesis has .884, .830
+    and .985), and these digits are met here.
 
     Shuttle is not the authors' file: the same rows in another order. `koil-table-3.3-orders` draws orders at
     random: the order alone moves KOIL's mean by more than it is short here.
