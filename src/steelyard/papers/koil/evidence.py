@@ -231,10 +231,10 @@ _NOTES_ORDERS = paragraphs(
     (parameters searched afresh, 20 runs).
 
     The 20 runs of an order differ by which fifth is left out, not by the order, so that their spread
-    does not show what the order does: with 105 rows of the rare class to learn from, some orders are well
-    served by a single pass and others are not. OAM and OPAUC, which need no kernel width and hardly
-    depend on the order, have the thesis's figures in every order: classes and scaling are as the authors had
-    them.
+    does not show what the order does: with 105 rows of the rare class to learn from, a single pass is
+    luckier in some orders than in others, and UCI's is an unlucky one. OAM and OPAUC have about the thesis's
+    figures in every order, so that classes and scaling must be as the authors had them. The Perceptron has
+    not, in any order; why is not known.
     """
 )
 _NOTES_CHOICE = paragraphs(
