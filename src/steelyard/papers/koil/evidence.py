@@ -31,6 +31,7 @@ from steelyard.papers.koil.protocol import (
 )
 from steelyard.papers.koil.tables import ARTICLE, WITHIN
 from steelyard.papers.result import Result, Row, paragraphs
+from steelyard.papers.verdict import judge
 
 __all__ = ["choices", "orders", "readings"]
 
@@ -81,11 +82,12 @@ def _spans(rows: Sequence[Row]) -> list[str]:
     """Between which numbers the means of the random orders lie, for each learner."""
     sentences = []
     for learner in dict.fromkeys(row.learner for row in rows):
-        means = [row.mean for row in rows if row.learner == learner and row.subject != "as it comes"]
-        printed = next(row.paper for row in rows if row.learner == learner)
+        drawn = [row for row in rows if row.learner == learner and row.subject != "as it comes"]
+        means = [row.mean for row in drawn]
+        met = sum(judge(row).kind == "reached" for row in drawn)
         sentences.append(
-            f"{learner}: {min(means):.3f} to {max(means):.3f} over {len(means)} random orders, "
-            f"{np.mean(means):.3f} ± {np.std(means, ddof=1):.3f}; the thesis has {printed:.3f}."
+            f"{learner}: {min(means):.3f} to {max(means):.3f}, mean {np.mean(means):.3f}, over {len(drawn)} "
+            f"random orders; the thesis has {drawn[0].paper:.3f}, which is reached in {met} of them."
         )
     return [" ".join(sentences)]
 
