@@ -8,8 +8,8 @@ partition.
 
 - ``bare``: the work of all partitions in one process without an engine, one thread: generate, take the
   statistics, add them up;
-- ``dask 1``, ``dask 2``: the same rows through ``steelyard.distributed.dask.fit`` on a ``local_cluster`` of one
-  and two workers that is already running, one thread each;
+- ``dask 1``, ``dask 2``: the same rows through ``steelyard.distributed.dask.fit`` on a ``local_cluster`` of
+  one and two workers that is already running, one thread each;
 - *overhead* is ``dask 1`` over ``bare``, by the clock and by the processor time of worker, scheduler and
   client together, which other load on the machine disturbs less;
 - *speed-up* is ``dask 1`` over ``dask 2``, by the clock;

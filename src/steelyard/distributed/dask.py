@@ -46,8 +46,8 @@ __all__ = ["cross_validate", "fit", "forget", "local_cluster", "partial_fit", "p
 Names = tuple[str, str | None]  # columns of the labels and of the weights
 
 _ARITY = 4  # statistics that are added in one task
-# Looking a hundred times a second at what workers do, and at whether their loops turn, takes a few per cent of
-# cores that are busy anyway.
+# Looking a hundred times a second at what workers do, and at whether their loops turn, takes a few per cent
+# of cores that are busy anyway.
 _UNWATCHED = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "1s"}
 
 
