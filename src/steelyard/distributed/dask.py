@@ -41,11 +41,14 @@ except ImportError as error:  # pragma: no cover  # both are there wherever the 
 
 from steelyard.distributed.recipes import Recipe, find_recipes  # needs Dask
 
-__all__ = ["cross_validate", "fit", "forget", "partial_fit", "predict"]
+__all__ = ["cross_validate", "fit", "forget", "local_cluster", "partial_fit", "predict"]
 
 Names = tuple[str, str | None]  # columns of the labels and of the weights
 
 _ARITY = 4  # statistics that are added in one task
+# Looking a hundred times a second at what workers do, and at whether their loops turn, takes a few per cent
+# of cores that are busy anyway.
+_UNWATCHED = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "1s"}
 
 
 def fit(models: Models, X: Any, y: Any = None, sample_weight: Any = None, *, client: Any = None) -> Models:
@@ -165,6 +168,35 @@ def cross_validate(
     return validated(probe, model)
 
 
+def local_cluster(n_workers: int | None = None, **options: Any) -> Any:
+    """Start workers on this machine that spend their time on partitions.
+
+    They are not profiled while they work. Without an active client the functions of this module start such a
+    cluster for themselves.
+
+    Parameters
+    ----------
+    n_workers : int, optional
+        Number of processes, one thread each; as many as steelyard would use threads if not given.
+    **options
+        What else :class:`distributed.LocalCluster` takes.
+
+    Returns
+    -------
+    distributed.LocalCluster
+
+    Examples
+    --------
+    >>> from distributed import Client
+    >>> from steelyard.distributed.dask import local_cluster
+    >>> with local_cluster(2) as cluster, Client(cluster) as client:  # doctest: +SKIP
+    ...     model = steelyard_dask.fit(ProximalSVC(), X, y)
+    """
+    chosen = {"threads_per_worker": 1, "dashboard_address": ":0", **options}
+    with dask.config.set(_UNWATCHED):
+        return distributed.LocalCluster(n_workers=n_workers or num_threads(), **chosen)
+
+
 # -- one pass -------------------------------------------------------------------------------------------
 
 
@@ -204,8 +236,7 @@ def _engine(client: Any) -> Iterator[Any]:
     if client is not None:
         yield client
         return
-    cluster = distributed.LocalCluster(n_workers=num_threads(), threads_per_worker=1, dashboard_address=":0")
-    with cluster, distributed.Client(cluster, set_as_default=False) as own:
+    with local_cluster() as cluster, distributed.Client(cluster, set_as_default=False) as own:
         yield own
 
 

@@ -89,7 +89,15 @@ def _keys_of(part: tuple[Any, ...]) -> list[Any]:
 def _needs(graph: Mapping[Any, Any], key: Any) -> set[Any]:
     """Keys that a task needs, also those of results that lie on a cluster."""
     task = graph[key]
-    if isinstance(task, distributed.Future):
+    if _holds_future(task):
         return {_ELSEWHERE}
-    # Before 2024.12 tasks were tuples.
+    # Tasks are objects that know what they need, or tuples as in older versions of Dask.
     return set(task.dependencies) if hasattr(task, "dependencies") else get_dependencies(graph, key)
+
+
+def _holds_future(task: Any) -> bool:
+    if isinstance(task, (tuple, list, set)):
+        return any(map(_holds_future, task))
+    if isinstance(task, dict):
+        return any(map(_holds_future, task.values()))
+    return isinstance(task, distributed.Future)
