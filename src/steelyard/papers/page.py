@@ -73,7 +73,7 @@ def _section(report: Report, files: dict[Path, str], pictures: Path, base: Path)
     extent = "quick run" if report.quick else "full run"
     time = f"{report.seconds:,.0f} s"
     if report.saved_seconds:
-        time += f", {report.saved_seconds:,.0f} s of them in cells that were there already"
+        time += f", of which {report.saved_seconds:,.0f} s for cells kept from a run before"
     text = [f"### {report.title}\n"]
     text.append(f"`steelyard papers run {report.name}` ({extent}, seed {report.seed}, {time})\n")
     if report.result.rows:

@@ -2,7 +2,7 @@
 
 from steelyard.papers.koil.evidence import choices, orders, readings
 from steelyard.papers.koil.figures import figure_3_1, figure_3_2, figure_3_3
-from steelyard.papers.koil.tables import table_3_2, table_3_3, table_4_1
+from steelyard.papers.koil.tables import table_3_2, table_3_3, table_4_1, table_4_1_written
 
 __all__ = [
     "choices",
@@ -14,4 +14,5 @@ __all__ = [
     "table_3_2",
     "table_3_3",
     "table_4_1",
+    "table_4_1_written",
 ]

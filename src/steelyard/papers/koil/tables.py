@@ -14,7 +14,7 @@ from steelyard.papers.koil.contenders import AS_WRITTEN, COMPARED, MANY_KERNELS,
 from steelyard.papers.koil.protocol import Benchmark, benchmarks, run_tasks
 from steelyard.papers.result import Result, Row, paragraphs
 
-__all__ = ["ARTICLE", "table_3_2", "table_3_3", "table_4_1"]
+__all__ = ["ARTICLE", "table_3_2", "table_3_3", "table_4_1", "table_4_1_written"]
 
 ARTICLE = "KOIL"
 
@@ -123,25 +123,26 @@ def table_3_3(context: Context) -> Result:
     return _one_kernel(context, "3.3", context.pick(REAL, REAL, ("glass", "vowel")))
 
 
-@experiment("koil-table-4.1", paper=ARTICLE, title="Table 4.1: AUC with sixteen kernels")
-def table_4_1(context: Context) -> Result:
+def _many_kernels(context: Context, contenders: Sequence[Contender], notes: Sequence[str]) -> Result:
     found = benchmarks(context, context.pick(REAL, REAL, ("glass",)))
-    results = run_tasks(context, found, ONE_KERNEL + MANY_KERNELS)
-    rows = _area_rows(found, MANY_KERNELS, results, published.PAPER_MANY_KERNELS)
-    for many, one in zip(MANY_KERNELS, 2 * ONE_KERNEL, strict=True):
+    results = run_tasks(context, found, (*ONE_KERNEL, *contenders))
+    rows = _area_rows(found, contenders, results, published.PAPER_MANY_KERNELS)
+    near = sum(row.paper is not None and abs(row.mean - row.paper) <= WITHIN for row in rows)
+    counted = f"Within {WITHIN} of the thesis's mean are {near} of {len(rows)} areas."
+    for many, one in zip(contenders, ONE_KERNEL, strict=True):
         signs = [better(results[b.name, many.name], results[b.name, one.name]) for b in found]
         rows += _counted(many.name, signs, published.PAPER_WINS_MANY[many.name.removesuffix(AS_WRITTEN)])
-    return Result(rows, [*_NOTES_MANY, _nearer(rows)])
+    return Result(rows, [*notes, *_NOTES_MANY, counted])
 
 
-def _nearer(rows: Sequence[Row]) -> str:
-    """Which of the two readings has the thesis's figures."""
-    sentences = []
-    for label, written in (("MKL", False), ("as written", True)):
-        own = [r for r in rows if r.measure == "AUC" and r.learner.endswith(AS_WRITTEN) is written]
-        near = sum(r.paper is not None and abs(r.mean - r.paper) <= WITHIN for r in own)
-        sentences.append(f"{near} of {len(own)} numbers {label!r}")
-    return f"Within {WITHIN} of the thesis's mean are {' and '.join(sentences)}."
+@experiment("koil-table-4.1", paper=ARTICLE, title="Table 4.1: AUC with sixteen kernels, as programmed")
+def table_4_1(context: Context) -> Result:
+    return _many_kernels(context, MANY_KERNELS[:4], _NOTES_PROGRAMMED)
+
+
+@experiment("koil-table-4.1-written", paper=ARTICLE, title="Table 4.1: AUC with sixteen kernels, as written")
+def table_4_1_written(context: Context) -> Result:
+    return _many_kernels(context, MANY_KERNELS[4:], _NOTES_WRITTEN)
 
 
 _NOTES = paragraphs(
@@ -186,21 +187,33 @@ _NOTES_DATA = paragraphs(
     search.
     """
 )
+_NOTES_PROGRAMMED = paragraphs(
+    """
+    The authors' published program for many kernels does not do what the thesis writes. It adds up weighted
+    scores where the thesis's decision function (4.1) adds up signs; its weights of support vectors decay
+    where (4.2) leaves them; its kernel weights follow the losses without the factor C; it has five
+    neighbours; and its thirteen Gaussians have gamma from 2**-6 to 2**6 where the thesis has the width. This
+    is the table as the program computes it, `koil-table-4.1-written` follows the formulas, and
+    `koil-table-4.1-readings` takes the steps between them one by one. By the areas that come out, the
+    thesis's figures are the program's.
+
+    Where the areas stay short but for shuttle, it is the choice of C, which one training part decides. On
+    shuttle neither reading has the thesis's figures, and that is not explained: in other orders of its
+    rows KOIL with one kernel comes near to them (`koil-table-3.3-orders`), but of four orders tried with
+    many kernels none did.
+    """
+)
+_NOTES_WRITTEN = paragraphs(
+    """
+    The formulas of the thesis: kernels vote (4.1), weights of support vectors do not decay (4.2), the weight
+    of a kernel falls with C times its losses, ten neighbours, and Gaussians of width 2**-6 to 2**6. Votes
+    leave many rows with equal scores. The authors' program does otherwise, see `koil-table-4.1`.
+    """
+)
 _NOTES_MANY = paragraphs(
     """
-    Protocol, data and parameters (C from 2**-10 to 2**10) as in table 3.3. "MKL" is what the authors'
-    published program does, "as written" what the formulas of the thesis say; both stand beside the same
-    figure. The program adds up weighted scores where the thesis's decision function (4.1) adds up signs;
-    its weights of support vectors decay where (4.2) leaves them; its kernel weights follow the losses
-    without the factor C; it has five neighbours; and its thirteen Gaussians have gamma from 2**-6 to 2**6
-    where the thesis has the width. `koil-table-4.1-readings` takes these steps one by one.
-
-    Where "MKL" stays short but for shuttle it is the choice of C, which one training part decides. On
-    shuttle neither reading has the thesis's figures, and that is not explained: other orders of its rows move
-    KOIL with one kernel (`koil-table-3.3-orders`) enough for that, but of four tried with many kernels
-    none did.
-
-    Wins and losses are against KOIL with one kernel of the same loss and policy, whose width was chosen
-    by cross-validation; all other sets are ties.
+    Protocol, data and parameters (C from 2**-10 to 2**10) as in table 3.3. Wins and losses are against KOIL
+    with one kernel of the same loss and policy, whose width was chosen by cross-validation; all other
+    sets are ties.
     """
 )
