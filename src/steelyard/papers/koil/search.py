@@ -1,6 +1,7 @@
 """Finds the parameters that a quick run takes: ``python -m steelyard.papers.koil.search --data-dir DIR``.
 
-The search is that of a full run; what it finds is written to ``parameters.json`` beside this file.
+The search is that of a full run; with ``--results`` what such a run has found is taken from its folder. It is
+written to ``parameters.json`` beside this file, a line for each learner.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import argparse
 import json
 from pathlib import Path
 
+from steelyard.papers.cells import Cells
 from steelyard.papers.context import Context
 from steelyard.papers.koil.contenders import COMPARED, CONTENDERS, ONE_KERNEL
 from steelyard.papers.koil.protocol import benchmarks, parameters
@@ -21,14 +23,18 @@ def main() -> None:
     """Search for all sets and learners of the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data-dir", type=Path, required=True)
+    parser.add_argument("--results", type=Path, help="folder of `steelyard papers run`")
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
-    context = Context(options.data_dir, jobs=options.jobs)
-    stored: dict[str, dict[str, dict[str, float]]] = {}
+    cells = Cells(options.results / "cells", resume=True) if options.results else None
+    context = Context(options.data_dir, jobs=options.jobs, cells=cells)
+    blocks = []
     for names, contenders in ((SYNTHETIC, ONE_KERNEL + COMPARED), (REAL, tuple(CONTENDERS.values()))):
-        for (name, contender), params in parameters(context, benchmarks(context, names), contenders).items():
-            stored.setdefault(name, {})[contender] = dict(params)
-    STORED.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+        found = parameters(context, benchmarks(context, names), contenders)
+        for name in names:
+            lines = [f'  "{c.name}": {json.dumps(found[name, c.name])}' for c in contenders]
+            blocks.append(f' "{name}": {{\n' + ",\n".join(lines) + "\n }")
+    STORED.write_text("{\n" + ",\n".join(blocks) + "\n}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
