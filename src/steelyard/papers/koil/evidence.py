@@ -253,7 +253,7 @@ _NOTES_READINGS = paragraphs(
     """
     MKL RS++ with the hinge loss. The first line of a set is the thesis's text: kernels vote (4.1), weights
     do not decay (4.2), a kernel's weight falls with C times its losses, ten neighbours, Gaussians
-    exp(-|x - z|**2 / 2 s**2) with s from 2**-6 to 2**6. Each further line adds one thing that the
+    `exp(-|x - z|**2 / 2 s**2)` with s from 2**-6 to 2**6. Each further line adds one thing that the
     authors' published program for many kernels does otherwise; the last line does all that the program
     does. C is searched for each line.
     """
