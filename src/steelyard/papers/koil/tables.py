@@ -213,9 +213,9 @@ _NOTES_PROGRAMMED = paragraphs(
 
     Where the areas stay short but for shuttle (FIFO++ on german, RS++ on letter), it is the choice of C:
     other values of the same range (2 to 8 on german, 16 and 32 on letter) come within 0.01, looked up on
-    the test parts for this explanation only. On shuttle neither reading has the thesis's figures, and that is not explained: in other orders of its
-    rows KOIL with one kernel comes near to them (`koil-table-3.3-orders`), but of four orders tried with
-    many kernels none did.
+    the test parts for this explanation only. On shuttle neither reading has the thesis's figures, and that
+    is not explained: in other orders of its rows KOIL with one kernel comes near to them (`koil-
+    table-3.3-orders`), but of four orders tried with many kernels none did.
     """
 )
 _NOTES_WRITTEN = paragraphs(
