@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "steelyard/simd.hpp"
 #include "steelyard/threads.hpp"
 
 namespace steelyard {
@@ -48,36 +49,46 @@ void scaled_part(const KernelView& view, std::span<const std::int64_t> rows, dou
     });
 }
 
-void weighted_rows(const KernelView& view, std::span<const std::int64_t> rows, const double* coefficients, double* out,
-                   unsigned n_threads) {
-    const std::size_t n = view.n_reference;
+void weighted_rows(const KernelView& view, std::span<const std::int64_t> rows, const double* coefficients,
+                   std::size_t n_sums, double* out, unsigned n_threads) {
+    const std::size_t n = view.n_reference, m = rows.size();
+    const SolverLoops& solver = loops().solver;
     for_columns(n, n_threads, [&](std::size_t begin, std::size_t end) {
-        std::fill(out + begin, out + end, 0.0);
-        for (std::size_t r = 0; r < rows.size(); ++r) {
-            const double* row = view.K + static_cast<std::size_t>(rows[r]) * n;
-            const double coefficient = coefficients[r];
-            for (std::size_t x = begin; x < end; ++x) out[x] += coefficient * row[x];
+        for (std::size_t s = 0; s < n_sums; ++s) std::fill(out + s * n + begin, out + s * n + end, 0.0);
+        const auto part = [&](std::size_t r) { return view.K + static_cast<std::size_t>(rows[r]) * n + begin; };
+        std::size_t r = 0;
+        for (; r + 4 <= m; r += 4) {
+            const double* parts[4] = {part(r), part(r + 1), part(r + 2), part(r + 3)};
+            for (std::size_t s = 0; s < n_sums; ++s)
+                solver.axpy4(coefficients + s * m + r, parts, out + s * n + begin, end - begin);
         }
+        for (; r < m; ++r)
+            for (std::size_t s = 0; s < n_sums; ++s)
+                solver.axpy(coefficients[s * m + r], part(r), out + s * n + begin, end - begin);
     });
 }
 
 std::size_t find_asymmetry(const double* K, std::size_t n, double tolerance, unsigned n_threads) {
-    // Square blocks, so that both sides of the diagonal are read along their rows.
-    constexpr std::size_t side = 64;
+    // Square blocks that fit the cache, so that both sides of the diagonal are read along their rows.
+    constexpr std::size_t side = 32;
     std::vector<std::size_t> found((n + side - 1) / side, n * n);
     parallel_for(found.size(), n_threads, [&](std::size_t block) {
         const std::size_t begin = block * side, end = std::min(n, begin + side);
-        for (std::size_t column = 0; column < end && found[block] == n * n; column += side)
-            for (std::size_t i = begin; i < end; ++i) {
-                const std::size_t last = std::min({column + side, n, i + 1});
-                bool agrees = true;
-                for (std::size_t j = column; j < last; ++j)
-                    agrees &= std::abs(K[i * n + j] - K[j * n + i]) <= tolerance;  // false if not finite
-                if (agrees) continue;
-                for (std::size_t j = column; j < last; ++j)
-                    if (!(std::abs(K[i * n + j] - K[j * n + i]) <= tolerance)) found[block] = i * n + j;
-                break;
-            }
+        double turned[side * side];
+        for (std::size_t column = 0; column < end && found[block] == n * n; column += side) {
+            const std::size_t width = std::min(side, n - column);
+            for (std::size_t j = 0; j < width; ++j)
+                for (std::size_t i = begin; i < end; ++i) turned[(i - begin) * side + j] = K[(column + j) * n + i];
+            bool agrees = true;
+            for (std::size_t i = begin; i < end; ++i)
+                for (std::size_t j = 0; j < width; ++j)  // false if not finite
+                    agrees &= std::abs(K[i * n + column + j] - turned[(i - begin) * side + j]) <= tolerance;
+            if (agrees) continue;
+            for (std::size_t i = begin; i < end; ++i)
+                for (std::size_t j = 0; j < width && column + j <= i; ++j)
+                    if (!(std::abs(K[i * n + column + j] - turned[(i - begin) * side + j]) <= tolerance))
+                        found[block] = i * n + column + j;
+        }
     });
     for (const std::size_t place : found)
         if (place != n * n) return place;

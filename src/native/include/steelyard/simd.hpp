@@ -13,6 +13,7 @@
 #include "steelyard/loops_gram.hpp"
 #include "steelyard/loops_kernel.hpp"
 #include "steelyard/loops_online.hpp"
+#include "steelyard/loops_pair.hpp"
 #include "steelyard/loops_score.hpp"
 #include "steelyard/loops_sequence.hpp"
 #include "steelyard/loops_solver.hpp"
@@ -28,6 +29,7 @@ struct Loops {
     OnlineLoops online;
     SequenceLoops sequence;
     ScoreLoops score;
+    PairLoops pair;
 };
 
 // The loops in use.
