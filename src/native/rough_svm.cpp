@@ -15,7 +15,7 @@ namespace steelyard {
 namespace {
 
 constexpr double kClosed = std::numeric_limits<double>::infinity();
-constexpr double kTiny = 1e-12;           // of the diagonal: the least curvature
+constexpr double kTiny = 1e-7;            // of the diagonal: the least curvature
 constexpr std::size_t kMostSteps = 1000;  // a sample: a degenerate kernel must end, too
 
 // Current kernel values among the samples that may move, made as far as they are asked for.
@@ -66,8 +66,8 @@ class PairSolver {
   public:
     PairSolver(const RoughSamples& samples, RoughMachine& machine)
         : samples_(samples), machine_(machine), row_(samples, machine.factor, most(samples, machine)) {
-        for (auto* values : {&z_, &lower_, &upper_, &diagonal_, &grown_, &fallen_, &e_})
-            values->reserve(row_.capacity());
+        diagonal_.reserve(row_.capacity());
+        for (auto* values : {&z_, &lower_, &upper_, &grown_, &fallen_, &e_}) values->reserve(row_.capacity());
         may_move_.resize(samples.n);
     }
 
@@ -90,11 +90,6 @@ class PairSolver {
     void start() {
         for (std::size_t sample = 0; sample < samples_.n; ++sample)
             if (machine_.likely[sample] && machine_.bounds[sample] > 0.0) add(sample, -samples_.signs[sample]);
-        balance();
-        for (std::size_t i = 0; i < row_.size(); ++i) {
-            open_or_close(i);
-            if (z_[i] != 0.0) loops().solver.axpy_narrow(z_[i], row_(i), e_.data(), row_.size());
-        }
     }
 
     void add(std::size_t sample, double e) {
@@ -103,21 +98,12 @@ class PairSolver {
         row_.add(sample);
         lower_.push_back(positive ? 0.0 : -machine_.bounds[sample]);
         upper_.push_back(positive ? machine_.bounds[sample] : 0.0);
-        z_.push_back(std::clamp(machine_.z[sample], lower_.back(), upper_.back()));
-        diagonal_.push_back(row_.diagonal(row_.size() - 1));
+        z_.push_back(0.0);
+        diagonal_.push_back(static_cast<float>(row_.diagonal(row_.size() - 1)));
         e_.push_back(e);
         grown_.push_back(kClosed);
         fallen_.push_back(kClosed);
         open_or_close(row_.size() - 1);
-    }
-
-    // Lessens the side that weighs more, so that both weigh the same.
-    void balance() {
-        double sums[2] = {0.0, 0.0};
-        for (const double z : z_) sums[z > 0.0] += z;
-        const double total = std::min(sums[1], -sums[0]);
-        for (double& z : z_)
-            if (z != 0.0) z *= total / (z > 0.0 ? sums[1] : -sums[0]);
     }
 
     void open_or_close(std::size_t i) {
@@ -141,7 +127,8 @@ class PairSolver {
 
     // The best step of a pair, or as far as the bounds let it go.
     double move_pair(std::size_t up, std::size_t down, double between) {
-        const double curvature = std::max(diagonal_[up] + diagonal_[down] - 2.0 * between, kTiny * diagonal_[up]);
+        const double own = row_.diagonal(up);
+        const double curvature = std::max(own + row_.diagonal(down) - 2.0 * between, kTiny * own);
         const double up_room = upper_[up] - z_[up], down_room = z_[down] - lower_[down];
         const double room = std::min(up_room, down_room);
         const double move = curvature > 0.0 ? std::min((e_[down] - e_[up]) / curvature, room) : room;
@@ -204,7 +191,8 @@ class PairSolver {
     const RoughSamples& samples_;
     RoughMachine& machine_;
     PartRows row_;
-    std::vector<double> z_, lower_, upper_, diagonal_, grown_, fallen_, e_;
+    std::vector<double> z_, lower_, upper_, grown_, fallen_, e_;
+    std::vector<float> diagonal_;
     std::vector<std::uint8_t> may_move_;
 };
 

@@ -72,16 +72,15 @@ void bind_boundary(nb::module_& m) {
         "Fill out[x] with the largest -squared distance / width from row x to a boundary point.");
     m.def(
         "weighted_rows",
-        [](Matrix K, Positions rows, Matrix coefficients, Array<double, 2> out, unsigned n_threads) {
-            require(coefficients.shape(1) == rows.size() && out.shape(0) == coefficients.shape(0) &&
-                    out.shape(1) == K.shape(1));
+        [](Matrix K, Positions rows, Vector coefficients, Array<double, 1> out, unsigned n_threads) {
+            require(coefficients.size() == rows.size() && out.size() == K.shape(1));
             check_positions(rows, K.shape(0));
             const KernelView all{K.data(), K.shape(0), K.shape(1), nullptr, nullptr};
             nb::gil_scoped_release unlocked;
-            weighted_rows(all, span(rows), coefficients.data(), out.shape(0), out.data(), n_threads);
+            weighted_rows(all, span(rows), coefficients.data(), out.data(), n_threads);
         },
         "K"_a.noconvert(), "rows"_a.noconvert(), "coefficients"_a.noconvert(), "out"_a.noconvert(), "n_threads"_a = 1,
-        "Fill out[s, x] with the sum of coefficients[s, r] * K[rows[r], x].");
+        "Fill out[x] with the sum of coefficients[r] * K[rows[r], x].");
     m.def(
         "solve_roughly",
         [](Matrix K, Vector signs, Matrix factors, Matrix bounds, Array<const bool, 2> likely, Array<double, 2> z,
@@ -104,7 +103,7 @@ void bind_boundary(nb::module_& m) {
         "K"_a.noconvert(), "signs"_a.noconvert(), "factors"_a.noconvert(), "bounds"_a.noconvert(),
         "likely"_a.noconvert(), "z"_a.noconvert(), "scores"_a.noconvert(), "intercepts"_a.noconvert(), "tolerance"_a,
         "slack"_a, "n_threads"_a = 1,
-        "Solve one SVM for each row of factors, bounds and likely, from the signed multipliers z on.");
+        "Fill z and scores with the solution of one SVM for each row of factors, bounds and likely.");
     m.def(
         "find_asymmetry",
         [](Matrix K, double tolerance, unsigned n_threads) -> std::optional<std::pair<std::size_t, std::size_t>> {

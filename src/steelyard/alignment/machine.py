@@ -27,7 +27,7 @@ Bumps = BoundaryBumps | SupportBumps
 Split = tuple[Indices, Indices]
 
 _TOLERANCE = 1e-3  # by so much LIBSVM may miss a margin of 1
-_NEAR = 0.02  # rows so little inside of their margin may become support rows
+_NEAR = 0.05  # rows so little inside of their margin may become support rows
 _MOST = 0.7  # beyond this part of the rows it is not worth while to leave some out
 
 
@@ -110,8 +110,8 @@ class Chain:
 
     def train_again(self, C: float, before: Solution) -> tuple[Solution, SVC]:
         """Train on the current kernel, knowing a solution for the kernel of the round before."""
-        rough = RoughSolver(self.problem, [self.rows], before, C).solve(self.factor[None])
-        return self.train(C, rough[0])
+        solver = RoughSolver(self.problem, [self.rows], before, C, tolerance=_NEAR)
+        return self.train(C, solver.solve(self.factor[None])[0])
 
     def _near_margin(self, solution: Solution, chosen: NDArray[np.bool_]) -> Indices:
         """Rows chosen or near the margin; all of them if that is hardly more or a side would be missing."""
@@ -131,7 +131,7 @@ class Chain:
         dual[rows[svc.support_]] = svc.dual_coef_[0]
         if len(rows) < len(self.rows):
             _count_within(svc, np.searchsorted(self.rows, rows), len(self.rows))
-        scores = factor * matrix.weighted_sums((dual * factor)[None])[0] + intercept
+        scores = factor * matrix.weighted_sum(dual * factor) + intercept
         return Solution(dual, intercept, scores), svc
 
     def transform(self, solution: Solution, beta: float, settings: Settings) -> None:

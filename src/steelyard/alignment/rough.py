@@ -15,7 +15,7 @@ from steelyard.alignment.view import FloatArray, Indices, InputDistances
 __all__ = ["Matrix", "Problem", "RoughSolver", "Solution"]
 
 _TOLERANCE = 1e-2  # by so much a margin of 1 may be missed where scores are only compared
-_SLACK = 3e-2  # the same for rows that were not looked at
+_SLACK = 3  # times as much by rows that were not looked at
 _SPARE = 2  # rows to look at, for each that supports a similar machine
 
 
@@ -41,10 +41,10 @@ class Matrix:
         )
         return part
 
-    def weighted_sums(self, coefficients: FloatArray) -> FloatArray:
-        """The matrix times each row of coefficients; its rows without any coefficient are not read."""
-        rows, result = np.flatnonzero(coefficients.any(axis=0)), np.empty(coefficients.shape)
-        _native.weighted_rows(self.values, rows, coefficients.take(rows, axis=1), result, num_threads())
+    def weighted_sum(self, coefficients: FloatArray) -> FloatArray:
+        """The matrix times a vector, of which only rows with a coefficient are read."""
+        rows, result = np.flatnonzero(coefficients), np.empty(len(coefficients))
+        _native.weighted_rows(self.values, rows, coefficients[rows], result, num_threads())
         return result
 
 
@@ -79,8 +79,16 @@ class RoughSolver:
     goes on. So the solutions are those of all rows, up to a tolerance that scores can be compared with.
     """
 
-    def __init__(self, problem: Problem, parts: Sequence[Indices], similar: Solution, C: float) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        parts: Sequence[Indices],
+        similar: Solution,
+        C: float,
+        tolerance: float = _TOLERANCE,
+    ) -> None:
         self._problem = problem
+        self._tolerance = tolerance
         self._bounds = np.zeros((len(parts), len(problem.signs)))
         for mine, rows in zip(self._bounds, parts, strict=True):
             mine[rows] = C * problem.weights[rows]
@@ -89,19 +97,18 @@ class RoughSolver:
 
     def solve(self, factors: FloatArray) -> list[Solution]:
         """Train on the kernels that these factors make, one row for each machine."""
-        problem, intercepts, likely = self._problem, np.empty(len(factors)), self._likely()
-        self._dual[:] = 0.0
+        problem, intercepts = self._problem, np.empty(len(factors))
         _native.solve_roughly(
             problem.matrix.values,
             problem.signs,
             factors,
             self._bounds,
-            likely,
+            self._likely(),
             self._dual,
             self._scores,
             intercepts,
-            _TOLERANCE,
-            _SLACK,
+            self._tolerance,
+            _SLACK * self._tolerance,
             num_threads(),
         )
         return [

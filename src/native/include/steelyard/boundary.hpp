@@ -27,10 +27,9 @@ struct BoundaryPoints {
 // out[r * m + c] = current kernel of rows[r] and rows[c], m = rows.size(); factors of both sides are row_factor.
 void scaled_part(const KernelView& view, std::span<const std::int64_t> rows, double* out, unsigned n_threads);
 
-// out[s * n + x] = sum over r of coefficients[s * m + r] * K[rows[r], x] for every s < n_sums, m = rows.size(): of a
-// symmetric matrix these rows are all that is read, and they are read once.
-void weighted_rows(const KernelView& view, std::span<const std::int64_t> rows, const double* coefficients,
-                   std::size_t n_sums, double* out, unsigned n_threads);
+// out[x] = sum over r of coefficients[r] * K[rows[r], x]: of a symmetric matrix these rows are all that is read.
+void weighted_rows(const KernelView& view, std::span<const std::int64_t> rows, const double* coefficients, double* out,
+                   unsigned n_threads);
 
 // A place (i, j) with i >= j where K[i, j] and K[j, i] differ by more than `tolerance` or are not finite; n * n if
 // there is none. K is n by n.

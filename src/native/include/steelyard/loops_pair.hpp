@@ -7,11 +7,11 @@
 namespace steelyard {
 
 struct PairSamples {
-    const double* diagonal;  // each kernel value of a sample with itself
-    const double* grown;     // 0, or infinity where the multiplier cannot grow
-    const double* fallen;    // 0, or infinity where it cannot fall
-    double* e;               // decision values without intercept, minus labels
-    std::size_t n;
+    const float* diagonal;  // each kernel value of a sample with itself
+    const double* grown;    // 0, or infinity where the multiplier cannot grow
+    const double* fallen;   // 0, or infinity where it cannot fall
+    double* e;              // decision values without intercept, minus labels
+    std::size_t n;          // below 2^24: places are told in single precision
 };
 
 struct Partner {

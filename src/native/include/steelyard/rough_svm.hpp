@@ -1,5 +1,5 @@
 // Several C-SVMs on the same samples, each with bounds and a kernel of its own, solved as well as it takes to compare
-// decision values. They start from multipliers that are nearly right, as those of an SVM on most of the samples are.
+// decision values. They start without multipliers: from those of a similar machine it takes as many steps.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,12 @@ struct RoughSamples {
 
 // In signed multipliers z_i = y_i alpha_i, with 0 <= alpha_i <= bounds[i] and sum(z) = 0.
 struct RoughMachine {
-    const double* factor;  // the current kernel is factor[i] * factor[j] * K[i, j]
-    const double* bounds;  // 0 for samples that take no part
-    const bool* likely;    // samples whose multipliers may move from the beginning; those that start with one must
-    double* z;             // where to start; then the solution
-    double* scores;        // decision values of all samples
-    double intercept = 0.0;
+    const double* factor;    // the current kernel is factor[i] * factor[j] * K[i, j]
+    const double* bounds;    // 0 for samples that take no part
+    const bool* likely;      // samples whose multipliers may move from the beginning
+    double* z;               // out: the solution
+    double* scores;          // out: decision values of all samples
+    double intercept = 0.0;  // out
 };
 
 struct RoughAim {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "steelyard/loops_ball.hpp"
+#include "steelyard/loops_boundary.hpp"
 #include "steelyard/loops_gram.hpp"
 #include "steelyard/loops_kernel.hpp"
 #include "steelyard/loops_online.hpp"
@@ -30,6 +31,7 @@ struct Loops {
     SequenceLoops sequence;
     ScoreLoops score;
     PairLoops pair;
+    BoundaryLoops boundary;
 };
 
 // The loops in use.
