@@ -27,7 +27,7 @@ Bumps = BoundaryBumps | SupportBumps
 Split = tuple[Indices, Indices]
 
 _TOLERANCE = 1e-3  # by so much LIBSVM may miss a margin of 1
-_NEAR = 0.05  # rows so little inside of their margin may become support rows
+_NEAR = 0.02  # rows so little inside of their margin may become support rows
 _MOST = 0.7  # beyond this part of the rows it is not worth while to leave some out
 
 
