@@ -256,6 +256,7 @@ def _try_rounds(
     problem: Problem, splits: Sequence[Split], model: Solution, settings: Settings
 ) -> tuple[list[_Trial], int]:
     """Rounds until the loss stops falling, and the number of those that helped."""
+    problem.matrix.give_back()
     parts, held_out = zip(*splits, strict=True)
     chains = [Chain(problem, part) for part in parts]
     solver = RoughSolver(problem, parts, model, settings.C)

@@ -41,6 +41,10 @@ class Matrix:
         )
         return part
 
+    def give_back(self) -> None:
+        """Let the room go; the next one who needs it makes it anew."""
+        self._room = np.empty(0)
+
     def weighted_sum(self, coefficients: FloatArray) -> FloatArray:
         """The matrix times a vector, of which only rows with a coefficient are read."""
         rows, result = np.flatnonzero(coefficients), np.empty(len(coefficients))
@@ -97,19 +101,19 @@ class RoughSolver:
 
     def solve(self, factors: FloatArray) -> list[Solution]:
         """Train on the kernels that these factors make, one row for each machine."""
-        problem, intercepts = self._problem, np.empty(len(factors))
+        problem, intercepts, likely = self._problem, np.empty(len(factors)), self._likely()
         _native.solve_roughly(
             problem.matrix.values,
             problem.signs,
             factors,
             self._bounds,
-            self._likely(),
+            likely,
             self._dual,
             self._scores,
             intercepts,
             self._tolerance,
             _SLACK * self._tolerance,
-            num_threads(),
+            min(num_threads(), _affordable(likely)),
         )
         return [
             Solution(dual.copy(), float(intercept), scores.copy())
@@ -124,3 +128,13 @@ class RoughSolver:
             wanted = min(_SPARE * int(mine.sum()), len(near) - 1)
             mine |= near < np.partition(near, wanted)[wanted]
         return supports
+
+
+def _affordable(likely: NDArray[np.bool_]) -> int:
+    """How many machines may be trained at a time, so that together they keep no more than a kernel matrix.
+
+    Each keeps, in single precision, the rows that it looks at, which may become twice as many.
+    """
+    n_rows = likely.shape[1]
+    most = max(1, min(2 * int(likely.sum(axis=1).max()), n_rows))
+    return max(1, 2 * n_rows**2 // most**2)
