@@ -40,7 +40,7 @@ def learners() -> Iterator[tuple[str, str, Any]]:
             f"C={C:g}",
             LogisticRegression(C=C, class_weight="balanced", max_iter=5000),
         )
-        yield "SVC, linear", f"C={C:g}", SVC(C=C, kernel="linear", class_weight="balanced")
+        yield "SVC, linear", f"C={C:g}", SVC(C=C, kernel="linear", class_weight="balanced", max_iter=200_000)
         yield "ProximalSVC", f"C={C:g}", ProximalSVC(C=C)
     for C in (1.0, 10.0, 1000.0):
         for gamma in (0.01, 0.1, 1.0):
