@@ -63,7 +63,7 @@ void IncrementalSvc::append(LabelledRows rows) {
         codes_.push_back(rows.codes[k]);
         weights_.push_back(rows.weights[k]);
         hashes_.push_back(hash_row(x, d, rows.codes[k], rows.weights[k]));
-        index_.emplace(hashes_.back(), static_cast<std::uint32_t>(codes_.size() - 1));
+        index_.insert(static_cast<std::uint32_t>(codes_.size() - 1), hashes_.back());
     }
 }
 
@@ -76,12 +76,11 @@ void IncrementalSvc::take_from_index(LabelledRows rows, std::vector<std::uint32_
     for (std::size_t k = 0; k < rows.codes.size(); ++k) {
         const double* x = rows.X + k * d;
         const std::uint64_t hash = hash_row(x, d, rows.codes[k], rows.weights[k]);
-        auto found = index_.lower_bound({hash, 0});
-        while (found != index_.end() && found->first == hash &&
-               !equals(found->second, x, rows.codes[k], rows.weights[k]))
-            ++found;
-        if (found == index_.end() || found->first != hash) throw UnknownRow{k};
-        taken.push_back(found->second);
+        std::uint32_t found = index_.first(hash);
+        while (found != RowIndex::kNone && !equals(found, x, rows.codes[k], rows.weights[k]))
+            found = index_.next(found);
+        if (found == RowIndex::kNone) throw UnknownRow{k};
+        taken.push_back(found);
         index_.erase(found);
     }
 }
@@ -121,14 +120,14 @@ void IncrementalSvc::prepare(Problem& problem, const ProblemSpec& spec, const st
 }
 
 void IncrementalSvc::roll_back(std::size_t n_before, const std::vector<std::uint32_t>& leaving) {
-    for (const std::uint32_t i : leaving) index_.emplace(hashes_[i], i);
+    for (auto i = leaving.rbegin(); i != leaving.rend(); ++i) index_.insert(*i, hashes_[*i]);  // as they were
     for (auto& problem : problems_) {
         problem->svm.rollback();
         while (problem->svm.state().z.size() > n_before) problem->svm.pop();
     }
     while (codes_.size() > n_before) {
         const auto last = static_cast<std::uint32_t>(codes_.size() - 1);
-        index_.erase({hashes_[last], last});
+        index_.erase(last);
         codes_.pop_back();
         weights_.pop_back();
         hashes_.pop_back();
@@ -140,8 +139,7 @@ void IncrementalSvc::roll_back(std::size_t n_before, const std::vector<std::uint
 void IncrementalSvc::remove_row(std::uint32_t i) {
     const auto last = static_cast<std::uint32_t>(codes_.size() - 1);
     if (i != last) {
-        index_.erase({hashes_[last], last});
-        index_.emplace(hashes_[last], i);
+        index_.renumber(last, i);
         codes_[i] = codes_[last];
         weights_[i] = weights_[last];
         hashes_[i] = hashes_[last];
@@ -166,12 +164,13 @@ void IncrementalSvc::release_rows() {
 
 // -- loading ------------------------------------------------------------------------------------------------------
 
-void IncrementalSvc::restore_rows(LabelledRows rows, bool is_wide, std::span<const std::uint32_t> kept,
-                                  std::size_t n_wanted) {
-    if (is_wide) rows_.widen();
+void IncrementalSvc::restore_rows(LabelledRows rows, const RowsInUse& in_use) {
+    while (rows_.precision() < in_use.precision) rows_.widen();
     append(rows);
-    n_wanted_ = n_wanted;
-    for (const std::uint32_t i : kept) rows_.keep(i);
+    index_ = {};
+    for (const std::uint32_t i : in_use.order) index_.insert(i, hashes_[i]);
+    n_wanted_ = in_use.n_wanted;
+    for (const std::uint32_t i : in_use.kept) rows_.keep(i);
 }
 
 void IncrementalSvc::restore_problem(ProblemSpec spec, SvmState state, const std::vector<std::uint32_t>& active) {

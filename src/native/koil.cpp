@@ -113,7 +113,7 @@ void KoilEnsemble<T>::learn_parts(Block& block, std::size_t i, std::span<Part> p
         member.machine.reserve(side);
         block.fill_in(part.sample, part.member, i);
         member.machine.learn(part.sample, rule, member, part.outcome);
-        member.machine.log_weight -= rule.learning_rate * part.outcome.loss;
+        member.machine.log_weight -= rule.weight_rate * part.outcome.loss;
         if (part.outcome.place != KoilMachine::kNone) {
             member.store(side, part.outcome.place, block.row(i));
             block.stored(part.member, i, member.machine.slot(side, part.outcome.place));

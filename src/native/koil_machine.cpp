@@ -131,7 +131,7 @@ double KoilMachine::push_apart(const Sample& sample, const KoilRule& rule, Outco
         const double loss = losses_[chosen_[v]], pushed = rule.smooth ? 2.0 * step * loss : step;
         add_to(other, chosen_[v], -pushed, access);
         weight += pushed;
-        outcome.loss += rule.C * (rule.smooth ? loss * loss : loss);
+        outcome.loss += rule.smooth ? loss * loss : loss;
     }
     return weight;
 }

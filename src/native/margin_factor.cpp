@@ -15,6 +15,7 @@ double dot(const double* a, const double* b, std::size_t n) { return loops().ker
 
 void MarginFactor::clear() {
     size_ = 0;
+    std::fill(columns_.begin(), columns_.end(), 0.0);  // they may not even be finite
     ones_.clear();
     inverse_.clear();
     ones_squared_ = 0.0;
@@ -23,7 +24,7 @@ void MarginFactor::clear() {
 void MarginFactor::reserve(std::size_t capacity) {
     if (capacity <= capacity_) return;
     const std::size_t grown = std::max<std::size_t>({capacity, capacity_ + capacity_ / 2, 32});
-    std::vector<double> columns(grown * grown);
+    std::vector<double> columns(grown * grown + kReadBehind);
     for (std::size_t j = 0; j < size_; ++j)
         std::copy(column(j) + j, column(j) + size_, columns.begin() + static_cast<std::ptrdiff_t>(j * grown + j));
     columns_ = std::move(columns);

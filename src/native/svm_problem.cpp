@@ -33,6 +33,7 @@ void SvmProblem::restore(SvmState state, const std::vector<std::uint32_t>& activ
         active_z_.push_back(s_.z[i]);
     }
     index_margin();
+    measure_coefficients();
 }
 
 void SvmProblem::index_margin() {
@@ -44,8 +45,9 @@ void SvmProblem::extend(const std::vector<double>& y, const std::vector<double>&
     const std::size_t old = s_.z.size(), n = old + y.size();
     s_.z.resize(n);
     std::vector<double> e(y.size());
-    for (std::size_t k = 0; k < y.size(); ++k) e[k] = rows_.exact_sum(old + k, s_.z.data()) - y[k];
+    for (std::size_t k = 0; k < y.size(); ++k) e[k] = rows_.exact_sum(old + k, s_.z.data(), n_support_) - y[k];
     s_.e.insert(s_.e.end(), e.begin(), e.end());
+    s_.exact_at.resize(n, s_.slack);
     s_.y.insert(s_.y.end(), y.begin(), y.end());
     for (std::size_t k = 0; k < y.size(); ++k) {
         s_.lower.push_back(y[k] > 0.0 ? 0.0 : -bounds[k]);
@@ -76,7 +78,7 @@ void SvmProblem::swap_remove(std::size_t i) {
     if (active_.holds(i)) deactivate(active_.slot(i));
     if (i != last && place_[last] >= 0)
         s_.margin[static_cast<std::size_t>(place_[last])] = static_cast<std::uint32_t>(i);
-    for (auto* values : {&s_.y, &s_.z, &s_.e, &s_.lower, &s_.upper, &base_}) {
+    for (auto* values : {&s_.y, &s_.z, &s_.e, &s_.exact_at, &s_.lower, &s_.upper, &base_}) {
         (*values)[i] = (*values)[last];
         values->pop_back();
     }
@@ -87,7 +89,7 @@ void SvmProblem::swap_remove(std::size_t i) {
 }
 
 void SvmProblem::take_snapshot() {
-    snapshot_.z = s_.z, snapshot_.e = s_.e, snapshot_.margin = s_.margin;
+    snapshot_.z = s_.z, snapshot_.e = s_.e, snapshot_.exact_at = s_.exact_at, snapshot_.margin = s_.margin;
     snapshot_.constant = s_.constant, snapshot_.bias = s_.bias;
     snapshot_.slack = s_.slack, snapshot_.n_sums = s_.n_sums;
     n_active_before_ = active_.size();
@@ -103,7 +105,7 @@ void SvmProblem::commit() {
 void SvmProblem::rollback() {
     if (has_snapshot_) {
         while (active_.size() > n_active_before_) deactivate(active_.size() - 1);
-        s_.z = snapshot_.z, s_.e = snapshot_.e, s_.margin = snapshot_.margin;
+        s_.z = snapshot_.z, s_.e = snapshot_.e, s_.exact_at = snapshot_.exact_at, s_.margin = snapshot_.margin;
         s_.constant = snapshot_.constant, s_.bias = snapshot_.bias;
         s_.slack = snapshot_.slack, s_.n_sums = snapshot_.n_sums;
         base_ = s_.z;
@@ -114,6 +116,7 @@ void SvmProblem::rollback() {
         }
         index_margin();
         refactor();
+        measure_coefficients();
         has_snapshot_ = false;
     }
     targets_.clear();
@@ -142,10 +145,10 @@ void SvmProblem::solve() {
     for (const Target& target : targets)
         if (place_[target.sample] >= 0) leave_margin(static_cast<std::size_t>(place_[target.sample]));
     if (!targets.empty()) drive(targets);
-    enter_new(first_new, threshold());
+    enter_new(first_new);
     if (optimise(1000 + 10 * n)) return;
     for (const std::size_t max_steps : {20 * n + 10000, 200 * n + 1000000}) {  // the repair, then its last attempt
-        rows_.widen();
+        while (!rows_.is_wide()) rows_.widen();
         resum();
         smo(threshold(), max_steps);
         resum();
@@ -159,9 +162,8 @@ bool SvmProblem::optimise(std::size_t max_steps) {
     const bool is_done = run_rounds(max_steps);
     sync();
     settle_bias();
-    if (!is_done) violators(tolerance_);       // sums up
-    const double rounding = this->rounding();  // not finite as soon as one coefficient is not
-    return std::isfinite(rounding + s_.bias) && worst() <= std::max(tolerance_, 16.0 * rounding) &&
+    if (!is_done) violators(tolerance_);  // sums up
+    return std::isfinite(rounding_ + s_.bias) && worst() <= std::max(tolerance_, 16.0 * rounding_) &&
            imbalance() <= std::max(tolerance_, kAtBound);
 }
 
@@ -185,17 +187,17 @@ SvmProblem::Interval SvmProblem::apparent_interval() const {
 // Where sums may be off, whoever could be at an end of the interval is summed exactly.
 SvmProblem::Interval SvmProblem::bias_interval() {
     Interval found = apparent_interval();
-    if (s_.slack == 0.0) return found;
-    std::vector<std::uint8_t> is_exact(s_.z.size());
-    for (const std::uint32_t i : active_.samples()) is_exact[i] = 1;
+    if (s_.slack == 0.0 || s_.z.empty()) return found;
+    for (const std::uint32_t i : active_.samples()) s_.exact_at[i] = s_.slack;
     for (bool has_news = true; has_news; found = apparent_interval()) {
         has_news = false;
+        const double low = found.low - slack_of(found.low_sample), high = found.high + slack_of(found.high_sample);
         for (std::size_t i = 0; i < s_.z.size(); ++i) {
-            const bool may_be_low = s_.z[i] < s_.upper[i] && -s_.e[i] >= found.low - 2.0 * s_.slack;
-            const bool may_be_high = s_.z[i] > s_.lower[i] && -s_.e[i] <= found.high + 2.0 * s_.slack;
-            if (is_exact[i] || !(may_be_low || may_be_high)) continue;
-            s_.e[i] = rows_.exact_sum(i, s_.z.data()) - s_.y[i];
-            is_exact[i] = 1;
+            const double slack = slack_of(i);
+            const bool may_be_low = s_.z[i] < s_.upper[i] && -s_.e[i] + slack >= low;
+            const bool may_be_high = s_.z[i] > s_.lower[i] && -s_.e[i] - slack <= high;
+            if (slack == 0.0 || !(may_be_low || may_be_high)) continue;
+            make_exact(i);
             has_news = true;
         }
     }
@@ -222,14 +224,15 @@ double SvmProblem::violation() {
     return largest;
 }
 
-// An upper bound of what one rounding in each term of (Kz)_i can amount to.
-double SvmProblem::rounding() const {
+// The rounding is not finite as soon as one coefficient is not.
+void SvmProblem::measure_coefficients() {
+    n_support_ = loops().solver.count_nonzero(s_.z.data(), s_.z.size());
     const double sum = loops().solver.absolute_dot(s_.z.data(), rows_.norms().data(), s_.z.size());
-    return std::numeric_limits<double>::epsilon() * sum * rows_.largest_norm();
+    rounding_ = std::numeric_limits<double>::epsilon() * sum * rows_.largest_norm();
 }
 
 // Steps go on below the tolerance as long as they see more than rounding.
-double SvmProblem::threshold() const { return std::max(0.01 * tolerance_, rounding()); }
+double SvmProblem::threshold() const { return std::max(0.01 * tolerance_, rounding_); }
 
 bool SvmProblem::is_between(std::size_t i) const {
     const double gap = kAtBound * (s_.upper[i] - s_.lower[i]);

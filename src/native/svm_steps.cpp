@@ -60,40 +60,48 @@ void SvmProblem::gather_margin(const double* by_slot, double added) {
     for (std::size_t k = 0; k < solved_.size(); ++k) solved_[k] = by_slot[active_.slot(s_.margin[k])] + added;
 }
 
-// The largest step along scale * dz, up to limit; hits_ then names the members that stop it.
-double SvmProblem::first_hit(const double* dz, double scale, double limit) {
-    hits_.clear();
+// Coefficients and bounds of the margin set, side by side in its order while it moves.
+void SvmProblem::take_out_margin() {
     const std::size_t m = s_.margin.size();
-    room_.resize(m);
+    for (auto* values : {&moving_.z, &moving_.lower, &moving_.upper}) values->resize(m);
     for (std::size_t k = 0; k < m; ++k) {
         const std::uint32_t i = s_.margin[k];
-        const double above = s_.upper[i] - s_.z[i], below = s_.z[i] - s_.lower[i];
-        room_[k] = std::max(0.0, scale * dz[k] > 0.0 ? above : below);
+        moving_.z[k] = s_.z[i];
+        moving_.lower[k] = s_.lower[i];
+        moving_.upper[k] = s_.upper[i];
     }
-    double step = limit;
-    for (std::size_t k = 0; k < m; ++k)
-        if (room_[k] < step * std::abs(scale * dz[k])) step = room_[k] / std::abs(scale * dz[k]);
-    if (step == limit) return step;
-    for (std::size_t k = 0; k < m; ++k) {
-        const double speed = std::abs(scale * dz[k]);
-        if (speed > 0.0 && room_[k] <= step * (1.0 + kTogether) * speed) hits_.push_back(k);
-    }
+}
+
+void SvmProblem::put_back_margin() {
+    for (std::size_t k = 0; k < moving_.z.size(); ++k) s_.z[s_.margin[k]] = moving_.z[k];
+}
+
+// The largest step along direction_, up to limit; hits_ then names the members that stop it.
+double SvmProblem::first_hit(double limit) {
+    hits_.clear();
+    room_.resize(s_.margin.size());
+    const double step = loops().solver.steps_to_bounds(moving_.z.data(), moving_.lower.data(), moving_.upper.data(),
+                                                       direction_.data(), room_.size(), room_.data());
+    if (!(step < limit)) return limit;
+    for (std::size_t k = 0; k < room_.size(); ++k)
+        if (room_[k] <= step * (1.0 + kTogether)) hits_.push_back(k);
     return step;
 }
 
-void SvmProblem::advance(const double* dz, double step) {
-    for (std::size_t k = 0; k < s_.margin.size(); ++k) {
-        const std::uint32_t i = s_.margin[k];
-        s_.z[i] = std::clamp(s_.z[i] + step * dz[k], s_.lower[i], s_.upper[i]);
-    }
+void SvmProblem::advance(double step) {
+    loops().solver.move_within(step, direction_.data(), moving_.lower.data(), moving_.upper.data(), moving_.z.data(),
+                               s_.margin.size());
 }
 
 // Those who stopped the step are at the nearer bound, exactly, and no longer respond.
 void SvmProblem::drop_hits(double* solved) {
     for (auto hit = hits_.rbegin(); hit != hits_.rend(); ++hit) {
         const std::uint32_t i = s_.margin[*hit];
-        s_.z[i] = s_.z[i] - s_.lower[i] < s_.upper[i] - s_.z[i] ? s_.lower[i] : s_.upper[i];
+        const double z = moving_.z[*hit];
+        s_.z[i] = z - s_.lower[i] < s_.upper[i] - z ? s_.lower[i] : s_.upper[i];
         leave_margin(*hit, solved);
+        for (auto* values : {&moving_.z, &moving_.lower, &moving_.upper})
+            values->erase(values->begin() + static_cast<std::ptrdiff_t>(*hit));
     }
 }
 
@@ -124,6 +132,7 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
         solver.axpy(1.0, push.data(), values_.data(), values_.size());
         gather_margin(values_.data(), s_.bias + s_.constant * total);
         s_.factor.forward(solved_.data());
+        take_out_margin();
     };
     const double negligible = 1e-14 * size;
     start();
@@ -138,8 +147,8 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
         }
         direction_.assign(solved_.begin(), solved_.begin() + static_cast<std::ptrdiff_t>(s_.margin.size()));
         const double db = s_.factor.solve_bordered(direction_.data(), total);
-        const double step = first_hit(direction_.data(), 1.0, 1.0);
-        advance(direction_.data(), step);
+        const double step = first_hit(1.0);
+        advance(step);
         s_.bias += step * db;
         for (std::size_t p = 0; p < targets.size(); ++p) {
             const std::uint32_t i = targets[p].sample;
@@ -154,6 +163,7 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
             for (double& r : *rest) r *= 1.0 - step;
         drop_hits(solved_.data());
     }
+    put_back_margin();
     for (const Target& target : targets) {
         place_at(target.sample, target.z);
         place_[target.sample] = kOutside;
@@ -189,11 +199,11 @@ void SvmProblem::find_partner(double total) {
 
 // -- looking for violators and letting them in --------------------------------------------------------------------
 
-void SvmProblem::correct_margin(double threshold) {
+void SvmProblem::correct_margin() {
     for (int attempt = 0; attempt < 4; ++attempt) {
         double largest = 0.0;
         for (const std::uint32_t i : s_.margin) largest = std::max(largest, std::abs(s_.e[i] + s_.bias));
-        if (largest <= 0.1 * threshold) return;
+        if (largest <= 0.1 * threshold()) return;
         if (attempt == 2) rebuild_margin();  // the factor has degraded
         drive({});
         sync();
@@ -207,19 +217,19 @@ void SvmProblem::open_pair(const Interval& interval) {
 }
 
 // A few new samples are let in before the others are looked at: their own sums are all that has to be known.
-void SvmProblem::enter_new(std::size_t first, double threshold) {
+void SvmProblem::enter_new(std::size_t first) {
     if (s_.z.size() - first > kManyViolators) return;
     for (std::size_t i = first; i < s_.z.size() && !s_.margin.empty(); ++i) {
         if (place_[i] != kOutside || s_.upper[i] == s_.lower[i]) continue;
-        if (violation_of(i, rows_.exact_sum(i, s_.z.data()) - s_.y[i]) <= threshold) continue;
+        if (violation_of(i, exact_e(i)) <= threshold()) continue;
         activate(i);
-        enter(i, threshold);
+        enter(i);
     }
 }
 
 // Who starts to violate has often just left the margin. Letting those in first, for the price of the active set,
 // saves passes over all samples; the last one of these still decides.
-void SvmProblem::enter_active(double threshold, std::size_t step_limit) {
+void SvmProblem::enter_active(std::size_t step_limit) {
     std::vector<std::pair<double, std::uint32_t>> list;
     for (int look = 0; look < kLooks; ++look) {
         list.clear();
@@ -230,13 +240,14 @@ void SvmProblem::enter_active(double threshold, std::size_t step_limit) {
             const std::uint32_t i = active_.sample(slot);
             if (place_[i] >= 0) continue;  // e of the margin set is known without a sum
             const double e = active_e_[slot] + dot(active_.row(slot), values_.data(), values_.size());
-            if (violation_of(i, e) > threshold) list.emplace_back(violation_of(i, e), i);
+            const double violation = violation_of(i, e);
+            if (violation > threshold()) list.emplace_back(violation, i);
         }
         if (list.empty()) return;
         std::sort(list.begin(), list.end(), std::greater<>());
         for (const auto& [violation, i] : list) {
             if (s_.margin.empty() || report_.steps >= step_limit) return;
-            if (violation_of(i, active_e(active_.slot(i))) > threshold) enter(i, threshold);
+            if (violation_of(i, active_e(active_.slot(i))) > threshold()) enter(i);
         }
     }
 }
@@ -245,23 +256,21 @@ void SvmProblem::enter_active(double threshold, std::size_t step_limit) {
 bool SvmProblem::run_rounds(std::size_t max_steps) {
     const std::size_t limit = report_.steps + max_steps;
     bool may_use_smo = report_.smo_steps == 0;
-    double threshold = this->threshold();
     for (;; ++report_.rounds) {
-        enter_active(threshold, limit);
+        enter_active(limit);
         sync();
-        threshold = this->threshold();
-        correct_margin(threshold);
+        correct_margin();
         if (s_.margin.empty()) {
             const Interval interval = bias_interval();
-            if (interval.low - interval.high <= 2.0 * threshold) return true;
+            if (interval.low - interval.high <= 2.0 * threshold()) return true;
             open_pair(interval);
         }
-        const std::vector<std::uint32_t> list = violators(threshold);
+        const std::vector<std::uint32_t> list = violators(threshold());
         if (list.empty()) return true;
         if (report_.steps >= limit) return false;
         if (may_use_smo && list.size() > kManyViolators + s_.margin.size()) {
             may_use_smo = false;
-            smo(std::max(1e-3, threshold), 20 * s_.z.size() + 1000);
+            smo(std::max(1e-3, threshold()), 20 * s_.z.size() + 1000);
             resum();
             rebuild_margin();
             continue;
@@ -269,20 +278,26 @@ bool SvmProblem::run_rounds(std::size_t max_steps) {
         for (const std::uint32_t i : list) {
             if (s_.margin.empty() || report_.steps >= limit) break;
             activate(i);
-            if (violation_of(i, active_e(active_.slot(i))) > threshold) enter(i, threshold);
+            if (violation_of(i, active_e(active_.slot(i))) > threshold()) enter(i);
         }
     }
 }
 
 // Moves one violator, and the margin set with it, until it violates no more or has reached its bound.
-void SvmProblem::enter(std::size_t i, double threshold) {
+void SvmProblem::enter(std::size_t i) {
     const std::uint32_t slot = active_.slot(i);
-    const double* row = active_.row(slot);
-    const double g = active_e(slot) + s_.bias, sign = g < 0.0 ? 1.0 : -1.0;
-    const double diagonal = diagonal_with_constant(i);
-    double gap = std::abs(g);
-    gather_margin(row, s_.constant);
+    gather_margin(active_.row(slot), s_.constant);
     s_.factor.forward(solved_.data());
+    const double g = active_e(slot) + s_.bias;
+    take_out_margin();
+    move_in(i, g);
+    put_back_margin();
+}
+
+void SvmProblem::move_in(std::size_t i, double g) {
+    const double* row = active_.row(active_.slot(i));
+    const double sign = g < 0.0 ? 1.0 : -1.0, diagonal = diagonal_with_constant(i);
+    double gap = std::abs(g);
     while (!s_.margin.empty()) {
         poll_interrupt();
         ++report_.steps;
@@ -299,14 +314,16 @@ void SvmProblem::enter(std::size_t i, double threshold) {
         }
         const double room = sign > 0.0 ? s_.upper[i] - s_.z[i] : s_.z[i] - s_.lower[i];
         const double wanted = curvature * room > gap ? gap / curvature : room;
-        const double step = first_hit(direction_.data(), sign, wanted);
-        advance(direction_.data(), sign * step);
+        if (sign < 0.0)
+            for (double& dz : direction_) dz = -dz;
+        const double step = first_hit(wanted);
+        advance(step);
         s_.bias += sign * step * db;
         s_.z[i] += sign * step;
         gap -= curvature * step;
         if (!hits_.empty()) {
             drop_hits(solved_.data());
-            if (gap <= threshold) return;
+            if (gap <= threshold()) return;
             continue;
         }
         if (wanted == room)

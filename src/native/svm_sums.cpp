@@ -11,10 +11,12 @@ namespace steelyard {
 
 namespace {
 
-// Sums are made anew when they may be off by more than this, and from doubles when that alone would be off by more.
-constexpr double kLargestSlack = 2e-3, kLargestFreshSlack = 1e-3;
+// Sums that are made anew and may be off by more are made from more precise kernel values.
+constexpr double kLargestFreshSlack = 1e-3;
+// Sums that may be off by as much tell nothing, and may even have overflowed.
+constexpr double kUselessError = 1.0;
 // Rounding builds up in sums that are only ever added to.
-constexpr std::uint64_t kSumsBeforeAnew = 512;
+constexpr std::uint64_t kSumsBeforeAnew = 2048;
 // More samples than these, and this share of all, too near to violating: doubles cost less than single sums.
 constexpr std::size_t kFewDoubtful = 64, kDoubtfulShare = 8;
 
@@ -24,7 +26,7 @@ constexpr std::size_t kFewDoubtful = 64, kDoubtfulShare = 8;
 
 void SvmProblem::activate(std::size_t i) {
     if (active_.holds(i)) return;
-    const double e = rows_.exact_sum(i, s_.z.data()) - s_.y[i];
+    const double e = exact_e(i);
     active_.add(i);
     active_e_.push_back(e);
     active_z_.push_back(s_.z[i]);
@@ -90,7 +92,6 @@ void SvmProblem::sync() {
     sync_active();
     changed_.clear();
     changes_.clear();
-    double size = 0.0;
     const std::vector<std::uint32_t>* lists[] = {&active_.samples(), &moved_outside_};
     for (const auto* list : lists)
         for (const std::uint32_t i : *list) {
@@ -98,39 +99,50 @@ void SvmProblem::sync() {
             changed_.push_back(i);
             changes_.push_back(s_.z[i] - base_[i]);
             base_[i] = s_.z[i];
-            size += std::abs(changes_.back()) * rows_.norms()[i];
         }
     moved_outside_.clear();
     if (changed_.empty()) return hand_out_active();
-    const double error = rows_.narrow_error(size);
-    if (!(s_.slack + error <= kLargestSlack)) return resum_outside();
-    rows_.add_rows(changed_, changes_, s_.e.data());
+    const double error = rows_.add_rows(changed_, changes_, s_.e.data());
+    if (!(error <= kUselessError)) {
+        rows_.widen();
+        return resum_outside();
+    }
     s_.slack += error;
     ++s_.n_sums;
+    measure_coefficients();
     hand_out_active();
 }
 
 void SvmProblem::hand_out_active() {
-    for (std::size_t slot = 0; slot < active_.size(); ++slot) s_.e[active_.sample(slot)] = active_e_[slot];
+    for (std::size_t slot = 0; slot < active_.size(); ++slot) {
+        const std::uint32_t i = active_.sample(slot);
+        s_.e[i] = active_e_[slot];
+        s_.exact_at[i] = s_.slack;
+    }
+}
+
+double SvmProblem::exact_e(std::size_t i) {
+    return rows_.exact_sum(i, s_.z.data(), loops().solver.count_nonzero(s_.z.data(), s_.z.size())) - s_.y[i];
+}
+
+void SvmProblem::make_exact(std::size_t i) {
+    s_.e[i] = exact_e(i);
+    s_.exact_at[i] = s_.slack;
 }
 
 // Sums anew for all but the active set, where they are exact.
 void SvmProblem::resum_outside() {
-    const double size = loops().solver.absolute_dot(s_.z.data(), rows_.norms().data(), s_.z.size());
-    if (!(rows_.careful_error(size) <= kLargestFreshSlack)) rows_.widen();
-    changed_.clear();
-    changes_.clear();
-    for (std::size_t i = 0; i < s_.z.size(); ++i) {
-        s_.e[i] = -s_.y[i];
-        if (s_.z[i] == 0.0) continue;
-        changed_.push_back(static_cast<std::uint32_t>(i));
-        changes_.push_back(s_.z[i]);
+    s_.slack = rows_.sum_rows(s_.z.data(), s_.e.data());
+    while (!(s_.slack <= kLargestFreshSlack) && !rows_.is_wide()) {
+        rows_.widen();
+        s_.slack = rows_.sum_rows(s_.z.data(), s_.e.data());
     }
-    rows_.add_rows_carefully(changed_, changes_, s_.e.data());
-    s_.slack = rows_.careful_error(size);
+    for (std::size_t i = 0; i < s_.z.size(); ++i) s_.e[i] -= s_.y[i];
+    s_.exact_at.assign(s_.z.size(), 0.0);
     base_ = s_.z;
     moved_outside_.clear();
     hand_out_active();
+    measure_coefficients();
 }
 
 bool SvmProblem::is_stale() const { return s_.n_sums > kSumsBeforeAnew; }
@@ -138,7 +150,7 @@ bool SvmProblem::is_stale() const { return s_.n_sums > kSumsBeforeAnew; }
 void SvmProblem::resum() {
     for (std::size_t slot = 0; slot < active_.size(); ++slot) {
         const std::uint32_t i = active_.sample(slot);
-        active_e_[slot] = rows_.exact_sum(i, s_.z.data()) - s_.y[i];
+        active_e_[slot] = exact_e(i);
         active_z_[slot] = s_.z[i];
     }
     resum_outside();
@@ -148,19 +160,20 @@ void SvmProblem::resum() {
 // Who violates by more than the threshold, the worst first. Sums are made exactly for whoever may be among them, as far
 // as the slack lets one see.
 std::vector<std::uint32_t> SvmProblem::violators(double threshold) {
-    const double limit = s_.slack > 0.0 ? s_.slack : -threshold;
     changed_.resize(s_.z.size());
-    changed_.resize(loops().solver.suspects(s_.e.data(), s_.bias, s_.z.data(), s_.lower.data(), s_.upper.data(), limit,
-                                            s_.z.size(), changed_.data()));
+    changed_.resize(loops().solver.suspects(s_.e.data(), s_.bias, s_.z.data(), s_.lower.data(), s_.upper.data(),
+                                            s_.slack, s_.exact_at.data(), s_.z.size(), changed_.data()));
     std::erase_if(changed_, [&](std::uint32_t i) { return place_[i] >= 0; });
-    if (s_.slack > 0.0 && changed_.size() > kFewDoubtful + active_.size() + s_.z.size() / kDoubtfulShare) {
+    const auto n_doubtful = static_cast<std::size_t>(
+        std::count_if(changed_.begin(), changed_.end(), [&](std::uint32_t i) { return slack_of(i) > 0.0; }));
+    if (n_doubtful > kFewDoubtful + s_.z.size() / kDoubtfulShare) {
         rows_.widen();
         resum_outside();
         return violators(threshold);
     }
     std::vector<std::pair<double, std::uint32_t>> found;
     for (const std::uint32_t i : changed_) {
-        if (s_.slack > 0.0 && !active_.holds(i)) s_.e[i] = rows_.exact_sum(i, s_.z.data()) - s_.y[i];
+        if (slack_of(i) > 0.0 && !active_.holds(i)) make_exact(i);
         const double violation = violation_of(i, s_.e[i]);
         if (violation > threshold) found.emplace_back(-violation, i);
     }

@@ -1,5 +1,7 @@
 """Classifiers for imbalanced data that keeps coming, keeps changing and lies in several places."""
 
+from importlib.metadata import version as _version
+
 from steelyard.alignment import AlignedSVC
 from steelyard.enclosing import EnclosingClassifier
 from steelyard.exact import IncrementalSVC
@@ -16,6 +18,9 @@ __all__ = [
     "MultiKernelKOIL",
     "ProximalSVC",
     "RandomFeatures",
+    "__version__",
     "load",
     "save",
 ]
+
+__version__ = _version("steelyard")

@@ -317,9 +317,9 @@ class IncrementalSvc:
         Learn and forget rows and solve each problem, or change nothing. Rows are tuples (X, numbers, label_codes, weights): row i has the code label_codes[numbers[i]]. Returns the position of a row to forget that was never learned, or None.
         """
 
-    def slide(self, incoming: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], code: int, outgoing: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], old_code: int, tolerance: float) -> bool:
+    def slide(self, add: object | None, retire: object | None, codes: dict[Any, int], counts: list[int], tolerance: float) -> bool:
         """
-        Learn one row and forget another, both of weight 1, with the problems of the call before. False when that cannot be done: nothing has changed then, and update() gives the reason.
+        Learn one row and forget another, both of weight 1 and given as tuples (X, y), with the problems of the call before; counts follow. False when anything is out of the ordinary: nothing has changed then, and update() does it or gives the reason.
         """
 
     def __len__(self) -> int: ...
@@ -328,11 +328,16 @@ class IncrementalSvc:
     def n_wanted_rows(self) -> int: ...
 
     @property
-    def is_wide(self) -> bool:
-        """Whether kept kernel values are double; float otherwise."""
+    def value_bytes(self) -> int:
+        """
+        Bytes of a kept kernel value: 2 (fixed point), 4 (float) or 8 (double).
+        """
 
     def kept_rows(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C')]:
         """Rows whose kernel values are kept, in the order of sums over them."""
+
+    def order(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C')]:
+        """Rows in the order in which equal ones are found, the last one first."""
 
     @property
     def n_problems(self) -> int: ...
@@ -364,7 +369,7 @@ class IncrementalSvc:
 
     def load_problem(self, values: dict[str, Any]) -> None: ...
 
-    def load_rows(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], is_wide: bool, kept: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], n_wanted: int) -> None: ...
+    def load_rows(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], value_bytes: int, kept: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], order: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], n_wanted: int) -> None: ...
 
 def all_finite(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> bool:
     """Whether no value is infinite or not a number."""
@@ -401,7 +406,7 @@ class KoilEnsemble64:
 
     def copy_target(self, target: int) -> None: ...
 
-    def learn(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str, n_threads: int = 1) -> None:
+    def learn(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str, weight_rate: float, n_threads: int = 1) -> None:
         """
         Learn rows in their order; signs[target, i] is the class of row i, +1 or -1. Threads share the machines.
         """
@@ -446,7 +451,7 @@ class KoilEnsemble32:
 
     def copy_target(self, target: int) -> None: ...
 
-    def learn(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str, n_threads: int = 1) -> None:
+    def learn(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str, weight_rate: float, n_threads: int = 1) -> None:
         """
         Learn rows in their order; signs[target, i] is the class of row i, +1 or -1. Threads share the machines.
         """

@@ -94,20 +94,52 @@ def test_names_of_columns_need_a_dataframe(rng):
         engine.fit(ProximalSVC(), dask_array(imbalanced(rng)[0], []), "label")
 
 
-def test_rows_are_loaded_and_learned_in_one_task(rng):
+def names_of_tasks(client, run):
+    """What a cluster was asked to do, as the names of the functions."""
+    with distributed.get_task_stream(client) as stream:
+        run()
+        client.run(lambda: None)  # what is done has been told by then
+    return sorted(dask.utils.key_split(task["key"]) for task in stream.data)
+
+
+def test_rows_are_loaded_and_learned_in_one_task(rng, client):
     X, y = imbalanced(rng)
-    tasks = []
-
-    class Client(SynchronousClient):
-        def compute(self, task):
-            (graph,) = dask.optimize(task)
-            tasks.extend(graph.dask)
-            return super().compute(task)
-
     parts = [dask.delayed(lambda i: (X[i::4], y[i::4]))(i) for i in range(4)]
-    engine.fit(ProximalSVC(), parts, client=Client())
-    assert all("_learn" in key for key in tasks if "lambda" in key)
-    assert sum("lambda" in key for key in tasks) == 4
+    tasks = names_of_tasks(client, lambda: engine.fit(ProximalSVC(), parts))
+    assert tasks == ["learn"] * 4 + ["merge_parts"]
+
+
+def test_rows_that_the_labels_are_made_of_are_loaded_once(client, tmp_path):
+    def load(block_info=None):
+        place = block_info[None]["chunk-location"][0]
+        with (tmp_path / str(place)).open("a") as times:
+            times.write("x")
+        return np.random.default_rng(place).normal(size=(50, 3))
+
+    X = da.map_blocks(load, chunks=((50,) * 4, (3,)), dtype=float, meta=np.empty((0, 0)))
+    y = (X[:, 0] > 1.0).astype(int)
+    tasks = names_of_tasks(client, lambda: engine.fit(ProximalSVC(), X, y))
+    assert tasks == ["learn"] * 4 + ["merge_parts"]
+    assert [path.read_text() for path in sorted(tmp_path.iterdir())] == ["x"] * 4
+
+
+def test_what_partitions_share_is_left_to_the_scheduler(rng, client):
+    X, y = imbalanced(rng)
+    source = dask.delayed(lambda: (X, y))()
+    parts = [dask.delayed(lambda s, i: (s[0][i::4], s[1][i::4]))(source, i) for i in range(4)]
+    models = []
+    tasks = names_of_tasks(client, lambda: models.append(engine.fit(ProximalSVC(), parts)))
+    assert tasks == ["lambda"] * 5 + ["learn"] * 4 + ["merge_parts"]
+    assert_same_model(models[0], one_machine(X, y))
+
+
+def test_rows_that_lie_on_the_cluster_stay_there(rng, client):
+    X, y = imbalanced(rng)
+    futures = client.scatter([(X[i::4], y[i::4]) for i in range(4)])
+    for parts in ([dask.delayed(future) for future in futures], [dask.delayed(tuple)(f) for f in futures]):
+        assert_same_model(engine.fit(ProximalSVC(), parts), one_machine(X, y))
+    kept = dask_array(X, [100]).persist()
+    assert_same_model(engine.fit(ProximalSVC(), kept, y), one_machine(X, y))
 
 
 def test_dataframe_parts_that_a_filter_has_emptied_are_no_trouble(rng):

@@ -171,3 +171,20 @@ def test_the_nearest_body_is_the_first_with_the_smallest_ratio(shape, n_classes)
     nearest, smallest = nearest_bodies(all_bodies, X)
     np.testing.assert_array_equal(nearest, ratios.argmin(axis=1))
     np.testing.assert_array_equal(smallest, ratios.min(axis=1))
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6, 1e12])
+@pytest.mark.parametrize("scale", [1e-70, 1.0, 1e70])
+def test_the_nearest_sphere_does_not_hang_on_where_the_rows_lie_and_how_large_they_are(offset, scale):
+    rng = np.random.default_rng(1)
+    middles = rng.normal(size=(12, 5))
+    classes = [scale * (rng.normal(size=(9, 5)) * spread + m) for m, spread in zip(middles, [1e-9, 1e-3, 1] * 4)]
+    classes = [X + scale * offset for X in classes]
+    spheres = [build_body(rows_of(X), settings_of(shape="sphere")) for X in classes]
+    X = scale * (2 * rng.normal(size=(400, 5)) + offset)
+    halfway = (classes[2][:200] + classes[5][:200]) / 2  # rows that no sphere is clearly nearest to
+    X = np.concatenate([X, halfway, *classes])
+    ratios = distance_ratios(spheres, X)
+    nearest, smallest = nearest_bodies(spheres, X)
+    np.testing.assert_array_equal(nearest, ratios.argmin(axis=1))
+    np.testing.assert_array_equal(smallest, ratios.min(axis=1))

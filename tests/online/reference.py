@@ -104,19 +104,21 @@ class Koil:
 
 
 class MultiKernelKoil:
-    """One learner without decay for each kernel."""
+    """One learner for each kernel, without decay unless it is asked for."""
 
-    def __init__(self, matrices, *, seed, **parameters):
-        self.learners = [Koil(K, decay=False, seed=seed, **parameters) for K in matrices]
+    def __init__(self, matrices, *, seed, decay=False, weight_rate=None, **parameters):
+        self.learners = [Koil(K, decay=decay, seed=seed, **parameters) for K in matrices]
         self.weights = np.ones(len(matrices))
-        self.eta, self.seed = parameters["eta"], seed
+        self.seed = seed
+        # last_loss has the factor C
+        self.rate = parameters["eta"] if weight_rate is None else weight_rate / parameters["C"]
 
     def learn(self, t, y):
         probabilities = self.weights / self.weights.max()
         for l, learner in enumerate(self.learners):
             if uniform(self.seed, t, 1 + l) < probabilities[l]:
                 learner.learn(t, y)
-                self.weights[l] *= math.exp(-self.eta * learner.last_loss)
+                self.weights[l] *= math.exp(-self.rate * learner.last_loss)
 
     def F(self, samples, combine):
         q = self.weights / self.weights.sum()

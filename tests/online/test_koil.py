@@ -157,7 +157,9 @@ def test_reservoirs_are_uniform_samples():
     for seed in range(repetitions):
         machine = _native.KoilEnsemble64(1, [_native.KernelSpec("rbf", 1e-3)], budget, seed)
         machine.add_target()
-        machine.learn(X, signs, 1e-6, 0.01, 5, smooth=False, decay=True, policy="reservoir++")
+        machine.learn(
+            X, signs, 1e-6, 0.01, 5, smooth=False, decay=True, policy="reservoir++", weight_rate=0.0
+        )
         vectors = machine.vectors[:, 0].astype(int)
         included[vectors[vectors > 0]] += 1
     share = budget / n

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from steelyard.cli import main
 from steelyard.exceptions import DatasetUnavailable, FileAccessError, ParameterError
-from steelyard.papers import Context, Experiment, Result, Row, Series, find, judge, run
+from steelyard.papers import Context, Experiment, Result, Row, Series, experiments, find, judge, run
 from steelyard.papers.page import write_page
 from steelyard.papers.plots import line_picture
 from steelyard.papers.storage import write_report
@@ -141,6 +141,23 @@ def test_the_command_runs_writes_and_makes_a_page(tmp_path, monkeypatch):
     assert "not available: datasets.load: 'msweb' cannot be had" in said.stderr
     assert CliRunner().invoke(main, ["papers", "page", str(results), "-o", str(page)]).exit_code == 0
     assert "### Table I" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("dcil-table-5.3", 1), ("dcil-table", 3), ("own-koil", 3), ("all", len(experiments()))],
+)
+def test_a_name_means_itself_or_all_that_it_begins(tmp_path, monkeypatch, name, number):
+    chosen = []
+
+    def listen(experiment, _context):
+        chosen.append(experiment.name)
+        return run(Experiment(experiment.name, "p", "t", lambda _: Result()), Context())
+
+    monkeypatch.setattr("steelyard.cli.papers.run", listen)
+    assert CliRunner().invoke(main, ["papers", "run", name, "-o", str(tmp_path)]).exit_code == 0
+    assert len(chosen) == number
+    assert name not in experiments() or chosen == [name]
 
 
 def test_ctrl_c_keeps_what_is_finished(tmp_path, monkeypatch):

@@ -40,7 +40,8 @@ def test_the_search_takes_the_parameters_with_the_best_inner_area(glass):
     assert choice.area > 0.5
 
 
-def test_the_search_never_sees_the_test_part_of_the_first_run(glass):
+@pytest.mark.parametrize("run", [0, 7])
+def test_the_search_never_sees_the_test_part_of_its_run(glass, run):
     seen = set()
 
     class Spy(Scorer):
@@ -52,8 +53,8 @@ def test_the_search_never_sees_the_test_part_of_the_first_run(glass):
             seen.update(map(tuple, X))
             return super().decision_function(X)
 
-    choose(glass, Contender("spy", Spy, {"sign": (-1.0, 1.0)}))
-    split = glass.splits[0]
+    choose(glass, Contender("spy", Spy, {"sign": (-1.0, 1.0)}), run=run)
+    split = glass.splits[run]
     assert seen == set(map(tuple, glass.X[split.train]))
 
 

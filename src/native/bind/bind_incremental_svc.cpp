@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
+#include <initializer_list>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 
 #include "arrays.hpp"
@@ -18,6 +20,8 @@ namespace steelyard::bind {
 namespace {
 
 using StateDict = nb::typed<nb::dict, nb::str, nb::any>;
+using LabelCodes = nb::typed<nb::dict, nb::any, nb::int_>;
+using Counts = nb::typed<nb::list, nb::int_>;
 
 template <class T>
 NumpyArray<T, 1> copy_of(const std::vector<T>& values) {
@@ -100,6 +104,7 @@ StateDict dumped(IncrementalSvc& self, std::size_t k) {
     values["bias"] = state.bias;
     values["n_sums"] = state.n_sums;
     values["slack"] = state.slack;
+    values["exact_at"] = copy_of(state.exact_at);
     values["active"] = copy_of(self.problem(k).active());
     return values;
 }
@@ -120,7 +125,8 @@ void load_problem(IncrementalSvc& self, const StateDict& values) {
     state.margin = vector_of<std::uint32_t>(values, "margin");
     const std::vector<double> factor = vector_of<double>(values, "factor");
     const std::size_t n = self.rows().size(), m = state.margin.size();
-    for (const auto* column : {&state.y, &state.z, &state.e, &state.lower, &state.upper})
+    state.exact_at = vector_of<double>(values, "exact_at");
+    for (const auto* column : {&state.y, &state.z, &state.e, &state.lower, &state.upper, &state.exact_at})
         require(column->size() == n, "IncrementalSvc: a problem must have one number for each row");
     const std::vector<std::uint32_t> active = vector_of<std::uint32_t>(values, "active");
     std::vector<int> n_seen(n);
@@ -162,32 +168,89 @@ OwnedRows owned(const IncrementalSvc& self, const std::optional<Batch>& batch) {
     return owned(self, X, numbers, label_codes, weights);
 }
 
-bool is_finite(const Array<const double, 2>& X) {
+bool is_finite(const double* values, std::size_t n) {
     bool found = false;
-    for (std::size_t i = 0; i < X.size(); ++i) found |= !(std::abs(X.data()[i]) <= DBL_MAX);
+    for (std::size_t i = 0; i < n; ++i) found |= !(std::abs(values[i]) <= DBL_MAX);
     return !found;
 }
 
+// A buffer of a NumPy array, given back at the end. None at all of other objects, subclasses among them.
+class ArrayView {
+  public:
+    explicit ArrayView(PyObject* array) {
+        if (std::string_view(Py_TYPE(array)->tp_name) != "numpy.ndarray") return;
+        is_open_ = PyObject_GetBuffer(array, &view_, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) == 0;
+        if (!is_open_) PyErr_Clear();
+    }
+    ~ArrayView() {
+        if (is_open_) PyBuffer_Release(&view_);
+    }
+    ArrayView(const ArrayView&) = delete;
+    ArrayView& operator=(const ArrayView&) = delete;
+
+    bool has_shape(std::initializer_list<std::size_t> shape) const {
+        return is_open_ && static_cast<std::size_t>(view_.ndim) == shape.size() &&
+               std::equal(shape.begin(), shape.end(), view_.shape, [](std::size_t wanted, Py_ssize_t there) {
+                   return static_cast<Py_ssize_t>(wanted) == there;
+               });
+    }
+    bool has_doubles() const { return is_open_ && std::string_view(view_.format) == "d"; }
+    const double* doubles() const { return static_cast<const double*>(view_.buf); }
+
+  private:
+    Py_buffer view_;
+    bool is_open_ = false;
+};
+
+// One row and its label out of (X, y), looked at in the cheapest way. `code` is that of the label, or -1 when anything
+// is out of the ordinary.
+struct PlainRow {
+    ArrayView X;
+    std::int32_t code = -1;
+
+    PlainRow(nb::handle pair, std::size_t n_features, const LabelCodes& codes) : X(item(pair, 0)) {
+        if (!X.has_shape({1, n_features}) || !X.has_doubles()) return;
+        PyObject* y = item(pair, 1);
+        if (!ArrayView(y).has_shape({1})) return;
+        const nb::object label = nb::handle(y).attr("item")();
+        const PyTypeObject* type = Py_TYPE(label.ptr());
+        if (type != &PyLong_Type && type != &PyBool_Type && type != &PyUnicode_Type) return;
+        PyObject* found = PyDict_GetItemWithError(codes.ptr(), label.ptr());
+        if (found) code = nb::cast<std::int32_t>(nb::handle(found));
+    }
+
+    static PyObject* item(nb::handle pair, Py_ssize_t i) {
+        const bool is_pair = PyTuple_CheckExact(pair.ptr()) && PyTuple_GET_SIZE(pair.ptr()) == 2;
+        return is_pair ? PyTuple_GET_ITEM(pair.ptr(), i) : Py_None;
+    }
+};
+
 // One row in and one out, of weight 1, on the problems as they are. False: nothing changed, update() knows why.
-bool slide(IncrementalSvc& self, Array<const double, 2> incoming, std::int32_t code, Array<const double, 2> outgoing,
-           std::int32_t old_code, double tolerance) {
+bool slide(IncrementalSvc& self, nb::handle add, nb::handle retire, const LabelCodes& codes, Counts counts,
+           double tolerance) {
+    const std::size_t n_features = self.rows().n_features();
+    const PlainRow in(add, n_features, codes), out(retire, n_features, codes);
+    if (in.code < 0 || out.code < 0 || !is_finite(in.X.doubles(), n_features)) return false;
+    const auto count = nb::cast<std::int64_t>(counts[in.code]), old_count = nb::cast<std::int64_t>(counts[out.code]);
+    if (count == 0 || old_count < 2) return false;  // the problems are others then
     std::vector<ProblemSpec> specs;
     for (std::size_t k = 0; k < self.n_problems(); ++k) specs.push_back(self.spec(k));
-    const auto n_codes = static_cast<std::int32_t>(specs.empty() ? 0 : specs[0].class_bounds.size());
-    require(0 <= std::min(code, old_code) && std::max(code, old_code) < n_codes,
-            "IncrementalSvc: a code is out of range");
-    for (const auto* row : {&incoming, &outgoing})
-        if (row->shape(0) != 1 || row->shape(1) != self.rows().n_features()) return false;
-    if (!is_finite(incoming)) return false;
+    for (const ProblemSpec& spec : specs)
+        require(static_cast<std::size_t>(std::max(in.code, out.code)) < spec.class_bounds.size(),
+                "IncrementalSvc: a code is out of range");
     const double weight = 1.0;
-    nb::gil_scoped_release unlocked;
     try {
-        self.update({incoming.data(), {&code, 1}, {&weight, 1}}, {outgoing.data(), {&old_code, 1}, {&weight, 1}}, specs,
-                    tolerance);
+        nb::gil_scoped_release unlocked;
+        self.update({in.X.doubles(), {&in.code, 1}, {&weight, 1}}, {out.X.doubles(), {&out.code, 1}, {&weight, 1}},
+                    specs, tolerance);
     } catch (const UnknownRow&) {
         return false;
     } catch (const SolverFailure&) {
         return false;
+    }
+    if (in.code != out.code) {
+        counts[in.code] = count + 1;
+        counts[out.code] = old_count - 1;
     }
     return true;
 }
@@ -232,18 +295,21 @@ void bind_incremental_svc(nb::module_& m) {
              "Learn and forget rows and solve each problem, or change nothing. Rows are tuples (X, numbers, "
              "label_codes, weights): row i has the code label_codes[numbers[i]]. Returns the position of a row to "
              "forget that was never learned, or None.")
-        .def(
-            "slide", &slide, "incoming"_a.noconvert(), "code"_a, "outgoing"_a.noconvert(), "old_code"_a, "tolerance"_a,
-            "Learn one row and forget another, both of weight 1, with the problems of the call before. False when that "
-            "cannot be done: nothing has changed then, and update() gives the reason.")
+        .def("slide", &slide, "add"_a.none(), "retire"_a.none(), "codes"_a, "counts"_a, "tolerance"_a,
+             "Learn one row and forget another, both of weight 1 and given as tuples (X, y), with the problems of the "
+             "call before; counts follow. False when anything is out of the ordinary: nothing has changed then, and "
+             "update() does it or gives the reason.")
         .def("__len__", [](const IncrementalSvc& self) { return self.rows().size(); })
         .def_prop_ro("n_wanted_rows", &IncrementalSvc::n_wanted)
         .def_prop_ro(
-            "is_wide", [](const IncrementalSvc& self) { return self.rows().is_wide(); },
-            "Whether kept kernel values are double; float otherwise.")
+            "value_bytes", [](const IncrementalSvc& self) { return static_cast<int>(self.rows().precision()); },
+            "Bytes of a kept kernel value: 2 (fixed point), 4 (float) or 8 (double).")
         .def(
             "kept_rows", [](const IncrementalSvc& self) { return copy_of(self.rows().kept_samples()); },
             "Rows whose kernel values are kept, in the order of sums over them.")
+        .def(
+            "order", [](const IncrementalSvc& self) { return copy_of(self.order()); },
+            "Rows in the order in which equal ones are found, the last one first.")
         .def_prop_ro("n_problems", &IncrementalSvc::n_problems)
         .def("codes", [](const IncrementalSvc& self) { return copy_of(self.codes()); })
         .def("weights", [](const IncrementalSvc& self) { return copy_of(self.weights()); })
@@ -280,18 +346,29 @@ void bind_incremental_svc(nb::module_& m) {
         .def(
             "load_rows",
             [](IncrementalSvc& self, Array<const double, 2> X, Array<const std::int32_t, 1> codes,
-               Array<const double, 1> weights, bool is_wide, Array<const std::uint32_t, 1> kept, std::size_t n_wanted) {
+               Array<const double, 1> weights, int value_bytes, Array<const std::uint32_t, 1> kept,
+               Array<const std::uint32_t, 1> order, std::size_t n_wanted) {
+                const std::size_t n = X.shape(0);
                 require(self.rows().size() == 0, "IncrementalSvc: rows are loaded into an empty learner");
-                for (std::size_t k = 0; k < kept.size(); ++k)
-                    require(kept.data()[k] < X.shape(0), "IncrementalSvc: a kept row is not there");
-                require(X.shape(1) == self.rows().n_features() && codes.size() == X.shape(0) &&
-                            weights.size() == X.shape(0),
+                require(value_bytes == 2 || value_bytes == 4 || value_bytes == 8,
+                        "IncrementalSvc: kernel values have 2, 4 or 8 bytes");
+                require(X.shape(1) == self.rows().n_features() && codes.size() == n && weights.size() == n &&
+                            order.size() == n,
                         "IncrementalSvc: array shapes disagree");
-                self.restore_rows({X.data(), span(codes), span(weights)}, is_wide, span(kept), n_wanted);
+                std::vector<bool> is_there(n);
+                for (const std::uint32_t i : span(order)) {
+                    require(i < n && !is_there[i], "IncrementalSvc: the order names a row twice, or none");
+                    is_there[i] = true;
+                }
+                for (const std::uint32_t i : span(kept)) require(i < n, "IncrementalSvc: a kept row is not there");
+                self.restore_rows({X.data(), span(codes), span(weights)},
+                                  {static_cast<Precision>(value_bytes), span(kept), span(order), n_wanted});
             },
-            "X"_a.noconvert(), "codes"_a.noconvert(), "weights"_a.noconvert(), "is_wide"_a, "kept"_a.noconvert(),
-            "n_wanted"_a);
-    m.def("all_finite", &is_finite, "X"_a.noconvert(), "Whether no value is infinite or not a number.");
+            "X"_a.noconvert(), "codes"_a.noconvert(), "weights"_a.noconvert(), "value_bytes"_a, "kept"_a.noconvert(),
+            "order"_a.noconvert(), "n_wanted"_a);
+    m.def(
+        "all_finite", [](Array<const double, 2> X) { return is_finite(X.data(), X.size()); }, "X"_a.noconvert(),
+        "Whether no value is infinite or not a number.");
 }
 
 }  // namespace steelyard::bind

@@ -149,17 +149,18 @@ void bind_ensemble(nb::module_& m, const char* name) {
         .def(
             "learn",
             [](Ensemble& self, Array<const T, 2> X, Array<const std::int8_t, 2> signs, double C, double learning_rate,
-               std::size_t n_neighbors, bool smooth, bool decay, const std::string& policy, unsigned n_threads) {
+               std::size_t n_neighbors, bool smooth, bool decay, const std::string& policy, double weight_rate,
+               unsigned n_threads) {
                 require(X.shape(1) == self.n_features() && signs.shape(0) == self.n_targets() &&
                             signs.shape(1) == X.shape(0),
                         "KoilEnsemble.learn: array shapes disagree");
                 require(n_neighbors > 0, "KoilEnsemble.learn: n_neighbors must be positive");
-                const KoilRule rule{C, learning_rate, n_neighbors, smooth, decay, policy_of(policy)};
+                const KoilRule rule{C, learning_rate, n_neighbors, smooth, decay, policy_of(policy), weight_rate};
                 nb::gil_scoped_release unlocked;
                 self.learn({X.data(), X.shape(0), X.shape(1)}, signs.data(), rule, n_threads);
             },
             "X"_a.noconvert(), "signs"_a.noconvert(), "C"_a, "learning_rate"_a, "n_neighbors"_a, "smooth"_a, "decay"_a,
-            "policy"_a, "n_threads"_a = 1,
+            "policy"_a, "weight_rate"_a, "n_threads"_a = 1,
             "Learn rows in their order; signs[target, i] is the class of row i, +1 or -1. Threads share the machines.")
         .def(
             "scores",

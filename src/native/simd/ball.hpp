@@ -70,6 +70,52 @@ static NearLeast near_least(const double* a, const double* b, double factor, siz
     return {static_cast<size_t>(count), static_cast<size_t>(at)};
 }
 
-constexpr BallLoops ball_loops{move_heights, near_least};
+static double squared_distance(const double* x, const double* z, size_t d) {
+    double sum = 0.0;
+    for (size_t k = 0; k < d; ++k) sum = multiply_add(x[k] - z[k], x[k] - z[k], sum);
+    return sum;
+}
+
+static void shift_rows(const double* X, size_t n, size_t d, const double* shift, double* out, double* squares) {
+    for (size_t i = 0; i < n; ++i, X += d, out += d) {
+        VecD sum{};
+        size_t k = 0;
+        for (; k + kDoubles <= d; k += kDoubles) {
+            const VecD shifted = load(X + k) - load(shift + k);
+            store(out + k, shifted);
+            sum += shifted * shifted;
+        }
+        double square = lane_sum(sum);
+        for (; k < d; ++k) {
+            out[k] = X[k] - shift[k];
+            square += out[k] * out[k];
+        }
+        squares[i] = square;
+    }
+}
+
+static NearLeast perhaps_least(const double* products, const double* factors, const double* offsets, double square,
+                               double doubt, size_t n) {
+    const VecD squares = broadcast(square), above = broadcast(1.0 + doubt), below = broadcast(1.0 - doubt);
+    VecD lowest = broadcast(__builtin_inf()), place{};
+    for (size_t k = 0; k < n; k += kDoubles) {
+        const VecD highest = load(products + k) + above * (load(factors + k) * squares + load(offsets + k));
+        lowest = highest < lowest ? highest : lowest;
+    }
+    double enough = lowest[0];
+    for (size_t lane = 1; lane < kDoubles; ++lane) enough = lowest[lane] < enough ? lowest[lane] : enough;
+    for (size_t lane = 0; lane < kDoubles; ++lane) place[lane] = static_cast<double>(lane);
+
+    const VecD bound = broadcast(enough), none = broadcast(0.0), one = broadcast(1.0);
+    VecD counts = none, places = none;
+    for (size_t k = 0; k < n; k += kDoubles, place += broadcast(static_cast<double>(kDoubles))) {
+        const VecD least = load(products + k) + below * (load(factors + k) * squares + load(offsets + k));
+        counts += least > bound ? none : one;
+        places += least > bound ? none : place;
+    }
+    return {static_cast<size_t>(lane_sum(counts)), static_cast<size_t>(lane_sum(places))};
+}
+
+constexpr BallLoops ball_loops{move_heights, near_least, squared_distance, shift_rows, perhaps_least};
 
 }  // namespace steelyard::STEELYARD_LEVEL

@@ -87,7 +87,41 @@ static void many_planes(const T* X, size_t n, size_t d, const double* panel, siz
     }
 }
 
+static double add_intercepts(double* scores, const double* intercepts, size_t n) {
+    VecD doubts{};  // infinity and NaN minus themselves are NaN
+    size_t k = 0;
+    for (; k + kDoubles <= n; k += kDoubles) {
+        const VecD score = load(scores + k) + load(intercepts + k);
+        store(scores + k, score);
+        doubts += score - score;
+    }
+    double doubt = lane_sum(doubts);
+    for (; k < n; ++k) {
+        scores[k] += intercepts[k];
+        doubt += scores[k] - scores[k];
+    }
+    return doubt;
+}
+
+static size_t first_highest(const double* scores, size_t n) {
+    double best = scores[0];
+    size_t k = 0;
+    if (n >= kDoubles) {
+        VecD highest = load(scores);
+        for (k = kDoubles; k + kDoubles <= n; k += kDoubles) {
+            const VecD score = load(scores + k);
+            highest = score > highest ? score : highest;
+        }
+        for (size_t lane = 0; lane < kDoubles; ++lane) best = highest[lane] > best ? highest[lane] : best;
+    }
+    for (; k < n; ++k) best = scores[k] > best ? scores[k] : best;
+    size_t at = 0;
+    while (at + 1 < n && scores[at] != best) ++at;
+    return at;
+}
+
 constexpr ScoreLoops score_loops{kDoubles,         kScoreGroup,         one_plane<double>,
-                                 one_plane<float>, many_planes<double>, many_planes<float>};
+                                 one_plane<float>, many_planes<double>, many_planes<float>,
+                                 add_intercepts,   first_highest};
 
 }  // namespace steelyard::STEELYARD_LEVEL

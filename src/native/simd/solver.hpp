@@ -1,15 +1,7 @@
 // Loops over kernel rows and factor columns: everything is streamed once, in order.
 #pragma once
 
-#if defined(__AVX2__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC warns of its own header
-#include <immintrin.h>
-#pragma GCC diagnostic pop
-#endif
-
-#include "steelyard/loops_solver.hpp"
-#include "vectors.hpp"
+#include "fixed.hpp"
 
 namespace steelyard::STEELYARD_LEVEL {
 
@@ -32,35 +24,10 @@ static void axpy4(const double* a, const double* const* x, double* y, size_t n) 
     for (; i < n; ++i) y[i] += (a[0] * x0[i] + a[1] * x1[i]) + (a[2] * x2[i] + a[3] * x3[i]);
 }
 
-typedef float HalfVecF __attribute__((vector_size(STEELYARD_VECTOR_BYTES / 2)));
-
-[[gnu::always_inline]] static inline VecD widened(const float* p) {
-    HalfVecF half;
-    std::memcpy(&half, p, sizeof half);
-    return __builtin_convertvector(half, VecD);
-}
-
 static void axpy_narrow(double a, const float* x, double* y, size_t n) {
     size_t i = 0;
     for (; i + kDoubles <= n; i += kDoubles) store(y + i, load(y + i) + a * widened(x + i));
     for (; i < n; ++i) y[i] += a * static_cast<double>(x[i]);
-}
-
-// y[0 .. kFloats) += x, which the compiler by itself turns into a dozen shuffles.
-[[gnu::always_inline]] static inline void add_widened(VecF x, double* y) {
-#if defined(__AVX512DQ__)
-    const VecD first = (VecD)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)x));
-    const VecD second = (VecD)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)x, 1));
-#elif defined(__AVX2__)
-    const VecD first = (VecD)_mm256_cvtps_pd(_mm256_castps256_ps128((__m256)x));
-    const VecD second = (VecD)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)x, 1));
-#else
-    float values[kFloats];
-    store(values, x);
-    const VecD first = widened(values), second = widened(values + kDoubles);
-#endif
-    store(y, load(y) + first);
-    store(y + kDoubles, load(y + kDoubles) + second);
 }
 
 static void add_narrow8(const float* a, const float* const* x, double* y, size_t n) {
@@ -96,11 +63,18 @@ template <size_t Count>
     return lane_sums<Count / 2 ? Count / 2 : 1>(v);
 }
 
+// What is left of x behind the last whole vector, filled up with zeros.
+[[gnu::always_inline]] static inline VecD tail_of(const double* x, size_t n) {
+    VecD tail = {};
+    for (size_t i = n / kDoubles * kDoubles; i < n; ++i) tail[i % kDoubles] = x[i];
+    return tail;
+}
+
 static void solve_forward(TriangularFactor L, double* x) {
     constexpr size_t width = kDoubles;
-    const size_t n = L.size;
-    size_t j = 0;
-    for (; j + width <= n; j += width) {  // several columns for one pass over what is left of x
+    const size_t n = L.size, whole = n / width * width;
+    VecD tail = tail_of(x, n);
+    for (size_t j = 0; j < whole; j += width) {  // several columns for one pass over what is left of x
         const double* column[width];
         double minus[width];
         for (size_t k = 0; k < width; ++k) {
@@ -110,8 +84,7 @@ static void solve_forward(TriangularFactor L, double* x) {
             x[j + k] = xk;
             minus[k] = -xk;
         }
-        size_t i = j + width;
-        for (; i + width <= n; i += width) {
+        for (size_t i = j + width; i < whole; i += width) {
             VecD sum = load(x + i), other = {};
             for (size_t k = 0; k < width; k += 2) {
                 sum += minus[k] * load(column[k] + i);
@@ -119,10 +92,10 @@ static void solve_forward(TriangularFactor L, double* x) {
             }
             store(x + i, sum + other);
         }
-        for (; i < n; ++i)
-            for (size_t k = 0; k < width; ++k) x[i] += minus[k] * column[k][i];
+        for (size_t k = 0; k < width; ++k) tail += minus[k] * load(column[k] + whole);
     }
-    for (; j < n; ++j) {
+    for (size_t j = whole; j < n; ++j) x[j] = tail[j - whole];
+    for (size_t j = whole; j < n; ++j) {
         x[j] *= L.inverse[j];
         for (size_t i = j + 1; i < n; ++i) x[i] -= x[j] * L.columns[j * L.stride + i];
     }
@@ -130,27 +103,27 @@ static void solve_forward(TriangularFactor L, double* x) {
 
 static void solve_backward(TriangularFactor L, double* x) {
     constexpr size_t width = kDoubles;
-    const size_t n = L.size;
-    size_t j = n;
-    for (; j % width != 0; --j) {
+    const size_t n = L.size, whole = n / width * width;
+    for (size_t j = n; j > whole; --j) {
         const double* column = L.columns + (j - 1) * L.stride;
         double rest = x[j - 1];
         for (size_t i = j; i < n; ++i) rest -= column[i] * x[i];
         x[j - 1] = rest * L.inverse[j - 1];
     }
-    while (j > 0) {
+    const VecD tail = tail_of(x, n);
+    for (size_t j = whole; j > 0;) {
         j -= width;
         const double* columns = L.columns + j * L.stride;
-        VecD sums[width] = {};
-        size_t i = j + width;
-        for (; i + width <= n; i += width) {
+        VecD sums[width];
+        for (size_t k = 0; k < width; ++k) sums[k] = load(columns + k * L.stride + whole) * tail;
+        // From the end: what was solved last is needed last, and need not be waited for.
+        for (size_t i = whole; i > j + width;) {
+            i -= width;
             const VecD xi = load(x + i);
             for (size_t k = 0; k < width; ++k) sums[k] += load(columns + k * L.stride + i) * xi;
         }
         double rest[width];
         store(rest, load(x + j) - lane_sums<width>(sums));
-        for (; i < n; ++i)
-            for (size_t k = 0; k < width; ++k) rest[k] -= columns[k * L.stride + i] * x[i];
         for (size_t k = width; k-- > 0;) {
             x[j + k] = rest[k] * L.inverse[j + k];
             for (size_t other = 0; other < k; ++other) rest[other] -= columns[other * L.stride + j + k] * x[j + k];
@@ -169,6 +142,42 @@ static void rotate(double c, double s, const double* x, double* carry, double* o
         const double xi = x[i], rest = carry[i];
         out[i] = c * xi + s * rest;
         carry[i] = c * rest - s * xi;
+    }
+}
+
+static double steps_to_bounds(const double* z, const double* lower, const double* upper, const double* dz, size_t n,
+                              double* steps) {
+    constexpr double infinity = __builtin_inf();
+    VecD smallest = broadcast(infinity);
+    size_t i = 0;
+    for (; i + kDoubles <= n; i += kDoubles) {
+        const VecD change = load(dz + i), above = load(upper + i) - load(z + i), below = load(z + i) - load(lower + i);
+        const VecD room = change > 0.0 ? above : below, speed = change < 0.0 ? -change : change;
+        VecD step = (room < 0.0 ? VecD{} : room) / speed;
+        step = speed > 0.0 ? step : broadcast(infinity);
+        smallest = step < smallest ? step : smallest;
+        store(steps + i, step);
+    }
+    double found = infinity;
+    for (size_t lane = 0; lane < kDoubles; ++lane) found = smallest[lane] < found ? smallest[lane] : found;
+    for (; i < n; ++i) {
+        const double room = dz[i] > 0.0 ? upper[i] - z[i] : z[i] - lower[i], speed = dz[i] < 0.0 ? -dz[i] : dz[i];
+        steps[i] = speed > 0.0 ? (room < 0.0 ? 0.0 : room) / speed : infinity;
+        found = steps[i] < found ? steps[i] : found;
+    }
+    return found;
+}
+
+static void move_within(double step, const double* dz, const double* lower, const double* upper, double* z, size_t n) {
+    size_t i = 0;
+    for (; i + kDoubles <= n; i += kDoubles) {
+        const VecD moved = load(z + i) + step * load(dz + i), low = load(lower + i), high = load(upper + i);
+        const VecD raised = moved < low ? low : moved;
+        store(z + i, raised > high ? high : raised);
+    }
+    for (; i < n; ++i) {
+        const double moved = z[i] + step * dz[i], raised = moved < lower[i] ? lower[i] : moved;
+        z[i] = raised > upper[i] ? upper[i] : raised;
     }
 }
 
@@ -199,10 +208,10 @@ static double worst(const double* e, double b, const double* z, const double* lo
 }
 
 static size_t suspects(const double* e, double b, const double* z, const double* lower, const double* upper,
-                       double limit, size_t n, std::uint32_t* found) {
+                       double slack, const double* exact_at, size_t n, std::uint32_t* found) {
     size_t count = 0, i = 0;
     for (; i + kDoubles <= n; i += kDoubles) {
-        const VecD g = load(e + i) + b, zi = load(z + i);
+        const VecD g = load(e + i) + b, zi = load(z + i), limit = slack - load(exact_at + i);
         const MaskD up = (zi < load(upper + i)) & (g < limit);
         const MaskD down = (zi > load(lower + i)) & (-g < limit);
         const MaskD either = up | down;
@@ -213,7 +222,7 @@ static size_t suspects(const double* e, double b, const double* z, const double*
         }
     }
     for (; i < n; ++i) {
-        const double g = e[i] + b;
+        const double g = e[i] + b, limit = slack - exact_at[i];
         if ((z[i] < upper[i] && g < limit) || (z[i] > lower[i] && -g < limit))
             found[count++] = static_cast<std::uint32_t>(i);
     }
@@ -259,7 +268,8 @@ static double absolute_dot(const double* a, const double* b, size_t n) {
     return total;
 }
 
-constexpr SolverLoops solver_loops{axpy,   axpy4, axpy_narrow, add_narrow8,   solve_forward, solve_backward,
-                                   rotate, worst, suspects,    count_nonzero, sums,          absolute_dot};
+constexpr SolverLoops solver_loops{axpy,       axpy4,         axpy_narrow,    add_narrow8, add_fixed16,     to_fixed,
+                                   from_fixed, solve_forward, solve_backward, rotate,      steps_to_bounds, move_within,
+                                   worst,      suspects,      count_nonzero,  sums,        absolute_dot};
 
 }  // namespace steelyard::STEELYARD_LEVEL

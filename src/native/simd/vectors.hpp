@@ -35,5 +35,13 @@ constexpr size_t kFloats = STEELYARD_VECTOR_BYTES / sizeof(float);
     for (size_t lane = 0; lane < kDoubles; ++lane) total += v[lane];
     return total;
 }
+// a * b + c, rounded as in the lanes of vectors: the compiler fuses it there if the processor can.
+[[gnu::always_inline]] static inline double multiply_add(double a, double b, double c) {
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__FP_FAST_FMA)
+    return __builtin_fma(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
 
 }  // namespace steelyard::STEELYARD_LEVEL

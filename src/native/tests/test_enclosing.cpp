@@ -124,19 +124,41 @@ TEST(products_near_the_least_are_counted_at_every_length) {
     });
 }
 
+TEST(sums_that_can_be_the_least_are_counted_whatever_is_doubtful) {
+    constexpr std::size_t n = 16;
+    const std::vector<double> factors(n, 1.0);
+    on_every_level([&](const std::string& level) {
+        std::vector<double> products = random_values<double>(n, 3), offsets(n, 2.0);
+        const auto least =
+            static_cast<std::size_t>(std::min_element(products.begin(), products.end()) - products.begin());
+        const auto ask = [&](double doubt) {
+            return loops().ball.perhaps_least(products.data(), factors.data(), offsets.data(), 1.0, doubt, n);
+        };
+        NearLeast near = ask(1e-12);
+        CHECK(near.count == 1 && near.at == least, level, near.count, near.at);
+        CHECK(ask(10.0).count == n, level);
+        offsets[(least + 5) % n] = std::numeric_limits<double>::quiet_NaN();
+        near = ask(1e-12);
+        CHECK(near.count == 2, level, near.count);
+    });
+}
+
 TEST(the_nearest_body_is_that_of_the_smallest_ratio) {
-    constexpr std::size_t n = 70, d = 3, m = 11;
+    constexpr std::size_t n = 70, d = 13, m = 11;
     const std::vector<double> X = random_values<double>(n * d, 1), centers = random_values<double>(m * d, 2);
-    std::vector<double> radii(m, 1.5), squared(n * m), ratios(n);
+    std::vector<double> radii(m, 1.5);
     radii[4] = 0.5;
-    std::vector<std::int64_t> bodies(n);
-    sphere_distances({X.data(), n, d}, {centers.data(), m, d}, squared.data(), 1);
-    nearest_sphere({X.data(), n, d}, {centers.data(), m, d}, radii, {bodies.data(), ratios.data()}, 2);
-    for (std::size_t i = 0; i < n; ++i) {
-        std::size_t best = 0;
-        const auto ratio = [&](std::size_t k) { return std::sqrt(squared[i * m + k]) / radii[k]; };
-        for (std::size_t k = 1; k < m; ++k)
-            if (ratio(k) < ratio(best)) best = k;
-        CHECK(bodies[i] == static_cast<std::int64_t>(best) && ratios[i] == ratio(best), i);
-    }
+    on_every_level([&](const std::string& level) {
+        std::vector<double> squared(n * m), ratios(n);
+        std::vector<std::int64_t> bodies(n);
+        sphere_distances({X.data(), n, d}, {centers.data(), m, d}, squared.data(), 1);
+        nearest_sphere({X.data(), n, d}, {centers.data(), m, d}, radii, {bodies.data(), ratios.data()}, 2);
+        for (std::size_t i = 0; i < n; ++i) {
+            std::size_t best = 0;
+            const auto ratio = [&](std::size_t k) { return std::sqrt(squared[i * m + k]) / radii[k]; };
+            for (std::size_t k = 1; k < m; ++k)
+                if (ratio(k) < ratio(best)) best = k;
+            CHECK(bodies[i] == static_cast<std::int64_t>(best) && ratios[i] == ratio(best), level, i);
+        }
+    });
 }

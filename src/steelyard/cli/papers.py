@@ -13,7 +13,7 @@ from rich.table import Table
 
 from steelyard._threads import num_threads
 from steelyard.cli.output import emit_json, emit_table, json_option, talk, talk_console
-from steelyard.papers import Context, Experiment, Report, experiments, find, judge, run
+from steelyard.papers import Cells, Context, Experiment, Report, experiments, find, judge, run
 from steelyard.papers.page import write_page
 from steelyard.papers.storage import can_draw, write_report
 from steelyard.papers.tables import header, lines
@@ -46,6 +46,7 @@ def list_command(as_json: bool) -> None:
 )
 @click.option("--quick", is_flag=True, help="Fewer rounds: minutes for everything.")
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes.  [as many as there are cores]")
+@click.option("--resume", is_flag=True, help="Go on where an interrupted run stopped.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N")
 @click.option(
     "-o",
@@ -60,16 +61,20 @@ def run_command(names: tuple[str, ...], output: Path, as_json: bool, **options: 
     """Run experiments and print the papers' figures and ours side by side.
 
     NAME is a name of `steelyard papers list`, or the beginning of several (`dcil`); `all` runs them all. A
-    data set that cannot be had is reported, and the rest runs. What is finished when Ctrl-C comes is kept.
+    data set that cannot be had is reported, and the rest runs. What is finished when Ctrl-C comes is kept:
+    with --resume the next run into the same folder takes from it the cells of long tables (a learner on a
+    data set) whose seed, settings, data and library version are the same. The seconds that a cell took are
+    kept with it and count again.
     """
     chosen = _chosen(names)
     reports: list[Report] = []
+    cells = Cells(output / "cells", resume=options.pop("resume"))
     if not can_draw():
         talk("figures are not drawn: pip install 'steelyard[plots]'")
     try:
         with _bar() as bar:
             for number, experiment in enumerate(chosen, start=1):
-                report = _run_one(experiment, options, bar, f"{number}/{len(chosen)}")
+                report = _run_one(experiment, options, cells, bar, f"{number}/{len(chosen)}")
                 write_report(report, output)
                 reports.append(report)
                 if not as_json:
@@ -107,8 +112,8 @@ def _chosen(names: tuple[str, ...]) -> list[Experiment]:
     known = experiments()
     chosen: dict[str, Experiment] = {}
     for name in names:
-        several = [e for e in known.values() if name == "all" or e.name.startswith(f"{name}-")]
-        for experiment in several or [find(name)]:
+        begun = [e for e in known.values() if name == "all" or e.name.startswith(f"{name}-")]
+        for experiment in begun if begun and name not in known else [find(name)]:
             chosen[experiment.name] = experiment
     return list(chosen.values())
 
@@ -125,7 +130,9 @@ def _bar() -> Progress:
     )
 
 
-def _run_one(experiment: Experiment, options: dict[str, Any], bar: Progress, place: str) -> Report:
+def _run_one(
+    experiment: Experiment, options: dict[str, Any], cells: Cells, bar: Progress, place: str
+) -> Report:
     label = f"{place} {experiment.name}"
     task = bar.add_task(label, total=None)
 
@@ -138,6 +145,7 @@ def _run_one(experiment: Experiment, options: dict[str, Any], bar: Progress, pla
         seed=options["seed"],
         jobs=options["jobs"] or num_threads(),
         progress=progress,
+        cells=cells,
     )
     try:
         return run(experiment, context)
@@ -183,6 +191,7 @@ def _plain(report: Report) -> dict[str, Any]:
         "paper": report.paper,
         "title": report.title,
         "seconds": report.seconds,
+        "saved_seconds": report.saved_seconds,
         "seed": report.seed,
         "quick": report.quick,
         "rows": rows,

@@ -39,11 +39,16 @@ try:
 except ImportError as error:  # pragma: no cover  # both are there wherever the tests run
     raise ImportError("steelyard.distributed.dask needs Dask. hint: pip install 'steelyard[dask]'") from error
 
-__all__ = ["cross_validate", "fit", "forget", "partial_fit", "predict"]
+from steelyard.distributed.recipes import Recipe, find_recipes  # needs Dask
+
+__all__ = ["cross_validate", "fit", "forget", "local_cluster", "partial_fit", "predict"]
 
 Names = tuple[str, str | None]  # columns of the labels and of the weights
 
 _ARITY = 4  # statistics that are added in one task
+# Looking a hundred times a second at what workers do, and at whether their loops turn, takes a few per cent
+# of cores that are busy anyway.
+_UNWATCHED = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "1s"}
 
 
 def fit(models: Models, X: Any, y: Any = None, sample_weight: Any = None, *, client: Any = None) -> Models:
@@ -163,6 +168,35 @@ def cross_validate(
     return validated(probe, model)
 
 
+def local_cluster(n_workers: int | None = None, **options: Any) -> Any:
+    """Start workers on this machine that spend their time on partitions.
+
+    They are not profiled while they work. Without an active client the functions of this module start such a
+    cluster for themselves.
+
+    Parameters
+    ----------
+    n_workers : int, optional
+        Number of processes, one thread each; as many as steelyard would use threads if not given.
+    **options
+        What else :class:`distributed.LocalCluster` takes.
+
+    Returns
+    -------
+    distributed.LocalCluster
+
+    Examples
+    --------
+    >>> from distributed import Client
+    >>> from steelyard.distributed.dask import local_cluster
+    >>> with local_cluster(2) as cluster, Client(cluster) as client:  # doctest: +SKIP
+    ...     model = steelyard_dask.fit(ProximalSVC(), X, y)
+    """
+    chosen = {"threads_per_worker": 1, "dashboard_address": ":0", **options}
+    with dask.config.set(_UNWATCHED):
+        return distributed.LocalCluster(n_workers=n_workers or num_threads(), **chosen)
+
+
 # -- one pass -------------------------------------------------------------------------------------------
 
 
@@ -174,13 +208,13 @@ def _run(models: Any, method: str, data: tuple[Any, Any, Any], client: Any) -> A
         learn = dask.delayed(partial(_learn, names=names))
         merge = dask.delayed(merge_parts)
         kinds = _shared(work.kinds)
-        level = [learn(kinds, f"{method}: partition {number}", *part) for number, part in enumerate(parts)]
+        level = [
+            learn(kinds, f"{method}: partition {number}", *(part if recipe is None else (recipe,)))
+            for number, (part, recipe) in enumerate(zip(parts, find_recipes(parts), strict=True))
+        ]
         while len(level) > 1:
             level = [merge(level[begin : begin + _ARITY]) for begin in range(0, len(level), _ARITY)]
-        # Loading and learning in one task: the rows are gone before the next ones come.
-        with dask.config.set({"optimization.fuse.delayed": True}):
-            running = engine.compute(level[0])
-        totals = running.result()
+        totals = engine.compute(level[0]).result()
     work.finish(totals)
     return models
 
@@ -202,8 +236,7 @@ def _engine(client: Any) -> Iterator[Any]:
     if client is not None:
         yield client
         return
-    cluster = distributed.LocalCluster(n_workers=num_threads(), threads_per_worker=1, dashboard_address=":0")
-    with cluster, distributed.Client(cluster, set_as_default=False) as own:
+    with local_cluster() as cluster, distributed.Client(cluster, set_as_default=False) as own:
         yield own
 
 
@@ -218,6 +251,8 @@ def _first_rows(parts: Sequence[tuple[Any, ...]], names: Names | None, engine: A
 
 
 def _learn(kinds: Sequence[Kind], where: str, *part: Any, names: Names | None) -> list[Part]:
+    if isinstance(part[0], Recipe):
+        part = part[0].make()
     return learn_partition(kinds, *_unpacked(part, names, where), where)
 
 
@@ -276,7 +311,7 @@ def _parts(X: Any, y: Any, sample_weight: Any, method: str) -> tuple[list[tuple[
     rows, sizes = list(X) if kind == "list" else None, None
     if kind == "array":
         X = X.rechunk({1: -1})
-        rows, sizes = X.to_delayed().ravel().tolist(), X.chunks[0]
+        rows, sizes = _delayed(X), X.chunks[0]
     elif kind == "dataframe":
         rows = X.to_delayed()
     assert rows is not None
@@ -297,15 +332,22 @@ def _check_names(kind: str, X: Any, names: Names, method: str) -> None:
         raise DataError(f"{method}: the dataframe has no column {missing[0]!r}.")
 
 
+def _delayed(array: Any) -> list[Any]:
+    """The blocks of an array, as they are: optimised, X and a y made of it would each load the rows."""
+    return np.ravel(array.to_delayed(optimize_graph=False)).tolist()
+
+
 def _cut(values: Any, name: str, n_parts: int, sizes: Any, method: str) -> list[Any]:
     """Labels or weights, one delayed value for each partition."""
     if isinstance(values, (list, tuple)) and len(values) and dask.is_dask_collection(values[0]):
         parts = list(values)
-    elif dask.is_dask_collection(values):
+    elif hasattr(values, "rechunk"):
         known = sizes is not None and not any(np.isnan(size) for size in sizes)
-        if known and hasattr(values, "rechunk") and sum(values.chunks[0]) == sum(sizes):
+        if known and sum(values.chunks[0]) == sum(sizes):
             values = values.rechunk((sizes,))
-        parts = np.ravel(values.to_delayed()).tolist()
+        parts = _delayed(values)
+    elif dask.is_dask_collection(values):
+        parts = list(values.to_delayed())
     elif sizes is not None and len(values) == sum(sizes):
         borders = np.cumsum(sizes)[:-1].astype(int)
         parts = [dask.delayed(part) for part in np.split(np.asarray(values), borders)]

@@ -108,12 +108,13 @@ class IncrementalSVC(ForgettingMixin, Learner):
     sequential minimal optimisation, which is also the repair if the number of steps should run out. If even
     that does not reach `tol`, the call raises :class:`~steelyard.exceptions.SolverError` and nothing changes.
 
-    Kept kernel rows are 32-bit numbers as long as that can be made up for: sums over them come with a bound
-    of the error, and a row that is nearer to violating a condition than the bound is summed again in 64 bits.
+    Kept kernel rows are 16-bit numbers for the rbf and laplacian kernels and 32-bit numbers for the others,
+    as long as that can be made up for: sums over them come with a bound of the error, and a row that is
+    nearer to violating a condition than the bound is summed again in 64 bits.
 
     Where no row lies strictly between its bounds the intercept is not unique; it is then the middle of its
     interval. More than two classes are learned one against the rest, on shared kernel rows. Rows are kept
-    dense, and found by value in logarithmic time when they are to be forgotten.
+    dense. Those to forget are found by value, in a time that does not grow with the number of rows.
 
     Examples
     --------
@@ -241,25 +242,16 @@ class IncrementalSVC(ForgettingMixin, Learner):
         """
         return self if self._slide(add, retire) else self._change(add, retire, "update")
 
-    def _slide(self, add: Any, retire: Any) -> bool:
+    def _slide(self, add: object, retire: object) -> bool:
         """Take the short way of a sliding window, or return False and change nothing.
 
         It is for one plain row in and one out; a stream of them pays for everything that is done in a call.
         """
-        if not (type(add) is type(retire) is tuple and len(add) == len(retire) == 2):
-            return False
-        (X, y), (old_X, old_y) = add, retire
-        if not (type(X) is type(y) is type(old_X) is type(old_y) is np.ndarray and y.size == old_y.size == 1):
-            return False
         attributes = self.__dict__
         state: SupportState | None = attributes.get("_state")
-        if state is None or y.ndim != 1 or old_y.ndim != 1 or "feature_names_in_" in attributes:
+        if state is None or attributes["class_weight"] is not None or "feature_names_in_" in attributes:
             return False
-        if state.catalogue is not None:
-            return False
-        if not state.is_settled(attributes["C"], attributes["class_weight"], attributes["tol"]):
-            return False
-        return state.slide(X, y.item(), old_X, old_y.item())
+        return state.settled == (attributes["C"], attributes["tol"]) and state.slide(add, retire)
 
     @all_or_nothing
     def _change(self, add: Any, retire: Any, method: str) -> Self:

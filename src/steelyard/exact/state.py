@@ -22,7 +22,6 @@ ClassWeight = str | Mapping[Label, float] | None
 # X, for each row the position of its label, codes of the labels, weights or None
 CodedRows = tuple[FloatArray, NDArray[np.int32], list[int], FloatArray | None]
 
-_PLAIN_LABELS = frozenset({int, bool, str})
 _LARGEST = 1e100  # kernel values beyond it would overflow when they are summed
 
 
@@ -57,7 +56,8 @@ class SupportState:
         # Kernels whose values cannot overflow, or that check their own.
         self._is_bounded = not kernel.is_native or kernel.kernel in {"rbf", "laplacian"}
         self._plan: tuple[Any, list[int], FloatArray] | None = None
-        self._settled: tuple[Any, ...] = ()  # parameters of the last solve, when slide() may go on from it
+        # C and tol of the last solve, without class weights, when slide() may go on from it.
+        self.settled: tuple[Any, ...] = ()
 
     def _new_solver(self) -> _native.IncrementalSvc:
         if self.kernel.is_native:
@@ -120,32 +120,19 @@ class SupportState:
         self.labels, self._codes, self.counts = labels, codes, counts
         self.has_weights = has_weights
         self._expansion = None
-        self._settled = (C, tol) if class_weight is None and self._is_bounded and positives else ()
+        is_plain = class_weight is None and self._is_bounded and self.catalogue is None
+        self.settled = (C, tol) if is_plain and positives else ()
 
-    def is_settled(self, C: object, class_weight: object, tol: object) -> bool:
-        """Whether the last solve was made with these parameters, and :meth:`slide` may go on from it."""
-        return class_weight is None and self._settled == (C, tol)
-
-    def slide(self, incoming: FloatArray, label: Label, outgoing: FloatArray, old_label: Label) -> bool:
+    def slide(self, add: object, retire: object) -> bool:
         """Learn one row and forget another, quickly, where neither changes what the problems are.
 
         False where that is not so, or anything else is out of the ordinary; nothing has changed then, and
         :meth:`update` does it or says why not.
         """
-        if type(label) not in _PLAIN_LABELS or type(old_label) not in _PLAIN_LABELS:
-            return False
-        code, old_code, counts = self._codes.get(label), self._codes.get(old_label), self.counts
-        if code is None or old_code is None or counts[code] == 0 or counts[old_code] < 2:
-            return False
-        try:
-            if not self._solver.slide(incoming, code, outgoing, old_code, self._settled[1]):
-                return False
-        except TypeError:  # not the kind of array that goes in as it is
-            return False
-        counts[code] += 1
-        counts[old_code] -= 1
-        self._expansion = None
-        return True
+        has_changed = self._solver.slide(add, retire, self._codes, self.counts, self.settled[1])
+        if has_changed:
+            self._expansion = None
+        return has_changed
 
     def _plain_problems(
         self, labels: list[Label], counts: list[int], C: float
@@ -272,8 +259,9 @@ class SupportState:
             "rows": self._samples(np.arange(len(self._solver))),
             "codes": self._solver.codes(),
             "weights": self._solver.weights(),
-            "is_wide": self._solver.is_wide,
+            "value_bytes": self._solver.value_bytes,
             "kept": self._solver.kept_rows(),
+            "order": self._solver.order(),
             "n_wanted": self._solver.n_wanted_rows,
             "problems": [self._solver.dump_problem(k) for k in range(self._solver.n_problems)],
         }
@@ -294,8 +282,10 @@ class SupportState:
         if state.catalogue is not None:
             rows = state.catalogue.places(restored_items(kernel, rows))
         rows = np.ascontiguousarray(rows, dtype=np.float64)
-        kept = np.ascontiguousarray(tree["kept"], dtype=np.uint32)
-        state._solver.load_rows(rows, codes, weights, bool(tree["is_wide"]), kept, int(tree["n_wanted"]))
+        kept, order = (np.ascontiguousarray(tree[name], dtype=np.uint32) for name in ("kept", "order"))
+        state._solver.load_rows(
+            rows, codes, weights, int(tree["value_bytes"]), kept, order, int(tree["n_wanted"])
+        )
         for problem in tree["problems"]:
             if len(problem["class_bounds"]) > len(state.labels):
                 raise ValueError("a problem has more bounds than there are labels")

@@ -39,7 +39,6 @@ class KoilLearner(OnlineLearner):
         "threshold": OneOf("gmean", "zero"),
         "random_state": RandomSeed(),
     }
-    _decays: ClassVar[bool]
     _items: ItemTable | None  # where sequences are kept
     _cuts: dict[str, FloatArray]  # found when first asked for after a change, by scoring rule
 
@@ -55,6 +54,14 @@ class KoilLearner(OnlineLearner):
     @abstractmethod
     def _make_kernels(self, X: NDArray[Any]) -> list[Kernel]:
         """The kernels, settled on the first rows."""
+
+    def _decays(self) -> bool:
+        """Whether the weights of support vectors shrink at every sample."""
+        return True
+
+    def _weight_rate(self) -> float:
+        """How fast the losses of one kernel among several lower its weight."""
+        return self.learning_rate * self.C
 
     def _n_threads(self) -> int:
         return num_threads()
@@ -112,8 +119,9 @@ class KoilLearner(OnlineLearner):
             learning_rate=float(self.learning_rate),
             n_neighbors=int(min(self.n_neighbors, 2**32)),
             smooth=self.loss == "smooth",
-            decay=self._decays,
+            decay=self._decays(),
             policy=self._policy,
+            weight_rate=self._weight_rate(),
             n_threads=self._learning_threads(),
         )
 

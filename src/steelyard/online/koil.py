@@ -119,7 +119,6 @@ class KOIL(KoilLearner):
 
     _constraints: ClassVar[dict[str, Constraint]] = KoilLearner._constraints | KERNEL_CONSTRAINTS
     _traits = Traits(exact=False, bounded_memory=True)
-    _decays = True
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from steelyard.items import is_sequence_kernel
 from steelyard.kernels import Kernel, SequenceKernel
 from steelyard.online._koil_machines import KoilLearner
 from steelyard.online._targets import FloatArray
-from steelyard.params import AnyOf, Constraint, Instance, Integer, ListOf, OneOf
+from steelyard.params import AnyOf, Constraint, Instance, Integer, ListOf, NonNegative, OneOf, Switch
 from steelyard.persistence import storable
 
 __all__ = ["MultiKernelKOIL", "default_kernels"]
@@ -45,6 +45,11 @@ class MultiKernelKOIL(KoilLearner):
         :math:`(x^\top z)^p` for p = 1, 2, 3 and :math:`\exp(-|x - z|^2 / 2 s^2)` for s = 2**-6 ... 2**6.
     combine : {"sign", "score"}, default="sign"
         Whether kernels vote with the sign of their score, or add up scores.
+    decay : bool, default=False
+        Whether the weights of support vectors shrink by `learning_rate` at every sample, as in :class:`KOIL`.
+    weight_rate : float, optional
+        How fast the losses of a kernel lower its weight; ``learning_rate * C`` if None. A large one soon
+        leaves all say to a single kernel.
     C, budget, n_neighbors, learning_rate, loss, policy, threshold, random_state
         As in :class:`KOIL`, for every kernel.
     n_threads : int or None, default=1
@@ -75,16 +80,21 @@ class MultiKernelKOIL(KoilLearner):
     Notes
     -----
     Kernel :math:`l` takes part in a sample with probability :math:`w_l / \max_j w_j`. When it does it makes
-    the step of KOIL without decay, and
+    the step of KOIL, without decay unless `decay`, and
 
     .. math::
 
-        w_l \leftarrow w_l \exp\Bigl(-\eta C \sum_{i \in V_l} \ell_i\Bigr)
+        w_l \leftarrow w_l \exp\Bigl(-\rho \sum_{i \in V_l} \ell_i\Bigr)
 
-    (:math:`\ell_i^2` for the smooth loss). With :math:`q = w / \sum_l w_l` the decision function is
-    :math:`F(x) = \sum_l q_l \,\mathrm{sign} f_l(x)`, or :math:`\sum_l q_l f_l(x)`. With one kernel it is KOIL
-    without decay. Where that is less work, distances and products are evaluated once for all kernels that
-    are made of them; the result is the same to the last bit.
+    (:math:`\ell_i^2` for the smooth loss), with `weight_rate` as :math:`\rho`, in the paper :math:`\eta C`.
+    With :math:`q = w / \sum_l w_l` the decision function is :math:`F(x) = \sum_l q_l \,\mathrm{sign} f_l(x)`,
+    or :math:`\sum_l q_l f_l(x)`. With one kernel it is KOIL, without decay unless `decay`. Where that is less
+    work, distances and products are evaluated once for all kernels that are made of them; the result is the
+    same to the last bit.
+
+    The authors' program differs from their formulas, and the figures that they print are the program's:
+    ``combine="score"``, ``decay=True``, ``weight_rate=learning_rate``, five neighbours, and Gaussians
+    :math:`\exp(-\gamma |x - z|^2)` with :math:`\gamma` (not s) from 2**-6 to 2**6.
 
     References
     ----------
@@ -106,16 +116,19 @@ class MultiKernelKOIL(KoilLearner):
     _constraints: ClassVar[dict[str, Constraint]] = KoilLearner._constraints | {
         "kernels": AnyOf(OneOf(None), ListOf(Instance(Kernel, dict, SequenceKernel))),
         "combine": OneOf("sign", "score"),
+        "decay": Switch(),
+        "weight_rate": AnyOf(OneOf(None), NonNegative()),
         "n_threads": AnyOf(OneOf(None), Integer(1)),
     }
     _traits = Traits(exact=False, bounded_memory=True)
-    _decays = False
 
     def __init__(
         self,
         kernels: list[Kernel | dict[str, Any] | SequenceKernel] | None = None,
         *,
         combine: str = "sign",
+        decay: bool = False,
+        weight_rate: float | None = None,
         C: float = 1.0,
         budget: int = 100,
         n_neighbors: int = 10,
@@ -128,6 +141,8 @@ class MultiKernelKOIL(KoilLearner):
     ) -> None:
         self.kernels = kernels
         self.combine = combine
+        self.decay = decay
+        self.weight_rate = weight_rate
         self.C = C
         self.budget = budget
         self.n_neighbors = n_neighbors
@@ -137,6 +152,12 @@ class MultiKernelKOIL(KoilLearner):
         self.threshold = threshold
         self.random_state = random_state
         self.n_threads = n_threads
+
+    def _decays(self) -> bool:
+        return self.decay
+
+    def _weight_rate(self) -> float:
+        return super()._weight_rate() if self.weight_rate is None else float(self.weight_rate)
 
     def _learning_threads(self) -> int:
         return num_threads() if self.n_threads is None else min(self.n_threads, num_threads())

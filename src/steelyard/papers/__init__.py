@@ -5,12 +5,14 @@ ever shown next to ours. ``steelyard papers list`` and ``steelyard papers run`` 
 command line.
 """
 
+from steelyard.papers.cells import Cells
 from steelyard.papers.context import Context
 from steelyard.papers.experiment import Experiment, experiment, experiments, find, run
 from steelyard.papers.result import Picture, Report, Result, Row, Series
 from steelyard.papers.verdict import Verdict, judge
 
 __all__ = [
+    "Cells",
     "Context",
     "Experiment",
     "Picture",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -14,6 +16,7 @@ from steelyard import datasets
 from steelyard._threads import one_thread
 from steelyard.datasets import Dataset, Splits
 from steelyard.exceptions import DatasetUnavailable
+from steelyard.papers.cells import Cell, Cells, Key
 
 __all__ = ["Context", "Progress"]
 
@@ -53,6 +56,10 @@ class Context:
         Replaced in tests, where no data is at hand.
     unavailable : list of str
         Sentences about sets that could not be had; filled on the way.
+    cells : Cells, optional
+        Where finished pieces are kept and, if it says so, taken from.
+    saved_seconds : float
+        What the pieces that were taken from there had cost; added up on the way.
     """
 
     data_dir: str | os.PathLike[str] | None = None
@@ -64,6 +71,8 @@ class Context:
     load_set: Callable[[str], Dataset] | None = None
     load_runs: Callable[[str], Splits] | None = None
     unavailable: list[str] = field(default_factory=list)
+    cells: Cells | None = None
+    saved_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         self.quick = self.quick or self.tiny
@@ -103,19 +112,43 @@ class Context:
         return int(self.rng(*key).integers(2**31))
 
     def map(
-        self, function: Callable[[Item], Answer], items: Iterable[Item], what: str = ""
+        self,
+        function: Callable[[Item], Answer],
+        items: Iterable[Item],
+        what: str = "",
+        *,
+        key: Callable[[Item], Key] | None = None,
     ) -> Sequence[Answer]:
         """``[function(item) for item in items]``, on `jobs` processes with one thread each.
 
-        `function` and the items travel to other processes, so it must be a function of a module.
+        `function` and the items travel to other processes, so it must be a function of a module. With a
+        `key`, which must hold all that an answer depends on, answers are kept in `cells` one by one; they
+        must then be JSON.
         """
         work = list(items)
-        answers: list[Answer] = []
-        self.progress(what, 0, len(work))
-        for answer in _answers(function, work, min(self.jobs, len(work))):
-            answers.append(answer)
+        answers: dict[int, Answer] = {}
+        if key is not None and self.cells is not None:
+            for place, item in enumerate(work):
+                cell = self.cells.find(key(item))
+                if cell is not None:
+                    answers[place] = cell.answer
+                    self.saved_seconds += cell.seconds
+        open_places = [place for place in range(len(work)) if place not in answers]
+        self.progress(what, len(answers), len(work))
+        todo = [work[place] for place in open_places]
+        timed = _answers(partial(_timed, function), todo, min(self.jobs, len(todo)))
+        for place, (answer, seconds) in zip(open_places, timed, strict=True):
+            answers[place] = answer
+            if key is not None and self.cells is not None:
+                self.cells.keep(key(work[place]), Cell(answer, seconds))
             self.progress(what, len(answers), len(work))
-        return answers
+        return [answers[place] for place in range(len(work))]
+
+
+def _timed(function: Callable[[Item], Answer], item: Item) -> tuple[Answer, float]:
+    started = time.perf_counter()
+    answer = function(item)
+    return answer, time.perf_counter() - started
 
 
 def _answers(function: Callable[[Item], Answer], work: list[Item], jobs: int) -> Iterable[Answer]:

@@ -52,14 +52,14 @@ def experiments() -> dict[str, Experiment]:
         if find_spec(full_name) is not None:
             values = vars(import_module(full_name)).values()
             own = [value for value in values if isinstance(value, Experiment)]
-            found |= {value.name: value for value in sorted(own, key=_number)}
+            found |= {value.name: value for value in sorted(own, key=_place)}
     return found
 
 
-def _number(experiment: Experiment) -> list[int]:
-    """The number of a table or figure; those without one stay in the order in which they are written."""
+def _place(experiment: Experiment) -> tuple[list[int], str]:
+    """The number of a table or figure, then its name; those without a number stay in the order of writing."""
     match = re.search(r"\d+(\.\d+)?", experiment.name)
-    return [int(part) for part in match[0].split(".")] if match else []
+    return ([int(part) for part in match[0].split(".")], experiment.name) if match else ([], "")
 
 
 def find(name: str) -> Experiment:
@@ -77,6 +77,7 @@ def find(name: str) -> Experiment:
 def run(experiment: Experiment, context: Context) -> Report:
     """Run an experiment; sets that cannot be had are reported, and what remains is computed."""
     context.unavailable.clear()
+    context.saved_seconds = 0.0
     started = time.perf_counter()
     try:
         result = experiment(context)
@@ -89,8 +90,9 @@ def run(experiment: Experiment, context: Context) -> Report:
         experiment.title,
         result,
         tuple(dict.fromkeys(context.unavailable)),
-        time.perf_counter() - started,
+        time.perf_counter() - started + context.saved_seconds,
         context.seed,
         context.quick,
         version("steelyard"),
+        context.saved_seconds,
     )

@@ -71,7 +71,9 @@ def _kinds(report: Report) -> Counter[str]:
 
 def _section(report: Report, files: dict[Path, str], pictures: Path, base: Path) -> str:
     extent = "quick run" if report.quick else "full run"
-    time = f"{report.seconds:.0f} s" if report.seconds else "computed in pieces"
+    time = f"{report.seconds:,.0f} s"
+    if report.saved_seconds:
+        time += f", {report.saved_seconds:,.0f} s of them in cells that were there already"
     text = [f"### {report.title}\n"]
     text.append(f"`steelyard papers run {report.name}` ({extent}, seed {report.seed}, {time})\n")
     if report.result.rows:

@@ -15,6 +15,7 @@ __all__ = ["COLOURS", "line_picture", "save_picture"]
 
 # Told apart also by those who do not see all colours (Okabe and Ito).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_STYLES = ("solid", "dashed", "dotted")  # for the second and third curve of a colour
 
 
 def line_picture(
@@ -45,7 +46,9 @@ def line_picture(
         for axes in grid.flat[len(panels) :]:
             axes.set_axis_off()
         if len(own) > len(panels):
-            grid.flat[0].legend(frameon=False)
+            # Below the panels: inside one it would cover curves.
+            handles, labels = grid.flat[0].get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside lower center", ncols=2 + 2 * columns, frameon=False)
 
     return Picture(name, caption, draw, (4.0 * columns + 1.0, 3.4 * lines))
 
@@ -53,8 +56,11 @@ def line_picture(
 def _draw_panel(axes: Any, lines: Sequence[Series]) -> None:
     for number, line in enumerate(lines):
         colour = COLOURS[number % len(COLOURS)]
+        style = _STYLES[number // len(COLOURS) % len(_STYLES)]
         x, y = np.asarray(line.x, dtype=float), np.asarray(line.y, dtype=float)
-        axes.plot(x, y, color=colour, label=line.label, linewidth=1.6, marker="o", markersize=3)
+        axes.plot(
+            x, y, color=colour, linestyle=style, label=line.label, linewidth=1.6, marker="o", markersize=3
+        )
         if line.std is not None:
             spread = np.asarray(line.std, dtype=float)
             axes.fill_between(x, y - spread, y + spread, color=colour, alpha=0.12, linewidth=0)

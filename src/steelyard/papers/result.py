@@ -125,10 +125,11 @@ class Report:
     title: str
     result: Result
     unavailable: Sequence[str]  # sentences: which sets could not be had
-    seconds: float
+    seconds: float  # of all work, also of what was taken from finished cells
     seed: int
     quick: bool
     version: str
+    saved_seconds: float = 0.0  # those of `seconds` that finished cells had taken
 
 
 def paragraphs(text: str) -> tuple[str, ...]:

@@ -8,11 +8,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, softmax
 from sklearn.base import clone
 
 from steelyard import _native
-from steelyard._threads import num_threads
 from steelyard.base import (
     Batch,
     ForgettingMixin,
@@ -28,7 +26,8 @@ from steelyard.features import RandomFeatures
 from steelyard.params import AnyOf, Constraint, Instance, OneOf, Positive, Switch
 from steelyard.persistence import storable
 from steelyard.proximal import messages
-from steelyard.proximal.rule import Planes, Rule
+from steelyard.proximal.planes import Planes
+from steelyard.proximal.rule import Rule
 from steelyard.proximal.statistics import ClassStatistics
 
 FloatArray = NDArray[np.float64]
@@ -597,13 +596,17 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
         ndarray of shape (n_samples,)
         """
         rows, planes, classes = self._check_rows(X, "predict"), self._planes(), self.classes_
-        if classes.dtype.kind in "iuf" and classes.itemsize == 8:  # labels that can be written as they are
-            labels: NDArray[Any] = np.empty(rows.shape[0], dtype=classes.dtype)
-            self._decide(rows, planes, classes.view(np.uint64), labels.view(np.uint64))
-            return labels
-        winners = np.empty(rows.shape[0], dtype=np.uint64)
-        self._decide(rows, planes, np.arange(len(classes), dtype=np.uint64), winners)
-        return classes.take(winners.view(np.int64))
+        written = classes.dtype.kind in "iuf" and classes.itemsize == 8  # labels can be written as they are
+        labels_of = classes.view(np.uint64) if written else np.arange(len(classes), dtype=np.uint64)
+        if len(labels_of) == 1:  # a single class wins on both sides of its plane
+            labels_of = np.repeat(labels_of, 2)
+        labels = np.empty(rows.shape[0], dtype=np.uint64)
+        finite = [
+            planes.write_labels(mapped, labels_of, labels[part])
+            for part, mapped in self._blocks(rows, "predict")
+        ]
+        self._check_scored(rows, planes, "predict", finite=all(finite))
+        return labels.view(classes.dtype) if written else classes.take(labels.view(np.int64))
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Probabilities of the classes, taken as equally frequent.
@@ -620,44 +623,13 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
         scores = self._scores(X, "predict_proba")
         if len(self.classes_) == 1:
             return np.ones((len(scores), 1))
-        scaled = self._planes().slope * scores
-        if scaled.shape[1] == 1:
-            return np.column_stack([expit(-scaled[:, 0]), expit(scaled[:, 0])])
-        probabilities: FloatArray = softmax(scaled, axis=1)
-        return probabilities
-
-    def _decide(
-        self, X: Any, planes: Planes, labels_of: NDArray[np.uint64], labels: NDArray[np.uint64]
-    ) -> None:
-        """Write the label of the winning plane of each row."""
-        if len(labels_of) == 1:  # a single class wins on both sides of its plane
-            labels_of = np.repeat(labels_of, 2)
-        finite = True
-        for part, rows in self._blocks(X, "predict"):
-            if sp.issparse(rows):
-                scores = rows @ planes.coef.T + planes.intercept
-                finite = bool(np.isfinite(scores).all())
-                won = (scores[:, 0] > 0.0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)
-                labels_of.take(won, out=labels)
-            else:
-                finite &= _native.linear_labels(
-                    rows, planes.coef, planes.intercept, labels_of, labels[part], num_threads()
-                )
-        self._check_scored(X, planes, "predict", finite=finite)
+        return self._planes().probabilities(scores)
 
     def _scores(self, X: Any, method: str) -> FloatArray:
         X, planes = self._check_rows(X, method), self._planes()
         scores = np.empty((X.shape[0], len(planes.coef)))
-        finite = True
-        for part, rows in self._blocks(X, method):
-            if sp.issparse(rows):
-                np.add(rows @ planes.coef.T, planes.intercept, out=scores)
-                finite = bool(np.isfinite(scores).all())
-            else:
-                finite &= _native.linear_scores(
-                    rows, planes.coef, planes.intercept, scores[part], num_threads()
-                )
-        self._check_scored(X, planes, method, finite=finite)
+        finite = [planes.write_scores(rows, scores[part]) for part, rows in self._blocks(X, method)]
+        self._check_scored(X, planes, method, finite=all(finite))
         return scores
 
     def _blocks(self, X: Any, method: str) -> Iterator[tuple[slice, Any]]:

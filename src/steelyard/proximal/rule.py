@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.exceptions import DataError, ParameterError
+from steelyard.proximal.planes import Planes
 from steelyard.proximal.selection import choose_C
 from steelyard.proximal.solver import (
     PlaneEquations,
@@ -24,29 +25,7 @@ from steelyard.proximal.thresholds import gmean_cut, logistic_slope
 
 FloatArray = NDArray[np.float64]
 
-__all__ = ["Planes", "Rule"]
-
-
-@dataclass(frozen=True)
-class Planes:
-    """What the rule makes of the statistics.
-
-    Attributes
-    ----------
-    coef : ndarray of shape (n_planes, n_features)
-        Normals in the units of the (mapped) features.
-    intercept : ndarray of shape (n_planes,)
-        Scores are ``x @ coef.T + intercept``.
-    slope : float
-        Log-odds per unit of score.
-    C : float
-        The C that was used.
-    """
-
-    coef: FloatArray
-    intercept: FloatArray
-    slope: float
-    C: float
+__all__ = ["Rule"]
 
 
 @dataclass(frozen=True)

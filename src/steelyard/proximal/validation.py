@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from steelyard.exceptions import DataError
-from steelyard.proximal.rule import Planes, Rule
+from steelyard.proximal.planes import Planes
+from steelyard.proximal.rule import Rule
 from steelyard.proximal.solver import plane_classes, score_moments
 from steelyard.proximal.statistics import ClassStatistics
 from steelyard.proximal.system import System

@@ -4,12 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <set>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "steelyard/kernel_rows.hpp"
+#include "steelyard/row_index.hpp"
 #include "steelyard/svm_problem.hpp"
 
 namespace steelyard {
@@ -32,6 +31,13 @@ struct UnknownRow {
     std::size_t index;
 };
 
+// What was made of the rows: how kernel rows are kept, and of whom, and in which order equal rows are found.
+struct RowsInUse {
+    Precision precision;
+    std::span<const std::uint32_t> kept, order;
+    std::size_t n_wanted;
+};
+
 class IncrementalSvc {
   public:
     IncrementalSvc(std::size_t n_features, KernelSpec spec, KernelFunction function, std::size_t budget_bytes);
@@ -48,8 +54,10 @@ class IncrementalSvc {
     SvmProblem& problem(std::size_t k) { return problems_[k]->svm; }
 
     // For loading: rows without solving, then each problem with its state.
-    void restore_rows(LabelledRows rows, bool is_wide, std::span<const std::uint32_t> kept, std::size_t n_wanted);
+    void restore_rows(LabelledRows rows, const RowsInUse& in_use);
     std::size_t n_wanted() const { return n_wanted_; }
+    // Rows in the order in which equal ones are found, the last one first.
+    std::vector<std::uint32_t> order() const { return index_.order(static_cast<std::uint32_t>(codes_.size())); }
     void restore_problem(ProblemSpec spec, SvmState state, const std::vector<std::uint32_t>& active);
 
   private:
@@ -72,7 +80,7 @@ class IncrementalSvc {
     std::vector<std::int32_t> codes_;
     std::vector<double> weights_;
     std::vector<std::uint64_t> hashes_;
-    std::set<std::pair<std::uint64_t, std::uint32_t>> index_;  // hash, then number of the row
+    RowIndex index_;
     Problems problems_;
     std::size_t n_wanted_ = 0;  // kernel rows that were in use when the others were last released
 };

@@ -27,6 +27,7 @@ struct KoilRule {
     bool smooth;              // squared instead of plain pairwise hinge loss
     bool decay;               // weights shrink by 1 - learning_rate at each sample
     BufferPolicy policy;
+    double weight_rate;  // of several kernels: how fast the losses of one lower its weight
 };
 
 class KoilMachine;

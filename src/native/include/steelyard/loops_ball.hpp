@@ -17,6 +17,16 @@ struct BallLoops {
                         std::size_t n);
     // How many a[k] * b[k], k < n, are at most `factor` times the least. None is below 0; n is at least 1.
     NearLeast (*near_least)(const double* a, const double* b, double factor, std::size_t n);
+
+    // |x - z|^2 of rows of length d, to the last bit what the kernel loops say.
+    double (*squared_distance)(const double* x, const double* z, std::size_t d);
+    // out = rows of X minus `shift`, squares[i] = sum of squares of row i of out.
+    void (*shift_rows)(const double* X, std::size_t n, std::size_t d, const double* shift, double* out,
+                       double* squares);
+    // Body k is somewhere within `doubt` * t of products[k] + t with t = factors[k] * square + offsets[k]. How many of
+    // them can be the least; one whose number is not a number can. n is a multiple of the lanes of a vector.
+    NearLeast (*perhaps_least)(const double* products, const double* factors, const double* offsets, double square,
+                               double doubt, std::size_t n);
 };
 
 }  // namespace steelyard

@@ -10,10 +10,25 @@ struct Sums {
     double sum, size;
 };
 
-// L by columns: L_ij = columns[j * stride + i], i >= j; inverse[j] = 1 / L_jj.
+// L by columns: L_ij = columns[j * stride + i], i >= j; inverse[j] = 1 / L_jj. Whole vectors are read: behind the end
+// of each column there are kReadBehind more values, whatever they are, as long as they are finite.
+constexpr std::size_t kReadBehind = 8;
 struct TriangularFactor {
     const double *columns, *inverse;
     std::size_t stride, size;
+};
+
+// Numbers from 0 to 1 in 16 bits: x is kept as the integer nearest to (x - 1/2) * kFixedScale.
+constexpr double kFixedScale = 65534.0;
+// Rows of such numbers that are summed together.
+constexpr std::size_t kFixedRows = 16;
+
+// Row k has the weight parts[k] * scales[k / 2], in units of 1 / kFixedScale, |parts[k]| <= 32767. `shift` makes up
+// for the 1/2 that was subtracted.
+struct FixedWeights {
+    std::int16_t parts[kFixedRows];
+    float scales[kFixedRows / 2];
+    float shift;
 };
 
 struct SolverLoops {
@@ -25,19 +40,30 @@ struct SolverLoops {
     void (*axpy_narrow)(double a, const float* x, double* y, std::size_t n);
     // y[i] += sum over k < 8 of a[k] * x[k][i], which is made in float.
     void (*add_narrow8)(const float* a, const float* const* x, double* y, std::size_t n);
+    // y[i] += shift + sum over k < kFixedRows of weight k * x[k][i]: products and sums of two are exact, others float.
+    void (*add_fixed16)(const FixedWeights& weights, const std::int16_t* const* x, double* y, std::size_t n);
+    void (*to_fixed)(const double* x, std::int16_t* fixed, std::size_t n);
+    void (*from_fixed)(const std::int16_t* fixed, float* x, std::size_t n);
     // x = L^-1 x
     void (*solve_forward)(TriangularFactor L, double* x);
     // x = L^-T x
     void (*solve_backward)(TriangularFactor L, double* x);
     // (out[i], carry[i]) = (c x[i] + s carry[i], c carry[i] - s x[i]). out may begin before x in the same array.
     void (*rotate)(double c, double s, const double* x, double* carry, double* out, std::size_t n);
+    // steps[i] = how far z[i] + step * dz[i] can go before it leaves [lower[i], upper[i]], infinite where dz[i] is 0.
+    // Returns the smallest.
+    double (*steps_to_bounds)(const double* z, const double* lower, const double* upper, const double* dz,
+                              std::size_t n, double* steps);
+    // z[i] += step * dz[i], but not beyond the bounds.
+    void (*move_within)(double step, const double* dz, const double* lower, const double* upper, double* z,
+                        std::size_t n);
     // The largest of -(e[i] + b) where z[i] < upper[i] and of e[i] + b where z[i] > lower[i]; 0 if none is positive.
     double (*worst)(const double* e, double b, const double* z, const double* lower, const double* upper,
                     std::size_t n);
-    // Writes the i with e[i] + b < limit where z[i] < upper[i], or -(e[i] + b) < limit where z[i] > lower[i], in order;
-    // returns their number. There is room for n.
+    // Writes the i with e[i] + b < limit where z[i] < upper[i], or -(e[i] + b) < limit where z[i] > lower[i], in order,
+    // for limit = slack - exact_at[i]; returns their number. There is room for n.
     std::size_t (*suspects)(const double* e, double b, const double* z, const double* lower, const double* upper,
-                            double limit, std::size_t n, std::uint32_t* found);
+                            double slack, const double* exact_at, std::size_t n, std::uint32_t* found);
     std::size_t (*count_nonzero)(const double* a, std::size_t n);
     // The sum of a[i], and that of |a[i]|.
     Sums (*sums)(const double* a, std::size_t n);

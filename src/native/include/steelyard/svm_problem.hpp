@@ -14,8 +14,8 @@
 // margin set: then e_i + b = 0 follows.
 //
 // Samples that move are in the active set, for which e is kept in double. For all others it may be off by what sums of
-// float kernel rows can have cost, at most `slack`: who is that near to violating is summed exactly before anything is
-// concluded. So the conditions hold as they would with doubles throughout.
+// kernel rows in fewer bytes can have cost since it was last exact: who is that near to violating is summed exactly
+// before anything is concluded. So the conditions hold as they would with doubles throughout.
 #pragma once
 
 #include <cstddef>
@@ -42,8 +42,9 @@ struct SvmState {
     MarginFactor factor;
     double constant = 1.0;  // what the factor adds to every kernel value
     double bias = 0.0;
-    double slack = 0.0;        // e may be off by as much outside of the active set
-    std::uint64_t n_sums = 0;  // additions to e since it was last summed anew
+    double slack = 0.0;            // what all sums so far can have cost
+    std::vector<double> exact_at;  // slack when e was exact: e_i may be off by slack - exact_at_i
+    std::uint64_t n_sums = 0;      // additions to e since it was last summed anew
 };
 
 // How the last solve went.
@@ -86,6 +87,9 @@ class SvmProblem {
         std::uint32_t sample;
         double lower, upper;
     };
+    struct MovingMargin {
+        std::vector<double> z, lower, upper;
+    };
     struct Interval {
         double low, high;                     // of the bias
         std::size_t low_sample, high_sample;  // who could grow, who could fall
@@ -99,14 +103,17 @@ class SvmProblem {
     void drive(const std::vector<Target>& targets);
     void find_partner(double total);
     void balance(double negligible);
-    void correct_margin(double threshold);
-    void enter_new(std::size_t first, double threshold);
-    void enter_active(double threshold, std::size_t step_limit);
+    void correct_margin();
+    void enter_new(std::size_t first);
+    void enter_active(std::size_t step_limit);
     bool run_rounds(std::size_t max_steps);
-    void enter(std::size_t i, double threshold);
+    void enter(std::size_t i);
     void open_pair(const Interval& interval);
-    double first_hit(const double* dz, double scale, double limit);
-    void advance(const double* dz, double step);
+    void move_in(std::size_t i, double g);
+    void take_out_margin();
+    void put_back_margin();
+    double first_hit(double limit);
+    void advance(double step);
     void drop_hits(double* solved);
     void start_margin(std::size_t i);
     void join_margin(std::size_t i, const double* solved, double pivot_squared);
@@ -134,6 +141,9 @@ class SvmProblem {
     void resum();
     void resum_outside();
     void hand_out_active();
+    double exact_e(std::size_t i);
+    void make_exact(std::size_t i);
+    double slack_of(std::size_t i) const { return s_.slack - s_.exact_at[i]; }
     bool is_stale() const;
     std::vector<std::uint32_t> violators(double threshold);
 
@@ -143,7 +153,7 @@ class SvmProblem {
     Interval apparent_interval() const;
     double worst() const;
     double imbalance() const;
-    double rounding() const;
+    void measure_coefficients();
     double threshold() const;
     bool is_between(std::size_t i) const;
     bool is_optimal();
@@ -151,6 +161,9 @@ class SvmProblem {
 
     KernelRows& rows_;
     double tolerance_;
+    // Of the coefficients that e knows: how many are not 0, and
+    std::size_t n_support_ = 0;
+    double rounding_ = 0.0;      // an upper bound of what one rounding in each term of (Kz)_i can amount to
     SvmState s_, snapshot_;      // the snapshot has no labels, no bounds and no factor
     std::size_t n_checked_ = 0;  // samples that met their conditions when last looked at
     std::size_t n_active_before_ = 0;
@@ -163,6 +176,7 @@ class SvmProblem {
     std::vector<std::uint32_t> moved_outside_;  // of the active set, since e knew of all
     ActiveSet active_;
     std::vector<double> active_e_, active_z_;  // by slot: exact e, and the z of the member that it knows
+    MovingMargin moving_;
     std::vector<double> direction_, solved_, room_, changes_, values_;
     std::vector<std::uint32_t> changed_;
     std::vector<std::size_t> hits_;

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+from steelyard.kernels import Kernel
 from steelyard.online import (
     KOIL,
     NORMA,
@@ -59,19 +60,24 @@ def _neighbors(budget: int) -> int:
     return max(1, budget // 10)
 
 
-def _koil(loss: str, policy: str, budget: int, seed: int, **params: Any) -> KOIL:
+def one_kernel(
+    loss: str, policy: str, budget: int, seed: int, n_neighbors: int | None = None, **params: Any
+) -> KOIL:
+    """KOIL as the thesis sets it up, with another number of neighbours if one is given."""
     return KOIL(
-        budget=budget, n_neighbors=_neighbors(budget), learning_rate=LEARNING_RATE, loss=loss,
-        policy=policy, threshold="zero", random_state=seed, **params,
+        budget=budget, n_neighbors=n_neighbors or _neighbors(budget), learning_rate=LEARNING_RATE,
+        loss=loss, policy=policy, threshold="zero", random_state=seed, **params,
     )  # fmt: skip
 
 
-def _many_kernels(
-    loss: str, policy: str, combine: str, budget: int, seed: int, **params: Any
+def many_kernels(
+    loss: str, policy: str, settings: Mapping[str, Any], budget: int, seed: int, **params: Any
 ) -> MultiKernelKOIL:
+    """Sixteen kernels as the thesis writes it, but for the settings."""
+    own = {"n_neighbors": _neighbors(budget), **settings}
     return MultiKernelKOIL(
-        combine=combine, budget=budget, n_neighbors=_neighbors(budget), learning_rate=LEARNING_RATE,
-        loss=loss, policy=policy, threshold="zero", random_state=seed, **params,
+        budget=budget, learning_rate=LEARNING_RATE, loss=loss, policy=policy, threshold="zero",
+        random_state=seed, **own, **params,
     )  # fmt: skip
 
 
@@ -110,10 +116,10 @@ _KERNEL_GRID = {"C": FULL, "gamma": FULL}
 _PROJECTION_GRID = {"threshold": powers_of_two(-10, 0), "gamma": FULL}
 
 ONE_KERNEL = (
-    Contender("KOIL RS++", partial(_koil, "hinge", "reservoir++"), _KERNEL_GRID),
-    Contender("KOIL FIFO++", partial(_koil, "hinge", "fifo++"), _KERNEL_GRID),
-    Contender("KOIL2 RS++", partial(_koil, "smooth", "reservoir++"), _KERNEL_GRID),
-    Contender("KOIL2 FIFO++", partial(_koil, "smooth", "fifo++"), _KERNEL_GRID),
+    Contender("KOIL RS++", partial(one_kernel, "hinge", "reservoir++"), _KERNEL_GRID),
+    Contender("KOIL FIFO++", partial(one_kernel, "hinge", "fifo++"), _KERNEL_GRID),
+    Contender("KOIL2 RS++", partial(one_kernel, "smooth", "reservoir++"), _KERNEL_GRID),
+    Contender("KOIL2 FIFO++", partial(one_kernel, "smooth", "fifo++"), _KERNEL_GRID),
 )
 
 COMPARED = (
@@ -136,10 +142,24 @@ COMPARED = (
     Contender("Projectron++", partial(_projectron, True), _PROJECTION_GRID, grows=True),
 )
 
-# Kernels that vote, as the paper writes it, and kernels whose scores are added.
+# What the authors' program for many kernels does otherwise than the formulas of the thesis, one by one.
+PROGRAM_SETTINGS: dict[str, dict[str, Any]] = {
+    "scores are added": {"combine": "score"},
+    "weights decay": {"decay": True},
+    "kernel weights without C": {"weight_rate": LEARNING_RATE},
+    "five neighbours": {"n_neighbors": 5},
+    "widths as gamma": {
+        "kernels": [Kernel("polynomial", gamma=1.0, degree=degree) for degree in (1, 2, 3)]
+        + [Kernel("rbf", gamma=gamma) for gamma in powers_of_two(-6, 6)]
+    },
+}
+PROGRAM = {name: value for own in PROGRAM_SETTINGS.values() for name, value in own.items()}
+AS_WRITTEN = " as written"
+
+# As the program computes it, and as the thesis writes it.
 MANY_KERNELS = tuple(
-    Contender(f"{name} {policy}{suffix}", partial(_many_kernels, loss, word, combine), {"C": FULL})
-    for combine, suffix in (("sign", ""), ("score", " by score"))
+    Contender(f"{name} {policy}{suffix}", partial(many_kernels, loss, word, settings), {"C": FULL})
+    for settings, suffix in ((PROGRAM, ""), ({}, AS_WRITTEN))
     for name, loss in (("MKL", "hinge"), ("MKL2", "smooth"))
     for policy, word in (("RS++", "reservoir++"), ("FIFO++", "fifo++"))
 )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import warnings
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -17,9 +19,19 @@ from steelyard.datasets import Split, Splits
 from steelyard.exceptions import DatasetUnavailable, ParameterError
 from steelyard.metrics import roc_auc_score
 from steelyard.papers.context import Context
-from steelyard.papers.koil.contenders import CONTENDERS, Contender
+from steelyard.papers.koil.contenders import Contender
 
-__all__ = ["Benchmark", "Choice", "Task", "areas", "benchmarks", "choose", "parameters", "run_tasks"]
+__all__ = [
+    "Benchmark",
+    "Choice",
+    "Task",
+    "areas",
+    "benchmarks",
+    "choose",
+    "parameters",
+    "run_task",
+    "run_tasks",
+]
 
 Floats = NDArray[np.float64]
 Chosen = Mapping[tuple[str, str], Mapping[str, float]]  # parameters by set and contender
@@ -93,35 +105,60 @@ class Task:
     """One learner on one set; travels to another process."""
 
     benchmark: Benchmark
-    contender: str
-    params: Mapping[str, float]
+    contender: Contender
+    params: Mapping[str, float] | None  # None: to be searched for
     n_runs: int
     seed: int
     budget: int | None = None
 
+    def key(self) -> dict[str, Any]:
+        """All that the answer depends on."""
+        return {
+            "experiment": "koil",
+            "set": self.benchmark.name,
+            "learner": self.contender.name,
+            "params": self.params if self.params is None else dict(self.params),
+            "grid": self.contender.candidates(_step(self.benchmark)) if self.params is None else None,
+            "searched_rows": MOST_SEARCHED_ROWS if self.contender.grows else None,
+            "n_runs": self.n_runs,
+            "seed": self.seed,
+            "budget": self.budget or self.benchmark.budget,
+            "data": zlib.crc32(np.ascontiguousarray(self.benchmark.X).tobytes()),
+        }
 
-def _run_task(task: Task) -> list[float]:
-    return areas(
-        task.benchmark, CONTENDERS[task.contender], task.params,
-        n_runs=task.n_runs, seed=task.seed, budget=task.budget,
-    )  # fmt: skip
+
+def run_task(task: Task) -> dict[str, Any]:
+    """Parameters and areas, as JSON."""
+    params = task.params
+    if params is None:
+        params = choose(task.benchmark, task.contender, seed=task.seed).params
+    values = areas(
+        task.benchmark, task.contender, params, n_runs=task.n_runs, seed=task.seed, budget=task.budget
+    )
+    return {"params": dict(params), "areas": values}
+
+
+def _outcomes(
+    context: Context, found: Sequence[Benchmark], contenders: Sequence[Contender]
+) -> dict[tuple[str, str], dict[str, Any]]:
+    """Parameters and areas by set and contender; small sets first, so that something is soon finished."""
+    tasks = [
+        Task(
+            benchmark, contender, stored_parameters(benchmark, contender) if context.quick else None,
+            n_runs=context.pick(20, 5, 2), seed=1000 * context.seed, budget=context.pick(None, None, 8),
+        )
+        for benchmark in sorted(found, key=lambda benchmark: benchmark.X.size)
+        for contender in contenders
+    ]  # fmt: skip
+    answers = context.map(run_task, tasks, "learners", key=Task.key)
+    return {(task.benchmark.name, task.contender.name): a for task, a in zip(tasks, answers, strict=True)}
 
 
 def run_tasks(
     context: Context, found: Sequence[Benchmark], contenders: Sequence[Contender]
 ) -> dict[tuple[str, str], list[float]]:
     """AUC of every run by set and contender, with the parameters of this context."""
-    chosen = parameters(context, found, contenders)
-    tasks = [
-        Task(
-            benchmark, contender.name, chosen[benchmark.name, contender.name],
-            n_runs=context.pick(20, 5, 2), seed=1000 * context.seed, budget=context.pick(None, None, 8),
-        )
-        for benchmark in found
-        for contender in contenders
-    ]  # fmt: skip
-    answers = context.map(_run_task, tasks, "runs")
-    return {(task.benchmark.name, task.contender): list(a) for task, a in zip(tasks, answers, strict=True)}
+    return {key: outcome["areas"] for key, outcome in _outcomes(context, found, contenders).items()}
 
 
 # -- the parameters -------------------------------------------------------------------------------
@@ -135,16 +172,18 @@ class Choice:
     area: float  # mean over the inner folds; not a number if there was nothing to choose
 
 
-def choose(benchmark: Benchmark, contender: Contender, *, seed: int = 0) -> Choice:
-    """The parameters with the best mean AUC in the five folds inside the first run's training part.
+def choose(
+    benchmark: Benchmark, contender: Contender, *, run: int = 0, step: int | None = None, seed: int = 0
+) -> Choice:
+    """The parameters with the best mean AUC in the five folds inside the training part of a run, the first.
 
     Of equals the first. A combination that the learner refuses, or under which its weights run away, is
-    passed over.
+    passed over. With a `step` only the first of every so many values of each parameter is tried.
     """
-    candidates = contender.candidates(2 if len(benchmark.y) > LARGE else 1)
+    candidates = contender.candidates(step or _step(benchmark))
     if len(candidates) == 1:
         return Choice(candidates[0], float("nan"))
-    inner = _inner_folds(benchmark.splits[0], MOST_SEARCHED_ROWS if contender.grows else None)
+    inner = _inner_folds(benchmark.splits[run], MOST_SEARCHED_ROWS if contender.grows else None)
     best = Choice(candidates[0], -1.0)
     with one_thread(), np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -159,6 +198,10 @@ def choose(benchmark: Benchmark, contender: Contender, *, seed: int = 0) -> Choi
     return best
 
 
+def _step(benchmark: Benchmark) -> int:
+    return 2 if len(benchmark.y) > LARGE else 1
+
+
 def _inner_folds(split: Split, most: int | None) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
     """Training and test rows; rows whose fold is damaged in the file are left out."""
     rows, folds = split.train, split.inner
@@ -168,15 +211,22 @@ def _inner_folds(split: Split, most: int | None) -> list[tuple[NDArray[np.intp],
     ]  # fmt: skip
 
 
+def stored_parameters(benchmark: Benchmark, contender: Contender) -> dict[str, float]:
+    """What a full run has found."""
+    params: dict[str, float] = _stored()[benchmark.name][contender.name]
+    return params
+
+
+@cache
+def _stored() -> dict[str, dict[str, dict[str, float]]]:
+    stored: dict[str, dict[str, dict[str, float]]] = json.loads(
+        files(__package__).joinpath("parameters.json").read_text("utf-8")
+    )
+    return stored
+
+
 def parameters(context: Context, found: Sequence[Benchmark], contenders: Sequence[Contender]) -> Chosen:
     """Searched for in a full run, else those that a full run has found."""
-    pairs = [(benchmark, contender) for benchmark in found for contender in contenders]
     if context.quick:
-        stored = json.loads(files(__package__).joinpath("parameters.json").read_text("utf-8"))
-        return {(b.name, c.name): stored[b.name][c.name] for b, c in pairs}
-    choices = context.map(_choose_pair, pairs, "parameters")
-    return {(b.name, c.name): choice.params for (b, c), choice in zip(pairs, choices, strict=True)}
-
-
-def _choose_pair(pair: tuple[Benchmark, Contender]) -> Choice:
-    return choose(*pair)
+        return {(b.name, c.name): stored_parameters(b, c) for b in found for c in contenders}
+    return {key: outcome["params"] for key, outcome in _outcomes(context, found, contenders).items()}

@@ -1,0 +1,67 @@
+"""Finished pieces of experiments on disk, so that an interrupted run goes on where it stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Cell", "Cells"]
+
+Key = Mapping[str, Any]  # everything that the answer depends on, as JSON
+
+
+@dataclass(frozen=True)
+class Cell:
+    """An answer, as JSON, and the seconds that it took."""
+
+    answer: Any
+    seconds: float
+
+
+class Cells:
+    """Answers by key below a folder, one file each.
+
+    The version of the library is part of every key. What this object has kept it finds again, so that
+    experiments that are run together share their work; what earlier runs have kept it finds if `resume`.
+    """
+
+    def __init__(self, folder: Path, *, resume: bool = False) -> None:
+        self.folder = folder
+        self.resume = resume
+        self._kept: set[Path] = set()
+
+    def find(self, key: Key) -> Cell | None:
+        """The cell of that key, if there is one that may be used; a file that cannot be read is none."""
+        path, full_key = self._place(key)
+        if not (self.resume or path in self._kept):
+            return None
+        try:
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            return Cell(stored["answer"], stored["seconds"]) if stored["key"] == full_key else None
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def keep(self, key: Key, cell: Cell) -> None:
+        """Write a cell, whole or not at all."""
+        path, full_key = self._place(key)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"key": full_key, "seconds": cell.seconds, "answer": cell.answer}, indent=1)
+        unfinished = path.with_suffix(".part")
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(path)
+        self._kept.add(path)
+
+    def _place(self, key: Key) -> tuple[Path, dict[str, Any]]:
+        """File and complete key; names in the key begin the file's name, for whoever looks at the folder."""
+        full_key = {**key, "version": version("steelyard")}
+        text = json.dumps(full_key, sort_keys=True)
+        names = "-".join(value for value in key.values() if isinstance(value, str))
+        readable = re.sub(r"[^\w.+]+", "_", names)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+        return self.folder / f"{readable}-{digest}.json", json.loads(text)

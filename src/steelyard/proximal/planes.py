@@ -1,0 +1,67 @@
+"""Planes that decide, and what they make of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.special import expit, softmax
+
+from steelyard import _native
+from steelyard._threads import num_threads
+
+FloatArray = NDArray[np.float64]
+
+__all__ = ["Planes"]
+
+
+@dataclass(frozen=True)
+class Planes:
+    """What the rule makes of the statistics.
+
+    Attributes
+    ----------
+    coef : ndarray of shape (n_planes, n_features)
+        Normals in the units of the (mapped) features.
+    intercept : ndarray of shape (n_planes,)
+        Scores are ``x @ coef.T + intercept``.
+    slope : float
+        Log-odds per unit of score.
+    C : float
+        The C that was used.
+    """
+
+    coef: FloatArray
+    intercept: FloatArray
+    slope: float
+    C: float
+
+    def write_scores(self, rows: Any, scores: FloatArray) -> bool:
+        """Write the scores of rows for all planes; return whether all are finite."""
+        if not sp.issparse(rows):
+            return _native.linear_scores(rows, self.coef, self.intercept, scores, num_threads())
+        np.add(rows @ self.coef.T, self.intercept, out=scores)
+        return bool(np.isfinite(scores).all())
+
+    def write_labels(self, rows: Any, labels_of: NDArray[np.uint64], labels: NDArray[np.uint64]) -> bool:
+        """Write the label of the winning plane of each row; return whether all scores are finite.
+
+        A single plane has two labels, that of its negative and that of its positive side.
+        """
+        if not sp.issparse(rows):
+            return _native.linear_labels(rows, self.coef, self.intercept, labels_of, labels, num_threads())
+        scores = np.empty((rows.shape[0], len(self.coef)))
+        finite = self.write_scores(rows, scores)
+        won = (scores[:, 0] > 0.0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)
+        labels_of.take(won, out=labels)
+        return finite
+
+    def probabilities(self, scores: FloatArray) -> FloatArray:
+        """Probabilities of classes that are taken as equally frequent, two for a single plane."""
+        scaled = self.slope * scores
+        if scaled.shape[1] == 1:
+            return np.column_stack([expit(-scaled[:, 0]), expit(scaled[:, 0])])
+        return np.asarray(softmax(scaled, axis=1))
