@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "steelyard/simd.hpp"
 #include "steelyard/threads.hpp"
 
 namespace steelyard {
@@ -51,33 +52,43 @@ void scaled_part(const KernelView& view, std::span<const std::int64_t> rows, dou
 void weighted_rows(const KernelView& view, std::span<const std::int64_t> rows, const double* coefficients, double* out,
                    unsigned n_threads) {
     const std::size_t n = view.n_reference;
+    const SolverLoops& solver = loops().solver;
     for_columns(n, n_threads, [&](std::size_t begin, std::size_t end) {
         std::fill(out + begin, out + end, 0.0);
-        for (std::size_t r = 0; r < rows.size(); ++r) {
-            const double* row = view.K + static_cast<std::size_t>(rows[r]) * n;
-            const double coefficient = coefficients[r];
-            for (std::size_t x = begin; x < end; ++x) out[x] += coefficient * row[x];
+        const auto part = [&](std::size_t r) { return view.K + static_cast<std::size_t>(rows[r]) * n + begin; };
+        std::size_t r = 0;
+        for (; r + 4 <= rows.size(); r += 4) {
+            const double* parts[4] = {part(r), part(r + 1), part(r + 2), part(r + 3)};
+            solver.axpy4(coefficients + r, parts, out + begin, end - begin);
         }
+        for (; r < rows.size(); ++r) solver.axpy(coefficients[r], part(r), out + begin, end - begin);
     });
 }
 
 std::size_t find_asymmetry(const double* K, std::size_t n, double tolerance, unsigned n_threads) {
-    // Square blocks, so that both sides of the diagonal are read along their rows.
-    constexpr std::size_t side = 64;
+    // Square blocks, so that both sides of the diagonal are read along their rows. Short pieces of many rows are what
+    // the processor does not foresee: the next block is asked for while this one is looked at.
+    constexpr std::size_t side = 64, line = 8;
     std::vector<std::size_t> found((n + side - 1) / side, n * n);
     parallel_for(found.size(), n_threads, [&](std::size_t block) {
         const std::size_t begin = block * side, end = std::min(n, begin + side);
-        for (std::size_t column = 0; column < end && found[block] == n * n; column += side)
-            for (std::size_t i = begin; i < end; ++i) {
-                const std::size_t last = std::min({column + side, n, i + 1});
-                bool agrees = true;
-                for (std::size_t j = column; j < last; ++j)
-                    agrees &= std::abs(K[i * n + j] - K[j * n + i]) <= tolerance;  // false if not finite
-                if (agrees) continue;
-                for (std::size_t j = column; j < last; ++j)
-                    if (!(std::abs(K[i * n + j] - K[j * n + i]) <= tolerance)) found[block] = i * n + j;
-                break;
-            }
+        for (std::size_t column = 0; column < end && found[block] == n * n; column += side) {
+            const std::size_t last = std::min(column + side, n), next = std::min(last + side, n);
+            for (std::size_t i = begin; i < end; ++i)
+                for (std::size_t j = last; j < next; j += line) __builtin_prefetch(K + i * n + j);
+            for (std::size_t j = last; j < next; ++j)
+                for (std::size_t i = begin; i < end; i += line) __builtin_prefetch(K + j * n + i);
+            const auto agrees = [&](std::size_t i, std::size_t j) {
+                return std::abs(K[i * n + j] - K[j * n + i]) <= tolerance;  // false if not finite
+            };
+            bool all_agree = true;
+            for (std::size_t i = begin; i < end; ++i)
+                for (std::size_t j = column; j < std::min(last, i + 1); ++j) all_agree &= agrees(i, j);
+            if (all_agree) continue;
+            for (std::size_t i = begin; i < end; ++i)
+                for (std::size_t j = column; j < std::min(last, i + 1); ++j)
+                    if (!agrees(i, j)) found[block] = i * n + j;
+        }
     });
     for (const std::size_t place : found)
         if (place != n * n) return place;
@@ -125,12 +136,13 @@ void largest_exponents(const KernelView& view, const double* self, const Boundar
     // Rows of the points' ends are read along, instead of single values all over the matrix.
     for_columns(view.n_rows, n_threads, [&](std::size_t begin, std::size_t end) {
         for (std::size_t b = 0; b < n; ++b) {
-            const double* rare_row = view.K + static_cast<std::size_t>(points.rare[b]) * ld;
-            const double* other_row = view.K + static_cast<std::size_t>(points.other[b]) * ld;
-            for (std::size_t x = begin; x < end; ++x) {
-                const double value = exponent(x, b, rare_row[x], other_row[x]);
-                out[x] = out[x] > value ? out[x] : value;
-            }
+            const BumpRows bump{view.K + static_cast<std::size_t>(points.rare[b]) * ld + begin,
+                                view.K + static_cast<std::size_t>(points.other[b]) * ld + begin,
+                                bumps.rare_part[b],
+                                bumps.other_part[b],
+                                points.lengths[b],
+                                bumps.inverse[b]};
+            loops().boundary.raise(bump, self + begin, view.row_factor + begin, out + begin, end - begin);
         }
     });
 }
@@ -151,15 +163,12 @@ class PointDistances {
     std::size_t size() const { return rare_part_.size(); }
 
     void from(std::size_t b, double* out) const {
-        const auto &rare = points_.rare, &other = points_.other;
-        const double* rare_row = view_.K + static_cast<std::size_t>(rare[b]) * view_.n_reference;
-        const double* other_row = view_.K + static_cast<std::size_t>(other[b]) * view_.n_reference;
-        for (std::size_t c = 0; c < size(); ++c) {
-            const double from_rare = rare_part_[c] * rare_row[rare[c]] + other_part_[c] * rare_row[other[c]];
-            const double from_other = rare_part_[c] * other_row[rare[c]] + other_part_[c] * other_row[other[c]];
-            const double inner = rare_part_[b] * from_rare + other_part_[b] * from_other;
-            out[c] = std::max(0.0, points_.lengths[b] + points_.lengths[c] - 2.0 * inner);
-        }
+        const double* rare_row = view_.K + static_cast<std::size_t>(points_.rare[b]) * view_.n_reference;
+        const double* other_row = view_.K + static_cast<std::size_t>(points_.other[b]) * view_.n_reference;
+        const PointParts all{points_.rare.data(), points_.other.data(), rare_part_.data(), other_part_.data(), size()};
+        loops().boundary.products(all, rare_row, rare_part_[b], other_row, other_part_[b], out);
+        for (std::size_t c = 0; c < size(); ++c)
+            out[c] = std::max(0.0, points_.lengths[b] + points_.lengths[c] - 2.0 * out[c]);
     }
 
   private:
@@ -185,7 +194,8 @@ void mean_near_distances(const KernelView& view, const BoundaryPoints& points, d
                 nearest = std::min(nearest, squared[c]);
                 if (squared[c] < limit) squared[n_near++] = squared[c];
             }
-            if (most < n_near) std::nth_element(squared.begin(), squared.begin() + most, squared.begin() + n_near);
+            // A few of many: faster than std::nth_element, which sorts the rest into two parts, too.
+            if (most < n_near) std::partial_sort(squared.begin(), squared.begin() + most, squared.begin() + n_near);
             const std::size_t counted = std::min(most, n_near);
             const double sum = std::accumulate(squared.begin(), squared.begin() + counted, 0.0);
             out[b] = counted ? sum / static_cast<double>(counted) : std::isfinite(nearest) ? nearest : 0.0;

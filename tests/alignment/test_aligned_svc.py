@@ -44,7 +44,10 @@ def test_prediction_goes_through_all_rounds_as_the_explicit_matrix_does(data, fr
     K = Kernel(kernel, gamma=1.0).block(np.concatenate([X, fresh]))
     scores, product, _ = aligned_scores(K, np.where(y == 1, 1, -1), 10.0, betas, floor=Reading().floor)
     np.testing.assert_allclose(model.alignment_factor(fresh), product[len(X) :], rtol=1e-5)
-    np.testing.assert_allclose(model.decision_function(fresh), scores, atol=2e-3)  # two runs of LIBSVM
+    # Two runs of LIBSVM, on other rows of the same problem; the polynomial's values are in the hundreds.
+    np.testing.assert_allclose(
+        model.decision_function(fresh), scores, atol=2e-2 if kernel == "polynomial" else 2e-3
+    )
 
 
 def test_prediction_through_a_round_that_helps_equals_the_explicit_matrix(data, fresh):
@@ -183,8 +186,11 @@ def test_sparse_tables_give_the_answers_of_dense_ones(data, fresh):
     dense = AlignedSVC(10.0, gamma=1.0).fit(X, y)
     sparse = AlignedSVC(10.0, gamma=1.0).fit(sp.csr_matrix(X), y)
     np.testing.assert_allclose(
-        sparse.decision_function(sp.csr_matrix(fresh)), dense.decision_function(fresh), atol=1e-2
+        sparse.decision_function(sp.csr_matrix(fresh)) - sparse.shift_,
+        dense.decision_function(fresh) - dense.shift_,
+        atol=1e-3,
     )
+    assert abs(sparse.shift_ - dense.shift_) < 0.05  # held-out scores are known to 0.01
     again = from_bytes(to_bytes(sparse))
     np.testing.assert_array_equal(again.decision_function(fresh), sparse.decision_function(fresh))
 

@@ -3,9 +3,11 @@
 
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "arrays.hpp"
 #include "steelyard/boundary.hpp"
+#include "steelyard/rough_svm.hpp"
 
 namespace steelyard::bind {
 
@@ -79,6 +81,29 @@ void bind_boundary(nb::module_& m) {
         },
         "K"_a.noconvert(), "rows"_a.noconvert(), "coefficients"_a.noconvert(), "out"_a.noconvert(), "n_threads"_a = 1,
         "Fill out[x] with the sum of coefficients[r] * K[rows[r], x].");
+    m.def(
+        "solve_roughly",
+        [](Matrix K, Vector signs, Matrix factors, Matrix bounds, Array<const bool, 2> likely, Array<double, 2> z,
+           Array<double, 2> scores, Array<double, 1> intercepts, double tolerance, double slack, unsigned n_threads) {
+            const std::size_t n = signs.size(), n_machines = intercepts.size();
+            require(K.shape(0) == n && K.shape(1) == n);
+            for (const auto* shape :
+                 {factors.shape_ptr(), bounds.shape_ptr(), likely.shape_ptr(), z.shape_ptr(), scores.shape_ptr()})
+                require(static_cast<std::size_t>(shape[0]) == n_machines && static_cast<std::size_t>(shape[1]) == n);
+            std::vector<RoughMachine> machines;
+            for (std::size_t m = 0; m < n_machines; ++m)
+                machines.push_back({factors.data() + m * n, bounds.data() + m * n, likely.data() + m * n,
+                                    z.data() + m * n, scores.data() + m * n});
+            {
+                nb::gil_scoped_release unlocked;
+                solve_roughly({K.data(), signs.data(), n}, machines.data(), n_machines, {tolerance, slack}, n_threads);
+            }
+            for (std::size_t m = 0; m < n_machines; ++m) intercepts.data()[m] = machines[m].intercept;
+        },
+        "K"_a.noconvert(), "signs"_a.noconvert(), "factors"_a.noconvert(), "bounds"_a.noconvert(),
+        "likely"_a.noconvert(), "z"_a.noconvert(), "scores"_a.noconvert(), "intercepts"_a.noconvert(), "tolerance"_a,
+        "slack"_a, "n_threads"_a = 1,
+        "Fill z and scores with the solution of one SVM for each row of factors, bounds and likely.");
     m.def(
         "find_asymmetry",
         [](Matrix K, double tolerance, unsigned n_threads) -> std::optional<std::pair<std::size_t, std::size_t>> {

@@ -2,9 +2,11 @@
 #pragma once
 
 #include "ball.hpp"
+#include "boundary.hpp"
 #include "gram.hpp"
 #include "kernel.hpp"
 #include "online.hpp"
+#include "pair.hpp"
 #include "score.hpp"
 #include "sequence.hpp"
 #include "solver.hpp"
@@ -13,7 +15,7 @@
 namespace steelyard::STEELYARD_LEVEL {
 
 extern const Loops loops;
-const Loops loops{STEELYARD_LEVEL_NAME, gram_loops,   kernel_loops,   ball_loops,
-                  solver_loops,         online_loops, sequence_loops, score_loops};
+const Loops loops{STEELYARD_LEVEL_NAME, gram_loops,     kernel_loops, ball_loops, solver_loops,
+                  online_loops,         sequence_loops, score_loops,  pair_loops, boundary_loops};
 
 }  // namespace steelyard::STEELYARD_LEVEL

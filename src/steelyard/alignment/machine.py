@@ -9,27 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn import config_context
 from sklearn.svm import SVC
 
-from steelyard import _native
-from steelyard._threads import num_threads
 from steelyard.alignment.boundary import BoundaryBumps, boundary_shift, make_boundary_bumps, match_pairs
 from steelyard.alignment.conformal import SupportBumps, make_support_bumps
 from steelyard.alignment.holdout import best_shift, clearly_lower, ranking_losses
+from steelyard.alignment.rough import Problem, RoughSolver, Solution
 from steelyard.alignment.view import FloatArray, Indices, InputDistances, Reading, View
 
-__all__ = ["Chain", "Machine", "Problem", "Round", "Settings", "train_machine"]
+__all__ = ["Chain", "Machine", "Round", "Settings", "train_machine"]
 
 Bumps = BoundaryBumps | SupportBumps
 Split = tuple[Indices, Indices]
 
 _TOLERANCE = 1e-3  # by so much LIBSVM may miss a margin of 1
-_ROUGH = 2e-2  # the same where scores are only compared
-_NEAR = 0.05  # rows so little inside of their margin may become support rows
+_NEAR = 0.02  # rows so little inside of their margin may become support rows
 _MOST = 0.7  # beyond this part of the rows it is not worth while to leave some out
 
 
@@ -44,45 +42,6 @@ class Settings:
     max_iter: int
     tol: float
     reading: Reading = field(default_factory=Reading)
-
-
-class Matrix:
-    """A kernel matrix, and room for the one copy of it or of a part of it that training may need."""
-
-    def __init__(self, values: FloatArray) -> None:
-        self.values = values
-        self.diagonal = values.diagonal().copy()
-        self._room = np.empty(0)
-
-    def scaled(self, rows: Indices, factor: FloatArray | None) -> FloatArray:
-        """Kernel values among some rows, times the factors of both; valid until the next call."""
-        n_rows = len(self.diagonal)
-        if factor is None and len(rows) == n_rows:
-            return self.values
-        if self._room.size < len(rows) ** 2:
-            self._room = np.empty(0)  # let go first: never two copies at a time
-            self._room = np.empty(len(rows) ** 2)
-        part = self._room[: len(rows) ** 2].reshape(len(rows), len(rows))
-        _native.scaled_part(
-            self.values, np.ones(n_rows) if factor is None else factor, rows, part, num_threads()
-        )
-        return part
-
-    def weighted_sum(self, coefficients: FloatArray) -> FloatArray:
-        """The matrix times a vector, of which only rows with a coefficient are read."""
-        rows, result = np.flatnonzero(coefficients), np.empty(len(coefficients))
-        _native.weighted_rows(self.values, rows, coefficients[rows], result, num_threads())
-        return result
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Rows by their kernel matrix, with the side and the weight of each."""
-
-    matrix: Matrix
-    signs: FloatArray
-    weights: FloatArray
-    input_distances: InputDistances | None = None
 
 
 @dataclass(frozen=True)
@@ -113,20 +72,6 @@ class Round:
     kept: bool = True
 
 
-@dataclass(frozen=True)
-class Solution:
-    """A trained SVM in terms of all rows."""
-
-    svc: SVC
-    dual: FloatArray  # (n_rows,): signed multipliers, 0 for rows that do not count
-    intercept: float
-    scores: FloatArray  # (n_rows,): decision values of all rows, also those not trained on
-
-    @property
-    def n_support(self) -> tuple[int, int]:
-        return int((self.dual > 0).sum()), int((self.dual < 0).sum())
-
-
 class Chain:
     """Rounds on some of the rows; the kernel of each is told by one factor a row."""
 
@@ -144,67 +89,50 @@ class Chain:
         matrix = self.problem.matrix
         return View(matrix.values, matrix.diagonal, self.factor, self.factor, self.problem.input_distances)
 
-    def train(self, C: float, near: Solution | None = None) -> Solution:
+    def train(self, C: float, near: Solution | None = None) -> tuple[Solution, SVC]:
         """Train on the current kernel.
 
-        A solution of the same kernel and of most of these rows tells which rows may support this one.
-        Training takes these alone, then also those that it finds on the wrong side of their margin, until
-        there are none: all others are then where they would be with no multiplier, and the solution is that
-        of all rows.
+        A rough solution of the same problem tells which rows may support this one. Training takes these
+        alone, then also those that it finds on the wrong side of their margin, until there are none: all
+        others are then where they would be with no multiplier, and the solution is that of all rows.
         """
-        working = self.rows if near is None else self._likely(near)
+        working = self.rows if near is None else self._near_margin(near, near.dual != 0)
         while True:
-            solution = self._solve(working, self._current(working), C)
+            solution, svc = self._solve(working, C)
             if len(working) == len(self.rows):
-                return solution
-            margins = solution.scores * self.problem.signs
-            margins[working] = np.inf
-            if margins[self.rows].min() >= 1.0 - _TOLERANCE:
-                return solution
-            working = self._unless_most(np.union1d(working, self.rows[margins[self.rows] < 1.0 + _NEAR]))
+                return solution, svc
+            left_out = np.ones(len(self.factor), dtype=bool)
+            left_out[working] = False
+            margins = (solution.scores * self.problem.signs)[self.rows]
+            if margins[left_out[self.rows]].min() >= 1.0 - _TOLERANCE:
+                return solution, svc
+            working = self._near_margin(solution, ~left_out)
 
-    def judge(self, C: float) -> Solution:
-        """Train on the current kernel as well as it takes to compare scores of other rows."""
-        matrix, rows = self.problem.matrix, self.rows
-        if self.bumps or len(rows) == len(matrix.diagonal):
-            return self._solve(rows, self._current(rows), C, _ROUGH)
-        # Rows without weight are left out by LIBSVM: before the first round nothing has to be copied.
-        weights = np.zeros(len(matrix.diagonal))
-        weights[rows] = self.problem.weights[rows]
-        svc = _fit(matrix.values, self.problem.signs, weights, C, _ROUGH)
-        return self._solution(svc, _support_among_all(svc, rows))
+    def train_again(self, C: float, before: Solution) -> tuple[Solution, SVC]:
+        """Train on the current kernel, knowing a solution for the kernel of the round before."""
+        solver = RoughSolver(self.problem, [self.rows], before, C, tolerance=_NEAR)
+        return self.train(C, solver.solve(self.factor[None])[0])
 
-    def _likely(self, near: Solution) -> Indices:
-        """Twice as many rows as supported the near solution, those with the smallest margins."""
-        margins = near.scores * self.problem.signs
-        margins[near.dual != 0] = -np.inf
-        wanted = 2 * int((near.dual != 0).sum())
-        if wanted >= len(self.rows):
-            return self.rows
-        smallest = np.argpartition(margins[self.rows], wanted)[:wanted]
-        return self._unless_most(np.sort(self.rows[smallest]))
-
-    def _unless_most(self, working: Indices) -> Indices:
-        """Some of the rows to train on, or all of them if that is hardly more or a side would be missing."""
+    def _near_margin(self, solution: Solution, chosen: NDArray[np.bool_]) -> Indices:
+        """Rows chosen or near the margin; all of them if that is hardly more or a side would be missing."""
+        near = chosen | (solution.scores * self.problem.signs < 1.0 + _NEAR)
+        working = self.rows[near[self.rows]]
         sides = self.problem.signs[working]
         few = len(working) <= _MOST * len(self.rows) and (sides > 0).any() and (sides < 0).any()
         return working if few else self.rows
 
-    def _current(self, rows: Indices) -> FloatArray:
-        return self.problem.matrix.scaled(rows, self.factor if self.bumps else None)
-
-    def _solve(self, rows: Indices, current: FloatArray, C: float, tol: float = _TOLERANCE) -> Solution:
-        svc = _fit(current, self.problem.signs[rows], self.problem.weights[rows], C, tol)
-        support = rows[svc.support_]
+    def _solve(self, rows: Indices, C: float) -> tuple[Solution, SVC]:
+        matrix, factor = self.problem.matrix, self.factor
+        current = matrix.scaled(rows, factor if self.bumps else None)
+        with config_context(assume_finite=True):  # a pass over the matrix that was made before
+            svc = SVC(C=C, kernel="precomputed", tol=_TOLERANCE)
+            svc.fit(current, self.problem.signs[rows], self.problem.weights[rows])
+        dual, intercept = np.zeros(len(factor)), float(svc.intercept_[0])
+        dual[rows[svc.support_]] = svc.dual_coef_[0]
         if len(rows) < len(self.rows):
             _count_within(svc, np.searchsorted(self.rows, rows), len(self.rows))
-        return self._solution(svc, support)
-
-    def _solution(self, svc: SVC, support: Indices) -> Solution:
-        dual, intercept = np.zeros(len(self.factor)), float(svc.intercept_[0])
-        dual[support] = svc.dual_coef_[0]
-        products = self.problem.matrix.weighted_sum(dual * self.factor)
-        return Solution(svc, dual, intercept, self.factor * products + intercept)
+        scores = factor * matrix.weighted_sum(dual * factor) + intercept
+        return Solution(dual, intercept, scores), svc
 
     def transform(self, solution: Solution, beta: float, settings: Settings) -> None:
         """Reshape the kernel around the boundary that this solution has found (equations 3 and 8)."""
@@ -222,27 +150,6 @@ class Chain:
         scale = _scale(factor[self.rows], view.self_similarity()[self.rows], reading.normalize)
         self.bumps.append(replace(bumps, scale=scale))
         self.factors.append(self.factor * factor * scale)
-
-    def go_on_from(self, other: Chain, n_rounds: int) -> None:
-        """Take over the first rounds of another chain."""
-        self.bumps, self.factors = other.bumps[:n_rounds], other.factors[: n_rounds + 1]
-
-
-def _fit(current: FloatArray, signs: FloatArray, weights: FloatArray, C: float, tol: float) -> SVC:
-    with config_context(assume_finite=True):  # a pass over the matrix that was made before
-        return SVC(C=C, kernel="precomputed", tol=tol).fit(current, signs, weights)
-
-
-@cache
-def _numbers_skip_weightless_rows() -> bool:
-    """Whether an SVM numbers its support rows as if those without weight were not there."""
-    svc = _fit(np.eye(3), np.array([-1.0, -1.0, 1.0]), np.array([0.0, 1.0, 1.0]), 1.0, _TOLERANCE)
-    return int(svc.support_.max()) == 1
-
-
-def _support_among_all(svc: SVC, rows: Indices) -> Indices:
-    support: Indices = svc.support_.astype(np.intp)
-    return rows[support] if _numbers_skip_weightless_rows() else support
 
 
 def _count_within(svc: SVC, positions: Indices, n_rows: int) -> None:
@@ -314,24 +221,17 @@ def train_machine(
 ) -> tuple[Machine, list[Round], SVC]:
     """Train on the given rows, judging by the splits of them."""
     chain = Chain(problem, rows)
+    solution, svc = chain.train(settings.C)
     if not splits:
-        solution = chain.train(settings.C)
-        return _compact(chain, solution, 0.0), [Round(None, None, solution.n_support, None)], solution.svc
-    chains = [Chain(problem, part) for part, _ in splits]
-    trials, n_kept = _try_rounds(chains, [held_out for _, held_out in splits], settings)
-    if n_kept and len(chains) == 1:
-        # One split has nearly all rows: its boundary is as good as that of all, and has been judged itself.
-        chain.go_on_from(chains[0], n_kept)
-        solution = chain.train(settings.C, trials[n_kept].solution)
-    else:
-        solution = chain.train(settings.C)
-        for trial in trials[:n_kept]:
-            chain.transform(solution, trial.beta, settings)
-            solution = chain.train(settings.C)
-    rounds = [Round(t.eta, t.beta, t.solution.n_support, t.loss, n <= n_kept) for n, t in enumerate(trials)]
+        return _compact(chain, solution, 0.0), [Round(None, None, solution.n_support, None)], svc
+    trials, n_kept = _try_rounds(problem, splits, solution, settings)
+    for trial in trials[:n_kept]:
+        chain.transform(solution, trial.beta, settings)
+        solution, svc = chain.train_again(settings.C, solution)
+    rounds = [Round(t.eta, t.beta, t.n_support, t.loss, n <= n_kept) for n, t in enumerate(trials)]
     rounds[n_kept] = replace(rounds[n_kept], n_support=solution.n_support)
     shift = trials[n_kept].shift if settings.shift else 0.0
-    return _compact(chain, solution, shift), rounds, solution.svc
+    return _compact(chain, solution, shift), rounds, svc
 
 
 @dataclass(frozen=True)
@@ -341,7 +241,7 @@ class _Trial:
     eta: float
     losses: FloatArray  # of each held-out row of the rarer side
     shift: float
-    solution: Solution  # of the first split
+    n_support: tuple[int, int]  # of the first split
 
     @property
     def loss(self) -> float:
@@ -353,17 +253,21 @@ class _Trial:
 
 
 def _try_rounds(
-    chains: Sequence[Chain], held_out: Sequence[Indices], settings: Settings
+    problem: Problem, splits: Sequence[Split], model: Solution, settings: Settings
 ) -> tuple[list[_Trial], int]:
     """Rounds until the loss stops falling, and the number of those that helped."""
-    signs = np.concatenate([c.problem.signs[out] for c, out in zip(chains, held_out, strict=True)])
+    problem.matrix.give_back()
+    parts, held_out = zip(*splits, strict=True)
+    chains = [Chain(problem, part) for part in parts]
+    solver = RoughSolver(problem, parts, model, settings.C)
+    signs = np.concatenate([problem.signs[out] for out in held_out])
     trials: list[_Trial] = []
     n_kept = 0
     for number in range(settings.max_iter + 1):
-        solutions = [chain.judge(settings.C) for chain in chains]
+        solutions = solver.solve(np.array([chain.factor for chain in chains]))
         scores = np.concatenate([s.scores[out] for s, out in zip(solutions, held_out, strict=True)])
         eta, losses = boundary_shift(scores, signs), ranking_losses(scores, signs)
-        trials.append(_Trial(eta, losses, best_shift(scores, signs), solutions[0]))
+        trials.append(_Trial(eta, losses, best_shift(scores, signs), solutions[0].n_support))
         if number and not clearly_lower(losses, trials[n_kept].losses, settings.tol):
             break
         n_kept = number

@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "steelyard/loops_ball.hpp"
+#include "steelyard/loops_boundary.hpp"
 #include "steelyard/loops_gram.hpp"
 #include "steelyard/loops_kernel.hpp"
 #include "steelyard/loops_online.hpp"
+#include "steelyard/loops_pair.hpp"
 #include "steelyard/loops_score.hpp"
 #include "steelyard/loops_sequence.hpp"
 #include "steelyard/loops_solver.hpp"
@@ -28,6 +30,8 @@ struct Loops {
     OnlineLoops online;
     SequenceLoops sequence;
     ScoreLoops score;
+    PairLoops pair;
+    BoundaryLoops boundary;
 };
 
 // The loops in use.

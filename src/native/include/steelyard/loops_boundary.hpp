@@ -1,0 +1,33 @@
+// The hot loops of kernel boundary alignment: what one boundary point says to many rows, and to other points.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace steelyard {
+
+// One boundary point as many rows see it.
+struct BumpRows {
+    const double* rare;  // kernel values of its two rows with all rows
+    const double* other;
+    double rare_weight, other_weight;  // of the two, twice, with the factors of the two rows
+    double length;                     // squared, in feature space
+    double inverse_width;
+};
+
+// All boundary points: a point is rare_part[c] of row rare[c] and other_part[c] of row other[c].
+struct PointParts {
+    const std::int64_t *rare, *other;
+    const double *rare_part, *other_part;
+    std::size_t n;
+};
+
+struct BoundaryLoops {
+    // out[x] = max(out[x], -squared distance of row x to the point / width); self[x] is the squared length of row x.
+    void (*raise)(const BumpRows& bump, const double* self, const double* factor, double* out, std::size_t n);
+    // out[c] = inner product of a point, given by kernel rows and parts of its two rows, with point c.
+    void (*products)(const PointParts& points, const double* rare_row, double rare_part, const double* other_row,
+                     double other_part, double* out);
+};
+
+}  // namespace steelyard

@@ -1,0 +1,112 @@
+"""Machines that only judge, against LIBSVM on the same rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.svm import SVC
+
+from steelyard import _native
+from steelyard.alignment.rough import Matrix, Problem, RoughSolver, Solution, _affordable
+from steelyard.kernels import Kernel
+from tests.alignment.reference import imbalanced
+
+TOLERANCE = 1e-4
+
+
+def make_problem(rng, n=203, weights=None):
+    X, y = imbalanced(rng, n, n // 8)
+    matrix = Matrix(Kernel("rbf", gamma=0.5).block(X))
+    return Problem(matrix, np.where(y == 1, 1.0, -1.0), np.ones(n) if weights is None else weights)
+
+
+def splits(problem, n_parts=3):
+    return [np.flatnonzero(np.arange(len(problem.signs)) % 5 != part) for part in range(n_parts)]
+
+
+def nobody(problem):
+    """A similar machine that tells nothing: no row supports it, and all are far from its margin."""
+    return Solution(np.zeros(len(problem.signs)), 0.0, 9.0 * problem.signs)
+
+
+def libsvm_scores(problem, rows, factor, C):
+    K = factor[:, None] * factor * problem.matrix.values
+    svc = SVC(C=C, kernel="precomputed", tol=1e-8)
+    svc.fit(K[np.ix_(rows, rows)], problem.signs[rows], problem.weights[rows])
+    return svc.decision_function(K[:, rows])
+
+
+@pytest.mark.parametrize("C", [0.1, 1.0, 100.0])
+def test_scores_are_those_of_libsvm_on_each_part_with_a_kernel_of_its_own(rng, C):
+    problem = make_problem(rng)
+    parts, factors = splits(problem), rng.uniform(0.5, 2.0, (3, 203))
+    solutions = RoughSolver(problem, parts, nobody(problem), C, tolerance=TOLERANCE).solve(factors)
+    for rows, factor, solution in zip(parts, factors, solutions, strict=True):
+        np.testing.assert_allclose(solution.scores, libsvm_scores(problem, rows, factor, C), atol=5e-3)
+        assert not solution.dual[np.setdiff1d(np.arange(203), rows)].any()
+        assert abs(solution.dual.sum()) < 1e-9 * np.abs(solution.dual).sum()
+        assert (np.abs(solution.dual) <= C).all()
+        assert (solution.dual * problem.signs >= 0).all()
+
+
+def test_weights_bound_the_multipliers(rng):
+    problem = make_problem(rng, weights=rng.uniform(0.0, 2.0, 203))
+    rows, factor = np.arange(203), np.ones((1, 203))
+    [solution] = RoughSolver(problem, [rows], nobody(problem), 2.0, tolerance=TOLERANCE).solve(factor)
+    assert (np.abs(solution.dual) <= 2.0 * problem.weights + 1e-12).all()
+    np.testing.assert_allclose(solution.scores, libsvm_scores(problem, rows, factor[0], 2.0), atol=5e-3)
+
+
+def test_what_is_thought_likely_does_not_change_the_scores(rng):
+    problem, factors = make_problem(rng), np.ones((3, 203))
+    few = nobody(problem)
+    wrong = Solution(np.where(np.arange(203) % 2, problem.signs, 0.0), 0.0, rng.normal(size=203))
+    first, second = (
+        RoughSolver(problem, splits(problem), similar, 10.0, tolerance=TOLERANCE).solve(factors)
+        for similar in (few, wrong)
+    )
+    for one, other in zip(first, second, strict=True):
+        np.testing.assert_allclose(one.scores, other.scores, atol=5e-3)
+
+
+def test_a_second_round_goes_on_from_the_first(rng):
+    problem = make_problem(rng)
+    solver = RoughSolver(problem, splits(problem), nobody(problem), 10.0, tolerance=TOLERANCE)
+    solver.solve(np.ones((3, 203)))
+    factors = rng.uniform(0.8, 1.2, (3, 203))
+    for rows, factor, solution in zip(splits(problem), factors, solver.solve(factors), strict=True):
+        np.testing.assert_allclose(solution.scores, libsvm_scores(problem, rows, factor, 10.0), atol=5e-3)
+
+
+def test_rows_that_all_have_equal_features_end(rng):
+    problem = Problem(Matrix(np.ones((40, 40))), np.where(np.arange(40) < 5, 1.0, -1.0), np.ones(40))
+    [solution] = RoughSolver(problem, [np.arange(40)], nobody(problem), 1.0).solve(np.ones((1, 40)))
+    assert np.isfinite(solution.scores).all()
+    assert np.ptp(solution.scores) < 1e-9
+
+
+@pytest.mark.parametrize(("n_likely", "at_a_time"), [(0, 20_000), (10, 50), (25, 8), (50, 2), (100, 2)])
+def test_machines_trained_at_a_time_keep_no_more_than_a_matrix(n_likely, at_a_time):
+    likely = np.arange(100) < np.array([[n_likely], [n_likely // 2]])
+    assert _affordable(likely) == at_a_time
+
+
+@pytest.mark.parametrize("n", [9, 64, 131])
+def test_threads_change_nothing_and_instruction_levels_next_to_nothing(rng, monkeypatch, n):
+    problem = make_problem(rng, n)
+    parts, factors = splits(problem, 2), np.ones((2, n))
+
+    def scores():
+        solver = RoughSolver(problem, parts, nobody(problem), 1.0, tolerance=TOLERANCE)
+        return np.array([solution.scores for solution in solver.solve(factors)])
+
+    expected = scores()
+    monkeypatch.setattr("steelyard.alignment.rough.num_threads", lambda: 3)
+    np.testing.assert_array_equal(scores(), expected)
+    chosen = _native.simd_level()
+    try:
+        for level in _native.simd_levels():
+            _native.use_simd_level(level)
+            np.testing.assert_allclose(scores(), expected, atol=5e-3)
+    finally:
+        _native.use_simd_level(chosen)
