@@ -91,9 +91,10 @@ void KoilEnsemble<T>::learn(Rows<T> X, const std::int8_t* signs, const KoilRule&
         const auto meet = [&] {
             if (n > 1) meeting.wait();
         };
-        for (std::size_t begin = 0; begin < X.n_rows; begin += kWindowRows) {
+        for (std::size_t begin = 0; begin < X.n_rows;) {
             if (thread == 0) window.start(X, begin);
             meet();
+            begin += window.n_rows();
             window.evaluate_shared(thread, n);
             meet();
             window.go_through(thread, n);

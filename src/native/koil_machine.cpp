@@ -250,12 +250,16 @@ void KoilMachine::complete_row(std::size_t at) {
         matrix_[at * stride_ + fresh] = matrix_[fresh * stride_ + at];
 }
 
-// In the rows of the fresh slots' group some of the values are, and some are not; all others get the whole group.
+// Several columns are written as the group of slots they lie in. In the rows of that group itself some of the values
+// are there and some are not, so these are completed one by one.
 void KoilMachine::complete_columns() {
     if (fresh_begin_ == fresh_end_) return;
+    const bool is_one = fresh_end_ - fresh_begin_ == 1;
     const std::size_t group = fresh_begin_ / kLaneSlots * kLaneSlots, after = group + kLaneSlots;
     const auto complete = [&](std::size_t begin, std::size_t end) {
-        if (begin < end)
+        if (is_one)
+            for (std::size_t at = begin; at < end; ++at) complete_row(at);
+        else if (begin < end)
             loops().online.transpose(matrix_.data() + group * stride_ + begin, matrix_.data() + begin * stride_ + group,
                                      stride_, end - begin);
     };

@@ -15,7 +15,7 @@
 namespace steelyard {
 
 // Samples whose kernel values are evaluated together; two tiles of rows at the widest level.
-constexpr std::size_t kBatchRows = 16;
+constexpr std::size_t kBatchRows = 8;
 
 // A machine goes on as long as it can, so that its kernel matrix is in the cache meanwhile: those of all machines
 // together are larger than the cache.
@@ -51,6 +51,10 @@ class KoilEnsemble<T>::Window {
             tracks_[index].batch.forget();
             turns_.start(index, ensemble_.n_seen_, n_rows(), ensemble_.members_[index].machine.log_weight);
         }
+        for (std::size_t s = 0; s < sums_.size(); ++s) {
+            sums_[s].is_shared = sharing_pays(s);
+            if (sums_[s].is_shared) rows_.n_rows = std::min(n_rows(), std::max(kBatchRows, kMostSums / n_shared_));
+        }
         // Who has the largest weight never waits, and the others less the more is known of the larger ones.
         std::sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) {
             const double first = ensemble_.members_[a].machine.log_weight;
@@ -58,8 +62,10 @@ class KoilEnsemble<T>::Window {
             return first > second || (first == second && a < b);
         });
         packed_.clear();
-        for (std::size_t s = 0; s < sums_.size(); ++s) prepare_sums(s);
+        for (Sums& sums : sums_) prepare(sums);
     }
+
+    std::size_t n_rows() const { return rows_.n_rows; }
 
     // To be called by every thread: its part of what is shared.
     void evaluate_shared(unsigned thread, unsigned n_threads) {
@@ -112,6 +118,8 @@ class KoilEnsemble<T>::Window {
   private:
     // What fetching a shared sum costs, in features of a distance.
     static constexpr double kFetchCost = 12.0;
+    // A table of shared sums is to leave room in the cache for kernel matrices.
+    static constexpr std::size_t kMostSums = 32768;
 
     // Kernel values of samples that a machine is expected to learn, with its vectors, and kept right while samples
     // replace some of them.
@@ -122,6 +130,7 @@ class KoilEnsemble<T>::Window {
         PackedRows<T, double> packed{0}, alone{0};
         std::size_t n_slots = 0, count = 0, next = 0;
         std::size_t samples[kBatchRows];
+        const T* first = nullptr;  // the samples, one after the other: in X, or in `rows` if others lie between them
         bool among_known = false;
 
         void reset(std::size_t d) {
@@ -133,7 +142,7 @@ class KoilEnsemble<T>::Window {
         }
         void forget() { count = next = 0; }
         double* row(std::size_t r) { return values.data() + r * n_slots; }
-        Rows<T> all_rows(std::size_t d) const { return {rows.data(), count, d}; }
+        Rows<T> all_rows(std::size_t d) const { return {first, count, d}; }
     };
     struct Stored {
         std::uint32_t sample, place, evicted;  // evicted: the id that stood there, if any
@@ -152,7 +161,6 @@ class KoilEnsemble<T>::Window {
         bool is_shared = false;
     };
 
-    std::size_t n_rows() const { return rows_.n_rows; }
     std::size_t ld() const { return n_shared_ + n_rows(); }
     const T* row(std::size_t i) const { return rows_.data + i * rows_.n_features; }
 
@@ -170,11 +178,10 @@ class KoilEnsemble<T>::Window {
         return static_cast<std::size_t>(found - sums_.begin());
     }
 
-    void prepare_sums(std::size_t s) {
-        sums_[s].is_shared = sharing_pays(s);
-        if (!sums_[s].is_shared) return;
+    void prepare(Sums& sums) {
+        if (!sums.is_shared) return;
         while (packed_.size() < n_rows()) packed_.append(row(packed_.size()));
-        sums_[s].values.resize(n_rows() * ld());
+        sums.values.resize(n_rows() * ld());
     }
 
     bool sharing_pays(std::size_t s) const {
@@ -186,7 +193,7 @@ class KoilEnsemble<T>::Window {
                 wanted += turns_.chance(index) * static_cast<double>(member.rows[0].size() + member.rows[1].size());
         }
         const double d = static_cast<double>(rows_.n_features);
-        return static_cast<double>(ld()) * d < wanted * (d - kFetchCost);
+        return static_cast<double>(n_shared_ + kBatchRows) * d < wanted * (d - kFetchCost);
     }
 
     // -- one machine ------------------------------------------------------------------------------------------------
@@ -284,11 +291,15 @@ class KoilEnsemble<T>::Window {
         const std::size_t d = rows_.n_features;
         batch.forget();
         batch.among_known = false;
+        const double chance = turns_.chance(index);
         for (std::size_t later = i; later < n_rows() && batch.count < kBatchRows; ++later)
-            if (later == i || turns_.expects(index, later)) {
-                std::copy_n(row(later), d, batch.rows.data() + batch.count * d);
-                batch.samples[batch.count++] = later;
-            }
+            if (later == i || turns_.draw(index, later) < chance) batch.samples[batch.count++] = later;
+        batch.first = row(i);
+        if (batch.samples[batch.count - 1] - i >= batch.count) {
+            batch.first = batch.rows.data();
+            for (std::size_t r = 0; r < batch.count; ++r)
+                std::copy_n(row(batch.samples[r]), d, batch.rows.data() + r * d);
+        }
         evaluate(batch.all_rows(d), ensemble_.members_[index], batch.values.data(), batch.n_slots);
     }
 
