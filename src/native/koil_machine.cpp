@@ -205,8 +205,8 @@ void KoilMachine::store(const Sample& sample, std::size_t i, double weight, bool
         const double gone_weight = take_out(at, access);
         if (keep_weight) {
             double* similar = row(at, side, access, kSpareRows);
-            similar[i] =
-                sample.similarities[at];  // the sample stands here from now on, and may be the most similar one
+            // The sample stands here from now on, and may be the most similar one.
+            similar[i] = sample.similarities[at];
             const std::size_t heir = loops().online.argmax(similar, sides_[side].count);
             if (heir == i)
                 weight += gone_weight;
@@ -250,16 +250,13 @@ void KoilMachine::complete_row(std::size_t at) {
         matrix_[at * stride_ + fresh] = matrix_[fresh * stride_ + at];
 }
 
-// Several columns are written as the group of slots they lie in. In the rows of that group itself some of the values
-// are there and some are not, so these are completed one by one.
+// Columns are written as the group of slots they lie in. In the rows of that group itself some of the values are there
+// and some are not, so these are completed one by one.
 void KoilMachine::complete_columns() {
     if (fresh_begin_ == fresh_end_) return;
-    const bool is_one = fresh_end_ - fresh_begin_ == 1;
     const std::size_t group = fresh_begin_ / kLaneSlots * kLaneSlots, after = group + kLaneSlots;
     const auto complete = [&](std::size_t begin, std::size_t end) {
-        if (is_one)
-            for (std::size_t at = begin; at < end; ++at) complete_row(at);
-        else if (begin < end)
+        if (begin < end)
             loops().online.transpose(matrix_.data() + group * stride_ + begin, matrix_.data() + begin * stride_ + group,
                                      stride_, end - begin);
     };
@@ -281,7 +278,10 @@ void KoilMachine::learn(const Sample& sample, const KoilRule& rule, const Kernel
     find_violators(sample, rule.n_neighbors);
     if (rule.decay) scale_ *= 1.0 - rule.learning_rate;
     const double weight = push_apart(sample, rule, outcome, access);
-    if (weight == 0.0) return;  // well ranked: nothing to learn, and nothing has changed
+    if (weight == 0.0) {  // well ranked, or steps too small for a number: nothing to learn
+        changes_.count = 0;
+        return;
+    }
 
     const bool keep_weight = rule.policy == BufferPolicy::reservoir_plus || rule.policy == BufferPolicy::fifo_plus;
     const std::size_t i = place(sample, rule);

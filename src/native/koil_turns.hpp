@@ -48,9 +48,7 @@ class KoilTurns {
     }
 
     // How many samples the machine is through with.
-    std::size_t reached(std::size_t machine) const {
-        return courses_[machine].reached.load(std::memory_order_relaxed);
-    }
+    std::size_t reached(std::size_t machine) const { return courses_[machine].reached.load(std::memory_order_relaxed); }
 
     // The machine's turn at the sample it has reached.
     Turn turn(std::size_t machine) {
