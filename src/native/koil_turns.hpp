@@ -50,6 +50,11 @@ class KoilTurns {
     // How many samples the machine is through with.
     std::size_t reached(std::size_t machine) const { return courses_[machine].reached.load(std::memory_order_relaxed); }
 
+    double log_weight(std::size_t machine) const {
+        const Course& course = courses_[machine];
+        return course.log_weights[course.reached.load(std::memory_order_acquire)];
+    }
+
     // The machine's turn at the sample it has reached.
     Turn turn(std::size_t machine) {
         if (n_kernels_ == 1) return Turn::learn;

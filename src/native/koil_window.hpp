@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
-#include <numeric>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "koil_turns.hpp"
@@ -34,9 +34,8 @@ class KoilEnsemble<T>::Window {
           packed_(ensemble.n_features(), kWindowRows),
           turns_(ensemble.n_machines(), ensemble.n_kernels(), ensemble.seed_),
           tracks_(std::make_unique<Track[]>(ensemble.n_machines())),
-          order_(ensemble.n_machines()) {
-        std::iota(order_.begin(), order_.end(), std::size_t{0});
-        for (std::size_t index = 0; index < order_.size(); ++index) tracks_[index].batch.reset(ensemble.n_features());
+          n_machines_(ensemble.n_machines()) {
+        for (std::size_t index = 0; index < n_machines_; ++index) tracks_[index].batch.reset(ensemble.n_features());
         for (const KernelSpec& kernel : ensemble.kernels_)
             if (source_of(kernel) == sums_.size()) sums_.push_back({.source = source(kernel)});
     }
@@ -46,8 +45,8 @@ class KoilEnsemble<T>::Window {
         rows_ = {X.data + begin * X.n_features, std::min(kWindowRows, X.n_rows - begin), X.n_features};
         begin_ = begin;
         n_shared_ = ensemble_.shared_.rows().size();
-        n_left_.store(order_.size(), std::memory_order_relaxed);
-        for (std::size_t index = 0; index < order_.size(); ++index) {
+        n_left_.store(n_machines_, std::memory_order_relaxed);
+        for (std::size_t index = 0; index < n_machines_; ++index) {
             tracks_[index].batch.forget();
             turns_.start(index, ensemble_.n_seen_, n_rows(), ensemble_.members_[index].machine.log_weight);
         }
@@ -55,12 +54,6 @@ class KoilEnsemble<T>::Window {
             sums_[s].is_shared = sharing_pays(s);
             if (sums_[s].is_shared) rows_.n_rows = std::min(n_rows(), std::max(kBatchRows, kMostSums / n_shared_));
         }
-        // Who has the largest weight never waits, and the others less the more is known of the larger ones.
-        std::sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) {
-            const double first = ensemble_.members_[a].machine.log_weight;
-            const double second = ensemble_.members_[b].machine.log_weight;
-            return first > second || (first == second && a < b);
-        });
         packed_.clear();
         for (Sums& sums : sums_) prepare(sums);
     }
@@ -82,13 +75,11 @@ class KoilEnsemble<T>::Window {
     // To be called by every thread: moves machines on until all are through. A thread prefers the same machines as
     // long as they can go on, since it has their kernel matrices in its cache.
     void go_through(unsigned thread, unsigned n_threads) {
-        while (n_left_.load(std::memory_order_acquire) > 0) {
-            bool moved = false;
-            for (std::size_t place = thread; place < order_.size(); place += n_threads) moved |= move_on(order_[place]);
-            for (std::size_t place = 0; n_threads > 1 && !moved && place < order_.size(); ++place)
-                moved = move_on(order_[place]);
-            if (!moved) std::this_thread::yield();
-        }
+        std::vector<std::size_t> own, others;
+        for (std::size_t index = 0; index < n_machines_; ++index)
+            (index % n_threads == thread ? own : others).push_back(index);
+        while (n_left_.load(std::memory_order_acquire) > 0)
+            if (!move_heaviest(own) && !move_heaviest(others)) std::this_thread::yield();
     }
 
     // To be called by one thread: the vectors that machines have taken and given up find their place in the table.
@@ -96,13 +87,13 @@ class KoilEnsemble<T>::Window {
         SharedRows<T>& shared = ensemble_.shared_;
         std::vector<std::uint32_t> ids(n_rows(), KoilMachine::kNone);
         const auto id_of = [&](std::uint32_t id) { return id < n_shared_ ? id : ids[id - n_shared_]; };
-        for (std::size_t index = 0; index < order_.size(); ++index)
+        for (std::size_t index = 0; index < n_machines_; ++index)
             for (const Stored& stored : tracks_[index].stored) {
                 std::uint32_t& id = ids[stored.sample];
                 if (id == KoilMachine::kNone) id = shared.add(row(stored.sample));
                 shared.hold(id);
             }
-        for (std::size_t index = 0; index < order_.size(); ++index) {
+        for (std::size_t index = 0; index < n_machines_; ++index) {
             for (const Stored& stored : tracks_[index].stored) {
                 std::uint32_t& id = ensemble_.members_[index].machine.ids(stored.side)[stored.place];
                 if (id == n_shared_ + stored.sample) id = ids[stored.sample];  // else it has been replaced since
@@ -185,9 +176,9 @@ class KoilEnsemble<T>::Window {
     }
 
     bool sharing_pays(std::size_t s) const {
-        if (order_.size() == 1) return false;
+        if (n_machines_ == 1) return false;
         double wanted = 0.0;
-        for (const std::size_t index : order_) {
+        for (std::size_t index = 0; index < n_machines_; ++index) {
             const Member& member = ensemble_.members_[index];
             if (source_of(member.machine.kernel()) == s)
                 wanted += turns_.chance(index) * static_cast<double>(member.rows[0].size() + member.rows[1].size());
@@ -197,6 +188,16 @@ class KoilEnsemble<T>::Window {
     }
 
     // -- one machine ------------------------------------------------------------------------------------------------
+
+    // Of the machines that can go on the one of largest weight: who has the largest of all never waits, and the others
+    // wait the less the more is known of it. Returns whether one got on; those that are through are dropped.
+    bool move_heaviest(std::vector<std::size_t>& machines) {
+        std::erase_if(machines, [&](std::size_t index) { return turns_.reached(index) == n_rows(); });
+        std::vector<std::pair<double, std::size_t>> by_weight;
+        for (const std::size_t index : machines) by_weight.emplace_back(-turns_.log_weight(index), index);
+        std::sort(by_weight.begin(), by_weight.end());
+        return std::any_of(by_weight.begin(), by_weight.end(), [&](const auto& next) { return move_on(next.second); });
+    }
 
     // Whether the machine got on.
     bool move_on(std::size_t index) {
@@ -330,7 +331,7 @@ class KoilEnsemble<T>::Window {
     std::size_t n_shared_ = 0;      // shared rows as the window begins; the samples are counted on from there
     KoilTurns turns_;
     std::unique_ptr<Track[]> tracks_;
-    std::vector<std::size_t> order_;  // the machines, those of large weight first
+    std::size_t n_machines_;
     std::vector<Sums> sums_;
     std::atomic<std::size_t> n_left_{0};  // machines that are not yet through
 };
