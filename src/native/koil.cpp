@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "koil_block.hpp"
-#include "steelyard/random.hpp"
+#include "koil_window.hpp"
 #include "steelyard/threads.hpp"
 
 namespace steelyard {
@@ -29,10 +28,10 @@ void SharedRows<T>::release(std::uint32_t id) {
 }
 
 template <class T>
-void KoilEnsemble<T>::Member::slot_row(int side, std::size_t i, double* row) const {
+void KoilEnsemble<T>::Member::kernel_values(int side, std::size_t i, int with, double* values) const {
     std::vector<T> vector(rows[side].n_features());
     rows[side].copy_row(i, vector.data());
-    for (int s = 0; s < 2; ++s) kernel_row(machine.kernel(), vector.data(), rows[s], row + machine.slot(s, 0));
+    kernel_row(machine.kernel(), vector.data(), rows[with], values);
 }
 
 template <class T>
@@ -85,80 +84,22 @@ void KoilEnsemble<T>::copy_target(std::size_t target) {
 }
 
 template <class T>
-double KoilEnsemble<T>::largest_log_weight(std::size_t target) const {
-    const std::size_t m = kernels_.size(), first = target * m;
-    double largest = members_[first].machine.log_weight;
-    for (std::size_t l = 1; l < m; ++l) largest = std::max(largest, members_[first + l].machine.log_weight);
-    return largest;
-}
-
-// Which machines learn the sample: of each target every kernel with a probability that follows its weight.
-template <class T>
-void KoilEnsemble<T>::draw_parts(Block& block, std::size_t i) {
-    const std::size_t m = kernels_.size();
-    parts_.clear();
-    for (std::size_t target = 0; target < n_targets(); ++target) {
-        if (m > 1) block.set_chances(target, largest_log_weight(target));
-        for (std::size_t member = target * m; member < (target + 1) * m; ++member)
-            if (block.takes_part(member, i)) parts_.push_back({member, block.sample_for(target, i), {}});
-    }
-}
-
-// What each machine does by itself; several can do it at the same time.
-template <class T>
-void KoilEnsemble<T>::learn_parts(Block& block, std::size_t i, std::span<Part> parts, const KoilRule& rule) {
-    for (Part& part : parts) {
-        Member& member = members_[part.member];
-        const int side = part.sample.side();
-        member.machine.reserve(side);
-        block.fill_in(part.sample, part.member, i);
-        member.machine.learn(part.sample, rule, member, part.outcome);
-        member.machine.log_weight -= rule.weight_rate * part.outcome.loss;
-        if (part.outcome.place != KoilMachine::kNone) {
-            member.store(side, part.outcome.place, block.row(i));
-            block.stored(part.member, i, member.machine.slot(side, part.outcome.place));
-        }
-        if (member.machine.needs_refresh()) member.machine.refresh(member);
-    }
-}
-
-// The vectors that machines have taken and given up.
-template <class T>
-void KoilEnsemble<T>::settle(Block& block, std::size_t i) {
-    std::uint32_t sample_id = KoilMachine::kNone;
-    for (const Part& part : parts_) {
-        if (part.outcome.place == KoilMachine::kNone) continue;
-        std::uint32_t& id = members_[part.member].machine.ids(part.sample.side())[part.outcome.place];
-        if (part.outcome.evicted) shared_.release(id);
-        if (sample_id == KoilMachine::kNone)
-            sample_id = shared_.add(block.row(i));
-        else
-            shared_.hold(sample_id);
-        id = sample_id;
-    }
-    if (sample_id != KoilMachine::kNone) block.shared(i, sample_id);
-    ++n_seen_;
-}
-
-template <class T>
 void KoilEnsemble<T>::learn(Rows<T> X, const std::int8_t* signs, const KoilRule& rule, unsigned n_threads) {
-    Block block(*this, signs, X.n_rows);
+    Window window(*this, signs, X.n_rows, rule);
     const auto n_members = static_cast<unsigned>(members_.size());
     run_team(std::max(1u, std::min(n_threads, n_members)), [&](unsigned thread, unsigned n, Meeting& meeting) {
         const auto meet = [&] {
             if (n > 1) meeting.wait();
         };
-        for (std::size_t t = 0; t < X.n_rows; ++t) {
-            const std::size_t i = t % kBlockRows;
-            if (thread == 0) {
-                if (i == 0) block.start(X, t, n > 1);
-                draw_parts(block, i);
-            }
+        for (std::size_t begin = 0; begin < X.n_rows;) {
+            if (thread == 0) window.start(X, begin);
             meet();
-            const std::size_t begin = parts_.size() * thread / n, end = parts_.size() * (thread + 1) / n;
-            learn_parts(block, i, std::span(parts_).subspan(begin, end - begin), rule);
+            begin += window.n_rows();
+            window.evaluate_shared(thread, n);
             meet();
-            if (thread == 0) settle(block, i);
+            window.go_through(thread, n);
+            meet();
+            if (thread == 0) window.settle();
         }
     });
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "steelyard/koil.hpp"
@@ -10,6 +11,8 @@ namespace {
 
 constexpr std::size_t kLaneSlots = 8;       // a side begins on a cache line
 constexpr std::size_t kMatrixSlots = 4096;  // beyond this (128 MB) kernel rows are evaluated when needed
+constexpr std::size_t kSpareRows = 16;      // kernel rows that are evaluated before they are added up
+constexpr std::size_t kBits = 64;
 constexpr std::uint32_t kStepsToRefresh = 4096;
 constexpr double kSmallestScale = 1e-100;
 constexpr double kNoWeight = 1e-250;  // far below any rounding, far above the slow denormal numbers
@@ -21,7 +24,12 @@ std::size_t rounded_up(std::size_t n) { return (n + kLaneSlots - 1) / kLaneSlots
 KoilMachine::KoilMachine(const KernelSpec& kernel, std::size_t budget) : kernel_(kernel), budget_(budget) {}
 
 KoilMachine::KoilMachine(const KernelSpec& kernel, std::size_t budget, const KoilMachineState& state)
-    : log_weight(state.log_weight), kernel_(kernel), budget_(budget), scale_(state.scale), steps_(state.steps) {
+    : log_weight(state.log_weight),
+      kernel_(kernel),
+      budget_(budget),
+      scale_(state.scale),
+      steps_(state.steps),
+      behind_(state.behind) {
     grow(rounded_up(std::max(state.sides[0].ids.size(), state.sides[1].ids.size())));
     for (int s = 0; s < 2; ++s) {
         const KoilMachineState::Side& side = state.sides[s];
@@ -29,20 +37,20 @@ KoilMachine::KoilMachine(const KernelSpec& kernel, std::size_t budget, const Koi
         std::copy(side.ids.begin(), side.ids.end(), ids_.begin() + slot(s, 0));
         std::copy(side.coef.begin(), side.coef.end(), coef_.begin() + slot(s, 0));
         std::copy(side.scores.begin(), side.scores.end(), scores_.begin() + slot(s, 0));
+        std::copy(side.counted.begin(), side.counted.end(), counted_.begin() + slot(s, 0));
     }
+    mark_changed();
 }
 
 KoilMachineState KoilMachine::state() const {
     KoilMachineState state;
     for (int s = 0; s < 2; ++s) {
-        const auto part = [&](const auto& all) { return all.begin() + slot(s, 0); };
-        const std::size_t n = sides_[s].count;
-        state.sides[s] = {{part(ids_), part(ids_) + n},
-                          {part(coef_), part(coef_) + n},
-                          {part(scores_), part(scores_) + n},
-                          sides_[s].oldest,
-                          sides_[s].seen};
+        const auto part = [&](const auto& all) {
+            return std::vector(all.begin() + slot(s, 0), all.begin() + slot(s, sides_[s].count));
+        };
+        state.sides[s] = {part(ids_), part(coef_), part(scores_), part(counted_), sides_[s].oldest, sides_[s].seen};
     }
+    state.behind = behind_;
     state.scale = scale_;
     state.log_weight = log_weight;
     state.steps = steps_;
@@ -59,6 +67,7 @@ void KoilMachine::reserve(int side) {
 
 void KoilMachine::grow(std::size_t capacity) {
     const std::size_t old_capacity = capacity_, old_stride = stride_;
+    complete_columns();
     // Every side's part of an array moves to where it begins now.
     const auto moved = [&](const auto& old, std::size_t n) {
         std::remove_cvref_t<decltype(old)> grown(n);
@@ -79,24 +88,28 @@ void KoilMachine::grow(std::size_t capacity) {
     ids_ = moved(ids_, n_slots());
     coef_ = moved(coef_, n_slots());
     scores_ = moved(scores_, n_slots());
+    counted_ = moved(counted_, n_slots());
     losses_.assign(capacity_, 0.0);
     keys_.assign(capacity_ + kKeyPadding, 0);
     chosen_.assign(capacity_ + 1, 0);
-    // The violators, the leaving vector, its heir and the sample.
-    changes_.rows.resize(capacity_ + 3);
-    changes_.factors.resize(capacity_ + 3);
+    mark_changed();
+    changes_.rows.resize(n_slots());
+    changes_.factors.resize(n_slots());
+    if (!keeps_matrix()) spare_rows_.resize((kSpareRows + 1) * capacity_);
 }
 
-double KoilMachine::dot(const double* row) const {
-    return loops().online.dot_sides(coef(0), row, sides_[0].count, coef(1), row + slot(1, 0), sides_[1].count);
+double KoilMachine::dot(const double* weights, const double* row) const {
+    return loops().online.dot_sides(weights, row, sides_[0].count, weights + slot(1, 0), row + slot(1, 0),
+                                    sides_[1].count);
 }
 
-// Kernel values of one vector with all slots; valid until the next sample.
-double* KoilMachine::row(int side, std::size_t i, const KernelAccess& access) {
-    if (keeps_matrix()) return matrix_.data() + slot(side, i) * stride_;
-    double* spare = spare_rows_.data() + changes_.count * stride_;
-    access.slot_row(side, i, spare);
-    return spare;
+// Kernel values of one vector with those of a side; where no matrix is kept, until the same spare is used again.
+double* KoilMachine::row(std::size_t at, int with, const KernelAccess& access, std::size_t spare) {
+    if (keeps_matrix()) return matrix_.data() + at * stride_ + slot(with, 0);
+    const int side = at >= capacity_;
+    double* values = spare_rows_.data() + spare * capacity_;
+    access.kernel_values(side, at - slot(side, 0), with, values);
+    return values;
 }
 
 void KoilMachine::change(const double* row, double factor) {
@@ -104,17 +117,48 @@ void KoilMachine::change(const double* row, double factor) {
     changes_.factors[changes_.count++] = factor;
 }
 
-void KoilMachine::apply_changes() {
-    for (int s = 0; s < 2; ++s) {  // rows advance from one side's slots to the other's
-        loops().online.add_rows(changes_.rows.data(), changes_.factors.data(), changes_.count,
-                                scores_.data() + slot(s, 0), sides_[s].count);
-        for (std::size_t r = 0; r < changes_.count; ++r) changes_.rows[r] += capacity_;
+void KoilMachine::apply_changes(int side) {
+    loops().online.add_rows(changes_.rows.data(), changes_.factors.data(), changes_.count,
+                            scores_.data() + slot(side, 0), sides_[side].count);
+    changes_.count = 0;
+}
+
+void KoilMachine::mark_changed() {
+    changed_.assign((n_slots() + kBits - 1) / kBits, 0);
+    for (std::size_t at = 0; at < n_slots(); ++at)
+        if (coef_[at] != counted_[at]) set_weight(at, coef_[at]);
+}
+
+void KoilMachine::set_weight(std::size_t at, double weight) {
+    coef_[at] = weight;
+    changed_[at / kBits] |= std::uint64_t{1} << at % kBits;
+}
+
+// Scores of the side that is not behind are to follow.
+void KoilMachine::add_weight(std::size_t at, double weight, const KernelAccess& access) {
+    if (!keeps_matrix() && changes_.count == kSpareRows) apply_changes(1 - behind_);
+    change(row(at, 1 - behind_, access, changes_.count), weight);
+    set_weight(at, coef_[at] + weight);
+}
+
+// Brings the scores of the side that is behind up to date.
+void KoilMachine::catch_up(const KernelAccess& access) {
+    complete_columns();
+    for (std::size_t word = 0; word < changed_.size(); ++word) {
+        for (std::uint64_t bits = changed_[word]; bits; bits &= bits - 1) {
+            const std::size_t at = word * kBits + static_cast<std::size_t>(std::countr_zero(bits));
+            if (!keeps_matrix() && changes_.count == kSpareRows) apply_changes(behind_);
+            change(row(at, behind_, access, changes_.count), coef_[at] - counted_[at]);
+            counted_[at] = coef_[at];
+        }
+        changed_[word] = 0;
     }
+    apply_changes(behind_);
 }
 
 void KoilMachine::find_violators(const Sample& sample, std::size_t most) {
     const int other = 1 - sample.side();
-    const double score = scale_ * dot(sample.similarities);
+    const double score = scale_ * dot(coef_.data(), sample.similarities);
     n_chosen_ = loops().online.violators({scores_.data() + slot(other, 0), sample.similarities + slot(other, 0),
                                           sides_[other].count, 1.0 - sample.y * score, sample.y * scale_, most,
                                           losses_.data(), keys_.data(), chosen_.data()});
@@ -129,16 +173,11 @@ double KoilMachine::push_apart(const Sample& sample, const KoilRule& rule, Outco
     double weight = 0.0;
     for (std::size_t v = 0; v < n_chosen_; ++v) {
         const double loss = losses_[chosen_[v]], pushed = rule.smooth ? 2.0 * step * loss : step;
-        add_to(other, chosen_[v], -pushed, access);
+        add_weight(slot(other, chosen_[v]), -pushed, access);
         weight += pushed;
         outcome.loss += rule.smooth ? loss * loss : loss;
     }
     return weight;
-}
-
-void KoilMachine::add_to(int side, std::size_t i, double weight, const KernelAccess& access) {
-    change(row(side, i, access), weight);
-    coef_[slot(side, i)] += weight;
 }
 
 // The position that the sample takes on its side; the number of positions if it does not get in.
@@ -163,87 +202,133 @@ void KoilMachine::store(const Sample& sample, std::size_t i, double weight, bool
     outcome.place = static_cast<std::uint32_t>(i);
     outcome.evicted = i < sides_[side].count;
     if (outcome.evicted) {
-        double* gone = row(side, i, access);
-        const double gone_weight = coef_[at];
-        change(gone, -gone_weight);
-        coef_[at] = 0.0;
+        const double gone_weight = take_out(at, access);
         if (keep_weight) {
-            gone[at] = sample.similarities[at];  // the sample stands here from now on, and may be the most similar one
-            const std::size_t heir = loops().online.argmax(gone + slot(side, 0), sides_[side].count);
+            double* similar = row(at, side, access, kSpareRows);
+            // The sample stands here from now on, and may be the most similar one.
+            similar[i] = sample.similarities[at];
+            const std::size_t heir = loops().online.argmax(similar, sides_[side].count);
             if (heir == i)
                 weight += gone_weight;
             else
-                add_to(side, heir, gone_weight, access);
+                add_weight(slot(side, heir), gone_weight, access);
         }
     }
-    change(sample.similarities, weight);
-    apply_changes();
+    change(sample.similarities + slot(1 - side, 0), weight);
+    apply_changes(1 - side);
 
     sides_[side].count += !outcome.evicted;
-    coef_[at] = weight;
+    set_weight(at, weight);
+    scores_[at] = dot(counted_.data(), sample.similarities);  // where the weight of this slot is still 0
     sample.similarities[at] = sample.self_similarity;
-    scores_[at] = dot(sample.similarities);
     if (keeps_matrix()) write_kernel_values(sample, at);
 }
 
+// Scores forget the vector in a slot of the side that is behind; returns its weight.
+double KoilMachine::take_out(std::size_t at, const KernelAccess& access) {
+    complete_row(at);
+    const double weight = coef_[at], factor = -counted_[at];
+    add_weight(at, -weight, access);
+    const double* own = row(at, behind_, access, kSpareRows);
+    loops().online.add_rows(&own, &factor, 1, scores_.data() + slot(behind_, 0), sides_[behind_].count);
+    counted_[at] = 0.0;
+    return weight;
+}
+
+// The row, and, a group of slots at a time, the column: one by one its entries lie in as many cache lines.
 void KoilMachine::write_kernel_values(const Sample& sample, std::size_t at) {
+    if (at != fresh_end_ || at % kLaneSlots == 0) complete_columns();
     std::copy_n(sample.similarities, n_slots(), matrix_.data() + at * stride_);
+    if (fresh_begin_ == fresh_end_) fresh_begin_ = at;
+    fresh_end_ = at + 1;
+}
+
+// Fills in the kernel values of the vector in a slot with the fresh ones.
+void KoilMachine::complete_row(std::size_t at) {
+    const bool is_fresh = fresh_begin_ <= at && at < fresh_end_;
+    for (std::size_t fresh = is_fresh ? at + 1 : fresh_begin_; fresh < fresh_end_; ++fresh)
+        matrix_[at * stride_ + fresh] = matrix_[fresh * stride_ + at];
+}
+
+// Columns are written as the group of slots they lie in. In the rows of that group itself some of the values are there
+// and some are not, so these are completed one by one.
+void KoilMachine::complete_columns() {
+    if (fresh_begin_ == fresh_end_) return;
+    const std::size_t group = fresh_begin_ / kLaneSlots * kLaneSlots, after = group + kLaneSlots;
+    const auto complete = [&](std::size_t begin, std::size_t end) {
+        if (begin < end)
+            loops().online.transpose(matrix_.data() + group * stride_ + begin, matrix_.data() + begin * stride_ + group,
+                                     stride_, end - begin);
+    };
     for (int s = 0; s < 2; ++s) {
-        double* entry = matrix_.data() + slot(s, 0) * stride_ + at;
-        const double* value = sample.similarities + slot(s, 0);
-        for (const double* end = value + sides_[s].count; value != end; ++value, entry += stride_) *entry = *value;
+        const std::size_t begin = slot(s, 0), end = begin + rounded_up(sides_[s].count);
+        complete(begin, std::min(group, end));
+        complete(std::max(begin, after), end);
     }
+    for (std::size_t at = group; at < after; ++at) complete_row(at);
+    fresh_begin_ = fresh_end_ = 0;
 }
 
 void KoilMachine::learn(const Sample& sample, const KoilRule& rule, const KernelAccess& access, Outcome& outcome) {
     const int own = sample.side();
-    changes_.count = 0;
     ++sides_[own].seen;
     ++steps_;
+    if (behind_ != own) catch_up(access);
+    behind_ = own;
     find_violators(sample, rule.n_neighbors);
-    // The violators' rows, the leaving vector's and its heir's.
-    if (!keeps_matrix()) spare_rows_.resize((n_chosen_ + 2) * stride_);
     if (rule.decay) scale_ *= 1.0 - rule.learning_rate;
     const double weight = push_apart(sample, rule, outcome, access);
-    if (weight == 0.0) return;  // well ranked: nothing to learn
+    if (weight == 0.0) {  // well ranked, or steps too small for a number: nothing to learn
+        changes_.count = 0;
+        return;
+    }
 
     const bool keep_weight = rule.policy == BufferPolicy::reservoir_plus || rule.policy == BufferPolicy::fifo_plus;
     const std::size_t i = place(sample, rule);
     if (i < sides_[own].count || !is_full(own)) return store(sample, i, weight, keep_weight, outcome, access);
     if (keep_weight) {
         const double* similarities = sample.similarities + slot(own, 0);
-        add_to(own, loops().online.argmax(similarities, sides_[own].count), weight, access);
+        const std::size_t heir = slot(own, loops().online.argmax(similarities, sides_[own].count));
+        add_weight(heir, weight, access);
     }
-    apply_changes();
+    apply_changes(1 - own);
 }
 
 bool KoilMachine::needs_refresh() const { return steps_ >= kStepsToRefresh || scale_ < kSmallestScale; }
 
 void KoilMachine::refresh(const KernelAccess& access) {
+    complete_columns();
     for (double& weight : coef_) {
         weight *= scale_;
         if (std::abs(weight) < kNoWeight) weight = 0.0;
     }
     scale_ = 1.0;
     steps_ = 0;
-    changes_.count = 0;
-    if (!keeps_matrix()) spare_rows_.resize(stride_);
     for (int s = 0; s < 2; ++s)
-        for (std::size_t i = 0; i < sides_[s].count; ++i) scores_[slot(s, i)] = dot(row(s, i, access));
+        for (std::size_t i = 0; i < sides_[s].count; ++i) scores_[slot(s, i)] = fresh_score(slot(s, i), access);
+    counted_ = coef_;
+    std::fill(changed_.begin(), changed_.end(), 0);
+}
+
+double KoilMachine::fresh_score(std::size_t at, const KernelAccess& access) {
+    const double *negative = row(at, 0, access, 0), *positive = row(at, 1, access, 1);
+    return loops().online.dot_sides(coef(0), negative, sides_[0].count, coef(1), positive, sides_[1].count);
 }
 
 void KoilMachine::fill_matrix(const KernelAccess& access) {
     for (int s = 0; s < 2 && keeps_matrix(); ++s)
-        for (std::size_t i = 0; i < sides_[s].count; ++i) access.slot_row(s, i, row(s, i, access));
+        for (std::size_t i = 0; i < sides_[s].count; ++i)
+            for (int t = 0; t < 2; ++t) access.kernel_values(s, i, t, row(slot(s, i), t, access));
 }
 
 double KoilMachine::cache_error(const KernelAccess& access) const {
-    KoilMachine fresh = *this;
+    KoilMachine cached = *this, fresh = *this;
+    cached.catch_up(access);
     fresh.refresh(access);
     double error = 0.0;
     for (int s = 0; s < 2; ++s)
         for (std::size_t at = slot(s, 0); at < slot(s, sides_[s].count); ++at)
-            error = std::max(error, std::abs(fresh.scores_[at] - scale_ * scores_[at]));
+            error = std::max(error, std::abs(fresh.scores_[at] - scale_ * cached.scores_[at]));
     return error;
 }
 

@@ -189,7 +189,8 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         X = self._check_table(X, method, reset=reset)
         try:
             y = _check_y(column_or_1d(y, warn=True), estimator=self)
-            check_classification_targets(y)
+            if y.dtype.kind not in _PLAIN_LABELS:
+                check_classification_targets(y)
             n_rows = len(X) if isinstance(X, list) else X.shape[0]
             if len(y) != n_rows:
                 raise DataError(
@@ -389,8 +390,12 @@ class MergingMixin:
         """Learn what ``other`` has learned; ``other`` is left as it is."""
 
 
+# Kinds of numpy types whose values are labels whatever they are: integers, booleans and strings.
+_PLAIN_LABELS = "iubU"
+
+
 def _is_plain_labels(y: Any, n_rows: int) -> bool:
-    return type(y) is np.ndarray and y.ndim == 1 and y.shape[0] == n_rows and y.dtype.kind in "iubU"
+    return type(y) is np.ndarray and y.ndim == 1 and y.shape[0] == n_rows and y.dtype.kind in _PLAIN_LABELS
 
 
 def encode_labels(y: NDArray[Any]) -> tuple[list[Label], NDArray[np.int32]]:

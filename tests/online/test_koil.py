@@ -142,6 +142,83 @@ def test_buffers_too_large_for_a_kernel_matrix_follow_the_algorithm():
     assert model._ensemble.cache_error() < 1e-10
 
 
+def in_runs(rows_per_run, n=700):
+    """A stream whose classes come in runs of these lengths, over and over."""
+    rng = np.random.default_rng(7)
+    signs = np.concatenate([np.full(length, (-1) ** i) for i, length in enumerate(rows_per_run)])
+    y = np.resize(signs, n)
+    return rng.normal(size=(n, 3)) / np.sqrt(3.0) + 0.3 * y[:, None], y
+
+
+@pytest.mark.parametrize("level", _native.simd_levels())
+@pytest.mark.parametrize("budget", [5, 8, 13, 24])
+@pytest.mark.parametrize("runs", [(1, 1), (11, 2), (40, 30)])
+def test_classes_that_come_in_runs_follow_the_algorithm(level, budget, runs):
+    # Scores of a sample's own class wait, and kernel columns are written in groups, until the class changes.
+    X, y = in_runs(runs)
+    before = _native.simd_level()
+    try:
+        _native.use_simd_level(level)
+        check_against_transcription(X, y, "rbf", loss="smooth", policy="fifo++", budget=budget, n_neighbors=3)
+    finally:
+        _native.use_simd_level(before)
+
+
+@pytest.mark.parametrize("level", _native.simd_levels())
+@pytest.mark.parametrize("gamma", [1e9, 700.0, 1e-20])
+@pytest.mark.parametrize("n_neighbors", [3, 40])
+def test_kernels_whose_values_are_all_alike_follow_the_algorithm(level, gamma, n_neighbors):
+    # All zeros, too small for normal numbers, or all ones: of equals the first are the nearest.
+    rng = np.random.default_rng(2)
+    y = np.where(rng.random(400) < 0.5, 1, -1)
+    X = 1.0 + 0.01 * rng.normal(size=(400, 2))
+    X[::2] += 1.0 / np.sqrt(2.0)
+    before = _native.simd_level()
+    try:
+        _native.use_simd_level(level)
+        model = KOIL(
+            C, budget=90, n_neighbors=n_neighbors, learning_rate=ETA, policy="fifo", gamma=gamma,
+            threshold="zero",
+        ).fit(X, y)  # fmt: skip
+    finally:
+        _native.use_simd_level(before)
+    K = reference.rbf(X, gamma)
+    assert_same_function(model, transcribed(K, y, budget=90, n_neighbors=n_neighbors, policy="fifo"), K, X)
+
+
+def test_steps_too_small_for_a_number_change_nothing(stream):
+    X, y = stream
+    model = KOIL(5e-324, budget=3, loss="smooth", policy="fifo++").fit(X, y)
+    assert not model.dual_coef_.any()
+
+
+@pytest.mark.parametrize("policy", ["fifo++", "reservoir++", "unbounded"])
+def test_scores_that_wait_for_the_other_class_survive_saving(policy):
+    X, y = in_runs((23, 5), 300)
+    straight = KOIL(C, budget=13, policy=policy, random_state=0).fit(X, y)
+    saved = KOIL(C, budget=13, policy=policy, random_state=0)
+    for begin in range(0, 300, 19):
+        saved.partial_fit(X[begin : begin + 19], y[begin : begin + 19])
+        saved._set_machines_state(saved._machines_state())
+        assert saved._ensemble.cache_error() < 1e-12
+    np.testing.assert_array_equal(saved.decision_function(X), straight.decision_function(X))
+
+
+def test_models_saved_before_scores_could_wait_can_be_loaded(stream):
+    X, y = stream
+    model = KOIL(C, budget=13, policy="fifo++", threshold="zero").fit(X, y)
+    state = model._machines_state()
+    (machine,) = state["machines"]
+    rows = [state["vectors"][side["ids"]] for side in machine["sides"]]
+    scores = [model._machine_scores(part)[0, 0] / machine["scale"] for part in rows]
+    del machine["behind"]
+    for side, up_to_date in zip(machine["sides"], scores, strict=True):
+        del side["counted"]
+        side["scores"] = up_to_date
+    model._set_machines_state(state)
+    assert model._ensemble.cache_error() < 1e-12
+
+
 def test_swapping_the_labels_flips_the_sign(stream):
     X, y = stream
     model, mirrored = (KOIL(gamma=0.7, random_state=0).fit(X, t) for t in (y, -y))

@@ -106,6 +106,32 @@ def test_the_model_does_not_depend_on_the_threads(monkeypatch, C, policy):
         np.testing.assert_array_equal(model.support_vectors_, models[0].support_vectors_)
 
 
+@pytest.mark.parametrize("C", [0.01, 1.0, 10.0])
+def test_the_model_does_not_depend_on_where_calls_are_cut(C):
+    # Within a call machines run ahead of each other; a call of one row leaves them no room to.
+    X, y = make_stream(900)
+    whole, rows, chunks = (MultiKernelKOIL(C=C, budget=20, random_state=1) for _ in range(3))
+    whole.partial_fit(X, y)
+    for begin in range(0, 900, 1):
+        rows.partial_fit(X[begin : begin + 1], y[begin : begin + 1])
+    for begin in range(0, 900, 310):
+        chunks.partial_fit(X[begin : begin + 310], y[begin : begin + 310])
+    for model in (rows, chunks):
+        np.testing.assert_array_equal(model.dual_coef_, whole.dual_coef_)
+        np.testing.assert_array_equal(model.kernel_weights_, whole.kernel_weights_)
+
+
+def test_the_sixteen_kernels_follow_the_algorithm_over_several_windows():
+    X, y = make_stream(700)
+    shared = {"budget": 11, "n_neighbors": 4, "policy": "reservoir++"}
+    model = MultiKernelKOIL(C=C, learning_rate=ETA, random_state=5, **shared).fit(X, y)
+    powers = [reference.polynomial(X, degree) for degree in (1, 2, 3)]
+    widths = [reference.rbf(X, 0.5 / 4.0**width) for width in range(-6, 7)]
+    expected = transcribed(powers + widths, y, model._seed, loss="hinge", **shared)
+    weights = expected.weights / expected.weights.sum()
+    np.testing.assert_allclose(model.kernel_weights_, weights, rtol=1e-9, atol=1e-300)
+
+
 def test_votes_are_the_weighted_signs():
     X, y = make_stream(300)
     model = MultiKernelKOIL(FEW, C=C, budget=9, threshold="zero", random_state=0).fit(X, y)

@@ -45,12 +45,14 @@ nb::dict dict_of(const KoilMachineState& state) {
         part["ids"] = array_of(side.ids);
         part["coef"] = array_of(side.coef);
         part["scores"] = array_of(side.scores);
+        part["counted"] = array_of(side.counted);
         part["oldest"] = side.oldest;
         part["seen"] = side.seen;
         sides.append(part);
     }
     nb::dict out;
     out["sides"] = sides;
+    out["behind"] = state.behind;
     out["scale"] = state.scale;
     out["log_weight"] = state.log_weight;
     out["steps"] = state.steps;
@@ -66,6 +68,9 @@ KoilMachineState state_of(nb::dict description, std::size_t n_vectors, std::size
     state.scale = nb::cast<double>(description["scale"]);
     state.log_weight = nb::cast<double>(description["log_weight"]);
     state.steps = nb::cast<std::uint32_t>(description["steps"]);
+    // Models saved by earlier versions have no side that is behind.
+    const bool has_behind = description.contains("behind");
+    state.behind = has_behind ? nb::cast<int>(description["behind"]) : 0;
     require(state.scale > 0.0 && state.scale <= 1.0 && std::isfinite(state.log_weight),
             "KoilEnsemble: the scale or the weight of a kernel makes no sense");
     const auto sides = nb::cast<nb::list>(description["sides"]);
@@ -76,9 +81,12 @@ KoilMachineState state_of(nb::dict description, std::size_t n_vectors, std::size
         side.ids = vector_of<std::uint32_t>(part["ids"]);
         side.coef = vector_of<double>(part["coef"]);
         side.scores = vector_of<double>(part["scores"]);
+        side.counted = has_behind ? vector_of<double>(part["counted"]) : side.coef;
         side.oldest = nb::cast<std::size_t>(part["oldest"]);
         side.seen = nb::cast<std::uint64_t>(part["seen"]);
         const std::size_t n = side.ids.size();
+        require((state.behind == 0 || state.behind == 1) && side.counted.size() == n && all_finite(side.counted),
+                "KoilEnsemble: the weights that scores follow from make no sense");
         require(side.coef.size() == n && side.scores.size() == n && (budget == 0 || n <= budget) && side.seen >= n &&
                     side.oldest <= n && all_finite(side.coef) && all_finite(side.scores),
                 "KoilEnsemble: a buffer is inconsistent");

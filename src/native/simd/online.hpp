@@ -79,6 +79,25 @@ template <VecI (*Combine)(VecI, VecI)>
     return Combine(v, rotated<1>(v))[0];
 }
 
+// Appends the lanes in which the mask is set to the n that are there. Whole vectors are written.
+[[gnu::always_inline]] static inline size_t append(std::int64_t* out, size_t n, VecI values, std::uint64_t lanes) {
+#if defined(__AVX512F__)
+    typedef long long LongVec __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
+    const LongVec packed = __builtin_ia32_compressdi512_mask((LongVec)values, LongVec{}, (unsigned char)lanes);
+    std::memcpy(out + n, &packed, sizeof packed);
+    return n + static_cast<size_t>(__builtin_popcountll(lanes));
+#else
+    for (; lanes; lanes &= lanes - 1) out[n++] = values[static_cast<size_t>(__builtin_ctzll(lanes))];
+    return n;
+#endif
+}
+
+[[gnu::always_inline]] static inline double largest_lane(VecD v) {
+    if (kDoubles > 4) v = larger(v, (VecD)rotated<4>((VecI)v));
+    if (kDoubles > 2) v = larger(v, (VecD)rotated<2>((VecI)v));
+    return larger(v, (VecD)rotated<1>((VecI)v))[0];
+}
+
 struct MarkedKeys {
     size_t count;                   // keys that are not kNoKey
     std::int64_t largest[kGroups];  // of the keys at positions that differ by multiples of kGroups
@@ -124,43 +143,67 @@ static size_t positions_above(const std::int64_t* keys, size_t n, std::int64_t b
 
 // ranks[j]: how many of the n keys come before key j, the larger ones and of equals those in front of it. n is a
 // multiple of the lanes.
-static void rank_keys(const std::int64_t* keys, size_t n, std::int64_t* ranks) {
+[[gnu::always_inline]] static inline void rank_keys(const std::int64_t* keys, size_t n, std::int64_t* ranks) {
     for (size_t j = 0; j < n; j += kDoubles) {
         const VecI mine = load_keys(keys + j), at = positions_from(j);
         VecI before = {};
-        for (size_t i = 0; i < j; ++i) before -= all_lanes(keys[i]) >= mine;
+        for (size_t i = 0; i < j; ++i) before = all_lanes(keys[i]) >= mine ? before + 1 : before;
+#pragma GCC unroll 8
         for (size_t i = j; i < j + kDoubles; ++i) {
-            const VecI key = all_lanes(keys[i]);
-            before -= (key > mine) | ((key == mine) & (all_lanes(static_cast<std::int64_t>(i)) < at));
+            const VecI in_front = mine - (at <= all_lanes(static_cast<std::int64_t>(i)));
+            before = all_lanes(keys[i]) >= in_front ? before + 1 : before;
         }
-        for (size_t i = j + kDoubles; i < n; ++i) before -= all_lanes(keys[i]) > mine;
+        for (size_t i = j + kDoubles; i < n; ++i) before = all_lanes(keys[i]) > mine ? before + 1 : before;
         std::memcpy(ranks + j, &before, sizeof before);
     }
 }
 
 // A key that at least `most` others equal or exceed, and not many more; most <= kGroups.
 static std::int64_t lower_bound_of(const MarkedKeys& marked, size_t most) {
-    std::int64_t ranks[kGroups], bound = kNoKey + 1;
+    std::int64_t ranks[kGroups];
     rank_keys(marked.largest, kGroups, ranks);
-    for (size_t g = 0; g < kGroups; ++g)
-        if (ranks[g] == static_cast<std::int64_t>(most) - 1 && marked.largest[g] != kNoKey) bound = marked.largest[g];
-    return bound;
+    VecI bound = all_lanes(kNoKey + 1);
+#pragma GCC unroll 8
+    for (size_t g = 0; g < kGroups; g += kDoubles) {
+        const VecI is_it = load_keys(ranks + g) == all_lanes(static_cast<std::int64_t>(most) - 1);
+        bound = is_it ? larger(load_keys(marked.largest + g), bound) : bound;
+    }
+    return over_lanes<larger>(bound);
 }
 
-// Leaves the `most` largest of the n keys at `chosen`, in their order.
-static size_t keep_largest(const std::int64_t* keys, std::uint32_t* chosen, size_t n, size_t most) {
-    std::int64_t few[kMostRanked], ranks[kMostRanked];
-    const VecI none = all_lanes(kNoKey);
-    size_t padded = 0;
-    for (; padded < n; padded += kDoubles) std::memcpy(few + padded, &none, sizeof none);
-    for (size_t c = 0; c < n; ++c) few[c] = keys[chosen[c]];
-    rank_keys(few, padded, ranks);
-    size_t taken = 0;
-    for (size_t c = 0; c < n; ++c) {
-        chosen[taken] = chosen[c];
-        taken += ranks[c] < static_cast<std::int64_t>(most);
+// Keys and where they stand.
+struct FewKeys {
+    size_t count = 0;
+    std::int64_t keys[kMostRanked + 2 * kDoubles], positions[kMostRanked + 2 * kDoubles];
+};
+
+// The keys from `bound` on, as long as they are few: at most kMostRanked, or some of more.
+[[gnu::always_inline]] static inline void collect(const std::int64_t* keys, size_t n, std::int64_t bound,
+                                                  FewKeys& few) {
+    size_t count = 0;
+    for (size_t j = 0; j < n && count <= kMostRanked; j += kDoubles) {
+        const VecI here = load_keys(keys + j);
+        const std::uint64_t lanes = lane_bits(here >= all_lanes(bound));
+        append(few.keys, count, here, lanes);
+        count = append(few.positions, count, positions_from(j), lanes);
     }
-    return taken;
+    few.count = count;
+}
+
+// The positions of the `most` largest, ascending; they are not more than the keys.
+[[gnu::always_inline]] static inline size_t take_largest(FewKeys& few, size_t most, std::uint32_t* chosen) {
+    std::int64_t ranks[kMostRanked + kDoubles], taken[kMostRanked + kDoubles];
+    const VecI none = all_lanes(kNoKey);
+    std::memcpy(few.keys + few.count, &none, sizeof none);
+    const size_t padded = (few.count + kDoubles - 1) / kDoubles * kDoubles;
+    rank_keys(few.keys, padded, ranks);
+    size_t n = 0;
+    for (size_t c = 0; c < padded; c += kDoubles) {
+        const VecI is_taken = load_keys(ranks + c) < all_lanes(static_cast<std::int64_t>(most));
+        n = append(taken, n, load_keys(few.positions + c), lane_bits(is_taken));
+    }
+    for (size_t c = 0; c < most; ++c) chosen[c] = static_cast<std::uint32_t>(taken[c]);
+    return most;
 }
 
 // How many keys lie at or above each of three bounds.
@@ -216,25 +259,61 @@ static Cut cut_keys(const std::int64_t* keys, size_t n, size_t most) {
 }
 
 static size_t take_cut(const std::int64_t* keys, size_t n, Cut cut, std::uint32_t* chosen) {
-    size_t taken = 0;
-    for (size_t j = 0, ties = cut.ties; j < n; ++j) {
-        const bool tie = ties > 0 && keys[j] == cut.bound - 1;
-        if (keys[j] >= cut.bound || tie) chosen[taken++] = static_cast<std::uint32_t>(j);
-        ties -= tie;
+    size_t taken = 0, ties_left = cut.ties;
+    for (size_t first = 0; first < n; first += 64) {
+        std::uint64_t above = 0, ties = 0;
+        for (size_t j = first; j < n && j < first + 64; j += kDoubles) {
+            const VecI here = load_keys(keys + j);
+            above |= lane_bits(here >= all_lanes(cut.bound)) << (j - first);
+            ties |= lane_bits(here == all_lanes(cut.bound - 1)) << (j - first);
+        }
+        for (std::uint64_t here = ties_left ? above | ties : above; here; here &= here - 1) {
+            const int at = __builtin_ctzll(here);
+            chosen[taken++] = static_cast<std::uint32_t>(first) + static_cast<std::uint32_t>(at);
+            ties_left -= ties >> at & 1;
+            if (ties_left == 0) here &= above | (std::uint64_t{1} << at);
+        }
     }
     return taken;
+}
+
+static size_t count_above(const std::int64_t* keys, size_t n, std::int64_t bound) {
+    VecI count = {};
+    for (size_t j = 0; j < n; j += kDoubles) count -= load_keys(keys + j) > all_lanes(bound);
+    return static_cast<size_t>(over_lanes<sum>(count));
 }
 
 static size_t violators(const ViolatorQuery& q) {
     const MarkedKeys marked = mark_violators(q);
     if (marked.count <= q.most) return positions_above(q.keys, q.n, kNoKey + 1, q.chosen);
     if (q.most <= kGroups) {
-        const size_t found = positions_above(q.keys, q.n, lower_bound_of(marked, q.most), q.chosen);
-        if (found == q.most) return found;
-        if (found <= kMostRanked) return keep_largest(q.keys, q.chosen, found, q.most);
+        const std::int64_t bound = lower_bound_of(marked, q.most);
+        FewKeys few;
+        collect(q.keys, q.n, bound, few);
+        if (few.count <= kMostRanked) return take_largest(few, q.most, q.chosen);
+        // Kernels so narrow or so wide that all values are the same.
+        const size_t above = count_above(q.keys, q.n, bound);
+        if (above <= q.most) return take_cut(q.keys, q.n, {bound + 1, q.most - above}, q.chosen);
     }
     return take_cut(q.keys, q.n, cut_keys(q.keys, q.n, q.most), q.chosen);
 }
+
+// While it lives, numbers below the smallest normal one count as zero in arithmetic. Narrow kernels have many of them,
+// a product with one is a hundred times as slow as others, and to a sum of weights they are nothing.
+class WithoutDenormals {
+  public:
+#if defined(__SSE2__)
+    [[gnu::always_inline]] WithoutDenormals() : before_(__builtin_ia32_stmxcsr()) {
+        __builtin_ia32_ldmxcsr(before_ | 0x8040);
+    }
+    [[gnu::always_inline]] ~WithoutDenormals() { __builtin_ia32_ldmxcsr(before_); }
+
+  private:
+    unsigned before_;
+#else
+    ~WithoutDenormals() {}
+#endif
+};
 
 // As many columns as there are registers to sum them in, so that every row is read once and in one go.
 template <size_t Columns>
@@ -254,6 +333,7 @@ static void add_columns(const double* const* rows, const double* factors, size_t
 
 static void add_rows(const double* const* rows, const double* factors, size_t n_rows, double* target, size_t n) {
     constexpr size_t most = STEELYARD_VECTOR_BYTES == 64 ? 13 : 8;
+    const WithoutDenormals faster;
     size_t j = 0;
     for (; j + (most - 1) * kDoubles < n; j += most * kDoubles) add_columns<most>(rows, factors, n_rows, target, j);
     for (; j + 3 * kDoubles < n; j += 4 * kDoubles) add_columns<4>(rows, factors, n_rows, target, j);
@@ -269,6 +349,7 @@ static void add_rows(const double* const* rows, const double* factors, size_t n_
 }
 
 static double dot_sides(const double* a, const double* b, size_t n, const double* c, const double* d, size_t m) {
+    const WithoutDenormals faster;
     VecD sums[4] = {};
     add_products(a, b, n, sums);
     add_products(c, d, m, sums);
@@ -278,22 +359,67 @@ static double dot_sides(const double* a, const double* b, size_t n, const double
     return (all + (VecD)rotated<1>((VecI)all))[0];
 }
 
+// Changes places: of two rows, every second group of `Width` lanes of the first and every first of the second.
+template <size_t Width>
+[[gnu::always_inline]] static inline void exchange(VecD& a, VecD& b) {
+    VecI low, high;
+#pragma GCC unroll 8
+    for (size_t lane = 0; lane < kDoubles; ++lane) {
+        const bool second = (lane & Width) != 0;
+        low[lane] = static_cast<std::int64_t>(second ? kDoubles + lane - Width : lane);
+        high[lane] = static_cast<std::int64_t>(second ? kDoubles + lane : lane + Width);
+    }
+    const VecD first = a;
+    a = __builtin_shuffle(first, b, low);
+    b = __builtin_shuffle(first, b, high);
+}
+
+template <size_t Width>
+[[gnu::always_inline]] static inline void exchange_all(VecD (&rows)[kDoubles]) {
+    if constexpr (Width < kDoubles) {
+#pragma GCC unroll 8
+        for (size_t r = 0; r < kDoubles; ++r)
+            if ((r & Width) == 0) exchange<Width>(rows[r], rows[r + Width]);
+        exchange_all<2 * Width>(rows);
+    }
+}
+
+static void transpose(const double* from, double* to, size_t ld, size_t n) {
+    for (size_t j = 0; j < n; j += kDoubles)
+        for (size_t c = 0; c < 8; c += kDoubles) {
+            VecD rows[kDoubles];
+#pragma GCC unroll 8
+            for (size_t r = 0; r < kDoubles; ++r) rows[r] = load(from + (c + r) * ld + j);
+            exchange_all<1>(rows);
+#pragma GCC unroll 8
+            for (size_t r = 0; r < kDoubles; ++r) store(to + (j + r) * ld + c, rows[r]);
+        }
+}
+
 // The largest of all, then where it stands first.
 static size_t argmax(const double* values, size_t n) {
+    constexpr size_t chains = 4;
     const size_t whole = n / kDoubles * kDoubles;
-    VecI largest = all_lanes(kNoKey);
-    for (size_t j = 0; j < whole; j += kDoubles) largest = larger(ordered_keys(load(values + j)), largest);
     // Beyond the end the first value stands in: it cannot be found there before it is found in its own place.
     VecD rest = broadcast(values[0]);
     for (size_t j = whole; j < n; ++j) rest[j - whole] = values[j];
-    const VecI last = ordered_keys(rest);
-    const VecI bound = all_lanes(over_lanes<larger>(larger(last, largest)));
-    for (size_t j = 0; j < whole; j += kDoubles)
-        if (const std::uint64_t here = lane_bits(ordered_keys(load(values + j)) == bound))
-            return j + static_cast<size_t>(__builtin_ctzll(here));
-    return whole + static_cast<size_t>(__builtin_ctzll(lane_bits(last == bound)));
+    VecD largest[chains] = {rest, rest, rest, rest};
+    size_t j = 0;
+    for (; j + chains * kDoubles <= whole; j += chains * kDoubles)
+#pragma GCC unroll 4
+        for (size_t c = 0; c < chains; ++c) largest[c] = larger(load(values + j + c * kDoubles), largest[c]);
+    for (; j < whole; j += kDoubles) largest[0] = larger(load(values + j), largest[0]);
+    for (size_t c = 1; c < chains; ++c) largest[0] = larger(largest[c], largest[0]);
+    const VecD bound = broadcast(largest_lane(largest[0]));
+    for (size_t first = 0; first < whole; first += 64) {
+        std::uint64_t found = 0;
+        for (size_t at = first; at < whole && at < first + 64; at += kDoubles)
+            found |= lane_bits((VecI)(load(values + at) == bound)) << (at - first);
+        if (found) return first + static_cast<size_t>(__builtin_ctzll(found));
+    }
+    return whole + static_cast<size_t>(__builtin_ctzll(lane_bits((VecI)(rest == bound))));
 }
 
-constexpr OnlineLoops online_loops{gather, violators, add_rows, dot_sides, argmax};
+constexpr OnlineLoops online_loops{gather, violators, add_rows, dot_sides, transpose, argmax};
 
 }  // namespace steelyard::STEELYARD_LEVEL

@@ -19,7 +19,6 @@ struct Scaled {
 };
 
 [[gnu::always_inline]] static inline Scaled scaled_zero() { return {broadcast(1.0), broadcast(kExponentOfZero)}; }
-[[gnu::always_inline]] static inline VecD larger(VecD a, VecD b) { return a > b ? a : b; }
 
 // 2^k for whole numbers k <= 0; what is too small to matter beside 1 becomes nearly 0.
 [[gnu::always_inline]] static inline VecD power_of_two(VecD k) {

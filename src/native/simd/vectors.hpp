@@ -30,6 +30,7 @@ constexpr size_t kFloats = STEELYARD_VECTOR_BYTES / sizeof(float);
 [[gnu::always_inline]] static inline void store(float* p, VecF v) { std::memcpy(p, &v, sizeof v); }
 [[gnu::always_inline]] static inline VecD broadcast(double x) { return x - VecD{}; }
 [[gnu::always_inline]] static inline VecF broadcast(float x) { return x - VecF{}; }
+[[gnu::always_inline]] static inline VecD larger(VecD a, VecD b) { return a > b ? a : b; }
 [[gnu::always_inline]] static inline double lane_sum(VecD v) {
     double total = 0.0;
     for (size_t lane = 0; lane < kDoubles; ++lane) total += v[lane];

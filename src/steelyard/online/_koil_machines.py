@@ -211,7 +211,7 @@ class KoilLearner(OnlineLearner):
         for row, machine in zip(weights, machines, strict=True):
             for side in machine["sides"]:
                 np.add.at(row, side["ids"], machine["scale"] * side["coef"])
-        return weights.reshape(-1, len(self._kernels), len(vectors))
+        return weights.reshape(self._n_targets(), len(self._kernels), len(vectors))
 
     # -- saving -----------------------------------------------------------------------------------------
 

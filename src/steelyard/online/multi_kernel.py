@@ -54,7 +54,7 @@ class MultiKernelKOIL(KoilLearner):
         As in :class:`KOIL`, for every kernel.
     n_threads : int or None, default=1
         Threads that share the kernels while learning; None for all cores. The model does not depend on it.
-        The threads wait for each other at every sample, so they need cores of their own.
+        They pay with calls of some hundred rows, which a kernel goes through mostly by itself.
 
     Attributes
     ----------

@@ -35,8 +35,8 @@ class KoilMachine;
 // What a machine asks of whoever holds the vectors.
 class KernelAccess {
   public:
-    // Kernel values of the vector at position i of a side with the vectors in all slots.
-    virtual void slot_row(int side, std::size_t i, double* row) const = 0;
+    // Kernel values of the vector at position i of a side with all vectors of side `with`.
+    virtual void kernel_values(int side, std::size_t i, int with, double* values) const = 0;
 
   protected:
     ~KernelAccess() = default;
@@ -47,15 +47,19 @@ struct KoilMachineState {
     struct Side {
         std::vector<std::uint32_t> ids;    // which vector stands in each slot
         std::vector<double> coef, scores;  // both in units of `scale`
+        std::vector<double> counted;       // weights as they were when the side that is behind was brought up to date
         std::size_t oldest = 0;            // the slot that a full first-in-first-out buffer gives up next
         std::uint64_t seen = 0;            // samples of this class, stored or not
     };
     Side sides[2];
+    int behind = 0;           // the side whose scores follow from `counted`
     double scale = 1.0;       // what every weight has decayed to since the last refresh
     double log_weight = 0.0;  // of this kernel among several
     std::uint32_t steps = 0;  // since the last refresh
 };
 
+// A sample needs the scores of the opposite side alone. Those of its own side fall behind and are brought up to date
+// when a sample of the other class asks for them: what many samples have done to a weight is then one change.
 class KoilMachine {
   public:
     static constexpr std::uint32_t kNone = UINT32_MAX;
@@ -106,7 +110,7 @@ class KoilMachine {
         std::size_t count = 0, oldest = 0;
         std::uint64_t seen = 0;
     };
-    // Changes of the decision function: factor times the kernel row of one vector.
+    // What to add to scores: factors times kernel rows.
     struct Changes {
         std::vector<const double*> rows;
         std::vector<double> factors;
@@ -116,17 +120,24 @@ class KoilMachine {
     bool keeps_matrix() const;
     void grow(std::size_t capacity);
     bool is_full(int side) const { return budget_ != 0 && sides_[side].count == budget_; }
-    double dot(const double* row) const;
-    double* row(int side, std::size_t i, const KernelAccess& access);
+    double dot(const double* weights, const double* row) const;
+    double fresh_score(std::size_t at, const KernelAccess& access);
+    double* row(std::size_t at, int with, const KernelAccess& access, std::size_t spare = 0);
     void change(const double* row, double factor);
+    void apply_changes(int side);
+    void mark_changed();
+    void set_weight(std::size_t at, double weight);
+    void add_weight(std::size_t at, double weight, const KernelAccess& access);
+    void catch_up(const KernelAccess& access);
     void find_violators(const Sample& sample, std::size_t most);
     double push_apart(const Sample& sample, const KoilRule& rule, Outcome& outcome, const KernelAccess& access);
     std::size_t place(const Sample& sample, const KoilRule& rule);
-    void add_to(int side, std::size_t i, double weight, const KernelAccess& access);
     void store(const Sample& sample, std::size_t i, double weight, bool keep_weight, Outcome& outcome,
                const KernelAccess& access);
+    double take_out(std::size_t at, const KernelAccess& access);
     void write_kernel_values(const Sample& sample, std::size_t at);
-    void apply_changes();
+    void complete_row(std::size_t at);
+    void complete_columns();
 
     KernelSpec kernel_;
     std::size_t budget_, capacity_ = 0, stride_ = 0;  // capacity_: slots of each side
@@ -135,6 +146,11 @@ class KoilMachine {
     std::uint32_t steps_ = 0;
     AlignedVector<double> coef_, scores_, matrix_;
     std::vector<std::uint32_t> ids_;
+    int behind_ = 0;
+    AlignedVector<double> counted_;
+    std::vector<std::uint64_t> changed_;  // a bit for each slot whose weight is not the one that is counted
+    // Slots of the side that is behind whose kernel values are not yet in the rows of the other vectors.
+    std::size_t fresh_begin_ = 0, fresh_end_ = 0;
     // Room for one sample's work.
     AlignedVector<double> losses_, spare_rows_;
     AlignedVector<std::int64_t> keys_;
@@ -189,36 +205,23 @@ class KoilEnsemble {
     double cache_error() const;
 
   private:
-    class Block;
+    class Window;
 
     // A machine and its vectors, in the order of its slots.
     struct Member final : KernelAccess {
         Member(const KernelSpec& kernel, std::size_t budget, std::size_t n_features)
             : machine(kernel, budget), rows{PackedRows<T, double>(n_features), PackedRows<T, double>(n_features)} {}
-        void slot_row(int side, std::size_t i, double* row) const override;
+        void kernel_values(int side, std::size_t i, int with, double* values) const override;
         void store(int side, std::size_t i, const T* vector);
 
         KoilMachine machine;
         PackedRows<T, double> rows[2];
     };
-    // A machine that takes part in the sample at hand.
-    struct Part {
-        std::size_t member;
-        KoilMachine::Sample sample;
-        KoilMachine::Outcome outcome;
-    };
-
-    double largest_log_weight(std::size_t target) const;
-    void draw_parts(Block& block, std::size_t i);
-    void learn_parts(Block& block, std::size_t i, std::span<Part> parts, const KoilRule& rule);
-    void settle(Block& block, std::size_t i);
-
     std::vector<KernelSpec> kernels_;
     std::size_t budget_;
     std::uint64_t seed_, n_seen_ = 0;
     SharedRows<T> shared_;
     std::vector<Member> members_;
-    std::vector<Part> parts_;
 };
 
 }  // namespace steelyard

@@ -34,6 +34,8 @@ struct OnlineLoops {
     // sum of a[i] * b[i] and of c[i] * d[i]. Numbers up to the next multiple of 8 are counted as well: zeros in a, c.
     double (*dot_sides)(const double* a, const double* b, std::size_t n, const double* c, const double* d,
                         std::size_t m);
+    // to[j * ld + c] = from[c * ld + j] for c < 8 and j < n, a multiple of 8.
+    void (*transpose)(const double* from, double* to, std::size_t ld, std::size_t n);
     // The position of the largest value, the first of equals; n > 0.
     std::size_t (*argmax)(const double* values, std::size_t n);
 };
