@@ -178,7 +178,8 @@ def test_the_nearest_body_is_the_first_with_the_smallest_ratio(shape, n_classes)
 def test_the_nearest_sphere_does_not_hang_on_where_the_rows_lie_and_how_large_they_are(offset, scale):
     rng = np.random.default_rng(1)
     middles = rng.normal(size=(12, 5))
-    classes = [scale * (rng.normal(size=(9, 5)) * spread + m) for m, spread in zip(middles, [1e-9, 1e-3, 1] * 4)]
+    spreads = [1e-9, 1e-3, 1.0] * 4
+    classes = [scale * (rng.normal(size=(9, 5)) * spreads[i] + middles[i]) for i in range(12)]
     classes = [X + scale * offset for X in classes]
     spheres = [build_body(rows_of(X), settings_of(shape="sphere")) for X in classes]
     X = scale * (2 * rng.normal(size=(400, 5)) + offset)
