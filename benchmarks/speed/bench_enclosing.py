@@ -6,24 +6,13 @@ Run ``python benchmarks/speed/bench_enclosing.py``; ``--quick`` takes a tenth of
 from __future__ import annotations
 
 import argparse
-from time import perf_counter
 
 import numpy as np
 from sklearn.svm import OneClassSVM
+from turns import best_times
 
 from steelyard import EnclosingClassifier
 from steelyard.enclosing.ball import TOLERANCE
-
-
-def best_times(contestants, repeats):
-    """Best time of each contestant, measured in turns so that other load hits all of them."""
-    times = dict.fromkeys(contestants, np.inf)
-    for _ in range(repeats):
-        for name, run in contestants.items():
-            begin = perf_counter()
-            run()
-            times[name] = min(times[name], perf_counter() - begin)
-    return times
 
 
 def train(X, **parameters):
@@ -45,11 +34,9 @@ def against_one_class_svm(n_rows, repeats):
     def theirs():
         fitted["theirs"] = OneClassSVM(nu=nu, gamma=gamma, tol=tolerance, cache_size=256).fit(X)
 
-    times = best_times({"steelyard": ours, "OneClassSVM": theirs}, repeats)
+    mine, other = best_times(ours, theirs, repeats=repeats)
     print(f"rbf sphere, {n_rows:,} rows, 30 features, outliers 0.05, equal tolerance")
-    for name, seconds in times.items():
-        print(f"  {name:12s} {seconds:8.3f} s")
-    print(f"  OneClassSVM / steelyard  {times['OneClassSVM'] / times['steelyard']:.2f}")
+    print(f"  steelyard {mine:.3f} s   OneClassSVM {other:.3f} s   ratio {other / mine:.2f}")
     novelty = fitted["ours"].novelty_score(X)
     clear = np.abs(novelty) > 1e-5  # not on the surface, where rounding decides
     outside, flagged = novelty[clear] > 0, fitted["theirs"].decision_function(X[clear]) < 0
@@ -72,7 +59,7 @@ def growth_with_rows(n_rows, repeats):
         line = []
         for n in (n_rows // 8, n_rows // 4, n_rows // 2, n_rows):
             part = X[:n]
-            seconds = best_times({"": lambda part=part, o=outliers: train(part, outliers=o)}, repeats)[""]
+            (seconds,) = best_times(lambda part=part, o=outliers: train(part, outliers=o), repeats=repeats)
             line.append(f"{n:,}: {seconds:.3f} ({seconds / n * 1e6:.1f})")
         print(f"  outliers {outliers:<5g} " + "   ".join(line))
     print()
@@ -90,14 +77,13 @@ def prediction(n_classes, n_rows, repeats):
         model.predict(fresh[:1])
         width = 30 * n_classes if shape == "ellipsoid" else n_classes
         matrix = rng.normal(size=(30, width))
-        times = best_times(
-            {"predict": lambda m=model: m.predict(fresh), "products": lambda a=matrix: fresh @ a}, repeats
+        predict, products = best_times(
+            lambda m=model: m.predict(fresh), lambda a=matrix: fresh @ a, repeats=repeats
         )
         print(
-            f"  {shape:10s} predict {times['predict']:.4f} s   products alone {times['products']:.4f} s",
-            end="",
+            f"  {shape:10s} predict {predict:.4f} s   products alone {products:.4f} s   "
+            f"ratio {predict / products:.2f}"
         )
-        print(f"   ratio {times['predict'] / times['products']:.2f}")
 
 
 def main():

@@ -9,39 +9,17 @@ from __future__ import annotations
 
 import argparse
 import resource
-import time
-from collections.abc import Callable
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.blas import dsyrk
 from sklearn.linear_model import RidgeClassifier, SGDClassifier
+from turns import best_times
 
 from steelyard import ProximalSVC
 from steelyard.proximal import ClassStatistics
 from steelyard.proximal.solver import margin_equations, solve
 from steelyard.proximal.system import System
-
-REST_SECONDS, TURN_SECONDS = 0.15, 0.2
-
-
-def best_times(*jobs: Callable[[], object], repeats: int = 7) -> list[float]:
-    """Best time of each job, taken in turns so that a busy moment hits them alike.
-
-    The threads of a BLAS go on spinning for a tenth of a second after a product, in the way of who comes
-    next: before each turn the cores come to rest, and in a turn a quick job is run until it is warm.
-    """
-    best = [np.inf] * len(jobs)
-    for _ in range(repeats):
-        for number, job in enumerate(jobs):
-            time.sleep(REST_SECONDS)
-            turn = started = time.perf_counter()
-            while started < turn + TURN_SECONDS:
-                job()
-                ended = time.perf_counter()
-                best[number] = min(best[number], ended - started)
-                started = ended
-    return best
 
 
 def report(what: str, ratio: float, target: float, details: str, *, at_most: bool = False) -> None:
