@@ -83,7 +83,7 @@ papers: $(VENV)/.dev
 	$(BIN)/steelyard papers run all --quick --output build/papers $(if $(DATA),--data-dir $(DATA))
 
 docs: $(VENV)/.dev
-	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/python -m sphinx -E -W --keep-going -q -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
 # The oldest versions that pyproject.toml promises, in an environment of their own.
