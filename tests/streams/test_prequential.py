@@ -264,7 +264,6 @@ def test_the_sample_of_scores_is_fair_and_does_not_depend_on_chunks():
 
 @pytest.mark.parametrize("delay", [0, 5])
 def test_the_measures_agree_with_rivers_progressive_validation(delay):
-    pytest.importorskip("river", reason="river is an optional peer and is not installed")
     from river import evaluate, linear_model, metrics, preprocessing
 
     from steelyard.streams import RiverPeer
