@@ -42,16 +42,14 @@ static size_t move_heights(double* heights, const double* row_i, const double* r
 
 // Two passes without a branch: which product is the least cannot be foretold.
 static NearLeast near_least(const double* a, const double* b, double factor, size_t n) {
-    VecD lowest = broadcast(__builtin_inf()), place{};
+    VecD lowest = broadcast(__builtin_inf()), place = first_places();
     size_t k = 0;
     for (; k + kDoubles <= n; k += kDoubles) {
         const VecD product = load(a + k) * load(b + k);
         lowest = product < lowest ? product : lowest;
     }
-    double least = lowest[0];
-    for (size_t lane = 1; lane < kDoubles; ++lane) least = lowest[lane] < least ? lowest[lane] : least;
+    double least = lane_least(lowest);
     for (; k < n; ++k) least = a[k] * b[k] < least ? a[k] * b[k] : least;
-    for (size_t lane = 0; lane < kDoubles; ++lane) place[lane] = static_cast<double>(lane);
 
     const double enough = factor * least;
     const VecD bound = broadcast(enough), none = broadcast(0.0), one = broadcast(1.0);
@@ -97,14 +95,12 @@ static void shift_rows(const double* X, size_t n, size_t d, const double* shift,
 static NearLeast perhaps_least(const double* products, const double* factors, const double* offsets, double square,
                                double doubt, size_t n) {
     const VecD squares = broadcast(square), above = broadcast(1.0 + doubt), below = broadcast(1.0 - doubt);
-    VecD lowest = broadcast(__builtin_inf()), place{};
+    VecD lowest = broadcast(__builtin_inf()), place = first_places();
     for (size_t k = 0; k < n; k += kDoubles) {
         const VecD highest = load(products + k) + above * (load(factors + k) * squares + load(offsets + k));
         lowest = highest < lowest ? highest : lowest;
     }
-    double enough = lowest[0];
-    for (size_t lane = 1; lane < kDoubles; ++lane) enough = lowest[lane] < enough ? lowest[lane] : enough;
-    for (size_t lane = 0; lane < kDoubles; ++lane) place[lane] = static_cast<double>(lane);
+    const double enough = lane_least(lowest);
 
     const VecD bound = broadcast(enough), none = broadcast(0.0), one = broadcast(1.0);
     VecD counts = none, places = none;

@@ -15,13 +15,6 @@ constexpr float kPairTiny = 1e-7f;  // of the diagonal: the least curvature
     return v;
 }
 
-// The first vector of places, 0, 1, 2, ...
-[[gnu::always_inline]] static inline VecD first_places() {
-    VecD places;
-    for (size_t lane = 0; lane < kDoubles; ++lane) places[lane] = static_cast<double>(lane);
-    return places;
-}
-
 static size_t pair_step(const PairSamples& s, double move, const float* up, const float* down) {
     const VecD width = broadcast(static_cast<double>(kDoubles));
     VecD least = broadcast(__builtin_inf()), least_at = broadcast(static_cast<double>(s.n)), place = first_places();

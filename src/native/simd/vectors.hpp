@@ -36,6 +36,18 @@ constexpr size_t kFloats = STEELYARD_VECTOR_BYTES / sizeof(float);
     for (size_t lane = 0; lane < kDoubles; ++lane) total += v[lane];
     return total;
 }
+// The first vector of places: 0, 1, 2, ...
+[[gnu::always_inline]] static inline VecD first_places() {
+    VecD places;
+    for (size_t lane = 0; lane < kDoubles; ++lane) places[lane] = static_cast<double>(lane);
+    return places;
+}
+[[gnu::always_inline]] static inline double lane_least(VecD v) {
+    double least = v[0];
+    for (size_t lane = 1; lane < kDoubles; ++lane) least = v[lane] < least ? v[lane] : least;
+    return least;
+}
+
 // a * b + c, rounded as in the lanes of vectors: the compiler fuses it there if the processor can.
 [[gnu::always_inline]] static inline double multiply_add(double a, double b, double c) {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__FP_FAST_FMA)
