@@ -110,15 +110,17 @@ class Task:
     n_runs: int
     seed: int
     budget: int | None = None
+    step: int | None = None  # of the grid that is searched; None: by the size of the set
 
     def key(self) -> dict[str, Any]:
         """All that the answer depends on."""
+        step = self.step or _step(self.benchmark)
         return {
             "experiment": "koil",
             "set": self.benchmark.name,
             "learner": self.contender.name,
             "params": self.params if self.params is None else dict(self.params),
-            "grid": self.contender.candidates(_step(self.benchmark)) if self.params is None else None,
+            "grid": self.contender.candidates(step) if self.params is None else None,
             "searched_rows": MOST_SEARCHED_ROWS if self.contender.grows else None,
             "n_runs": self.n_runs,
             "seed": self.seed,
@@ -131,7 +133,7 @@ def run_task(task: Task) -> dict[str, Any]:
     """Parameters and areas, as JSON."""
     params = task.params
     if params is None:
-        params = choose(task.benchmark, task.contender, seed=task.seed).params
+        params = choose(task.benchmark, task.contender, step=task.step, seed=task.seed).params
     values = areas(
         task.benchmark, task.contender, params, n_runs=task.n_runs, seed=task.seed, budget=task.budget
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -15,7 +16,7 @@ from steelyard.papers.koil.protocol import Benchmark, benchmarks, run_tasks
 from steelyard.papers.result import Result, Row, paragraphs
 from steelyard.papers.verdict import judge
 
-__all__ = ["ARTICLE", "table_3_2", "table_3_3", "table_4_1", "table_4_1_written"]
+__all__ = ["ARTICLE", "printed", "table_3_2", "table_3_3", "table_4_1", "table_4_1_written"]
 
 ARTICLE = "KOIL"
 
@@ -29,6 +30,13 @@ WITHIN = 0.01  # of the paper's AUC counts as reached
 LEVEL = 0.05  # of the paired t-tests
 
 Areas = Mapping[tuple[str, str], Sequence[float]]
+
+
+def printed(name: str, learner: str) -> dict[str, Any]:
+    """The thesis's figure for a learner on a set as arguments of a row."""
+    tables = (published.PAPER_ONE_KERNEL, published.PAPER_OTHERS, published.PAPER_MANY_KERNELS)
+    mean, std = next(table[name][learner] for table in tables if learner in table.get(name, {}))
+    return {"paper": mean, "paper_std": std, "tolerance": WITHIN}
 
 
 # -- significance ---------------------------------------------------------------------------------
@@ -61,19 +69,14 @@ def _counted(learner: str, signs: Sequence[int], paper: tuple[float, ...]) -> li
 # -- the tables -----------------------------------------------------------------------------------
 
 
-def _area_rows(
-    found: Sequence[Benchmark], contenders: Sequence[Contender], results: Areas, paper: published.Figures
-) -> list[Row]:
+def _area_rows(found: Sequence[Benchmark], contenders: Sequence[Contender], results: Areas) -> list[Row]:
     rows = []
     for benchmark in found:
         for contender in contenders:
             name = contender.name.removesuffix(AS_WRITTEN)
-            mean, std = paper[benchmark.name][name]
             values = results[benchmark.name, contender.name]
             subject = SHOWN.get(benchmark.name, benchmark.name)
-            rows.append(
-                Row.of(subject, contender.name, "AUC", values, paper=mean, paper_std=std, tolerance=WITHIN)
-            )
+            rows.append(Row.of(subject, contender.name, "AUC", values, **printed(benchmark.name, name)))
     return rows
 
 
@@ -81,8 +84,7 @@ def _one_kernel(context: Context, table: str, names: Sequence[str]) -> Result:
     found = benchmarks(context, names)
     contenders = ONE_KERNEL + COMPARED
     results = run_tasks(context, found, contenders)
-    paper = {name: published.PAPER_ONE_KERNEL[name] | published.PAPER_OTHERS[name] for name in names}
-    rows = _area_rows(found, contenders, results, paper)
+    rows = _area_rows(found, contenders, results)
     for contender in contenders[2:]:
         signs = []
         for b in found:
@@ -140,7 +142,7 @@ def table_3_3(context: Context) -> Result:
 def _many_kernels(context: Context, contenders: Sequence[Contender], notes: Sequence[str]) -> Result:
     found = benchmarks(context, context.pick(REAL, REAL, ("glass",)))
     results = run_tasks(context, found, (*ONE_KERNEL, *contenders))
-    rows = _area_rows(found, contenders, results, published.PAPER_MANY_KERNELS)
+    rows = _area_rows(found, contenders, results)
     near = sum(row.paper is not None and abs(row.mean - row.paper) <= WITHIN for row in rows)
     counted = f"Within {WITHIN} of the thesis's mean are {near} of {len(rows)} areas."
     for many, one in zip(contenders, ONE_KERNEL, strict=True):
