@@ -16,6 +16,7 @@ from steelyard.papers.dcil.common import LEARNERS, THESIS, Floats, Labels, learn
 from steelyard.papers.dcil.static_figures import PAPER_TABLE_5_3
 from steelyard.papers.experiment import experiment
 from steelyard.papers.result import Aim, Result, Row, paragraphs
+from steelyard.papers.verdict import judge
 
 __all__ = ["Round", "measured", "problem", "sizes_of", "table_5_3", "table_row"]
 
@@ -70,7 +71,7 @@ def table_5_3(context: Context) -> Result:
             ]
             rounds = context.map(_one_round, work, f"{title}, ratio {n_common // _N_RARE}")
             rows += _rows(title, n_common, rounds)
-    return Result(rows, _NOTES, layout="wide")
+    return Result(rows, [*_NOTES, _outside(rows)], layout="wide")
 
 
 _NOTES = paragraphs(
@@ -87,11 +88,21 @@ _NOTES = paragraphs(
     which the text takes as positive.
 
     Where in some round nothing was called positive, the thesis has no F-measure (nan); here it is 0 then.
-
-    Of 180 numbers a few lie outside two standard errors by chance alone; those that do belong to IncSVM and
-    IncLPSVM.
     """
 )
+
+
+def _outside(rows: Sequence[Row]) -> str:
+    """Which numbers are not reached, beside how many chance alone would put outside."""
+    judged = [(row, judge(row).kind) for row in rows]
+    compared = [(row, kind) for row, kind in judged if kind != "none"]
+    outside = [(row, kind) for row, kind in compared if kind != "reached"]
+    listed = [f"{row.learner}'s {row.measure} on {row.subject} ({kind})" for row, kind in outside]
+    return (
+        f"Outside the tolerance and two standard errors lie {len(listed)} of {len(compared)} numbers"
+        f"{': ' + ', '.join(listed) if listed else ''}. Chance alone puts about one in twenty beyond two "
+        "standard errors, and the five measures of a learner come from the same rounds: they err together."
+    )
 
 
 def sizes_of(title: str) -> tuple[int, ...]:

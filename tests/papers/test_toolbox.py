@@ -1,0 +1,76 @@
+"""The variants that explain the thesis's figures do what they are said to do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from steelyard.kernels import Kernel
+from steelyard.online import OAM, RBP, Projectron
+from steelyard.papers import Context
+from steelyard.papers.koil.shuttle import SYMMETRIC, UNIT, _files
+from steelyard.papers.koil.toolbox import AveragedKernel, AveragedOAM, PlainPerceptron, _alike
+from steelyard.papers.result import Row
+from tests.papers.generated import generated, generated_splits
+
+GAMMA = 2.0
+
+
+@pytest.fixture(params=[0, 1], ids=["common class first", "rare class first"])
+def rows(request):
+    rng = np.random.default_rng(3)
+    y = (rng.random(300) < 0.3).astype(np.int64)
+    y[0] = request.param
+    return rng.random((300, 3)) + 0.2 * y[:, None], y
+
+
+def test_the_plain_perceptron_moves_at_every_mistake_and_only_there(rows):
+    X, y = rows
+    weights = np.zeros(3)
+    for x, sign in zip(X, 2 * y - 1, strict=True):
+        if sign * (weights @ x) <= 0.0:
+            weights += sign * x
+    np.testing.assert_allclose(PlainPerceptron().fit(X, y).weights, weights, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("make", "acts_below"),
+    [
+        (lambda n: RBP(n, gamma=GAMMA, random_state=0), 0.0),
+        (lambda _: Projectron(0.3, gamma=GAMMA), 0.0),
+        (lambda _: Projectron(0.3, margin=True, gamma=GAMMA), 1.0),
+    ],
+    ids=["kernel perceptron", "Projectron", "Projectron++"],
+)
+def test_the_averaged_scores_are_the_mean_of_the_scores_after_every_row(rows, make, acts_below):
+    X, y = rows
+    learner, total = make(len(y)), np.zeros(len(y))
+    for place in range(len(y)):
+        learner.partial_fit(X[place : place + 1], y[place : place + 1])
+        towards_one = -1.0 if learner.classes_.max() == 0 else 1.0
+        total += towards_one * learner.decision_function(X)
+    averaged = AveragedKernel(make, acts_below, GAMMA).fit(X, y)
+    np.testing.assert_allclose(averaged.decision_function(X), total / len(y), rtol=1e-6, atol=1e-9)
+
+
+def test_the_averaged_oam_adds_up_the_normals_of_every_tenth_row(rows):
+    X, y = rows
+    learner, total = OAM(0.1, budget=8, random_state=0), np.zeros(3)
+    for start in range(0, len(y), 10):
+        learner.partial_fit(X[start : start + 10], y[start : start + 10], classes=[0, 1])
+        total += learner.coef_[0]
+    np.testing.assert_array_equal(AveragedOAM(8, 0, 0.1).fit(X, y).weights, total)
+
+
+def test_digits_count_as_the_same_only_if_mean_and_deviation_are():
+    same = Row("a", "x", "P", 0.8104, 0.0649, 20, paper=0.810, paper_std=0.065, tolerance=0.01)
+    other = Row("b", "x", "P", 0.8104, 0.0660, 20, paper=0.810, paper_std=0.065, tolerance=0.01)
+    assert "P: 1 of 2 (means within 0.01: 2)." in _alike([same, other])
+
+
+def test_shuttle_between_minus_one_and_one_is_the_same_file_in_another_scale():
+    context = Context(load_set=generated, load_runs=generated_splits)
+    unit, symmetric = _files(context, [(UNIT, 2), (SYMMETRIC, 2)]).values()
+    np.testing.assert_array_equal(unit.y, symmetric.y)
+    kernels = [Kernel("rbf", gamma=4.0).block(unit.X[:9]), Kernel("rbf", gamma=1.0).block(symmetric.X[:9])]
+    np.testing.assert_allclose(*kernels, rtol=1e-9)
