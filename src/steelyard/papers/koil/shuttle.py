@@ -94,7 +94,7 @@ def orders(context: Context) -> Result:
 
 @experiment("koil-table-4.1-orders", paper=ARTICLE, title="Table 4.1: shuttle in another scale and order")
 def orders_many_kernels(context: Context) -> Result:
-    wanted = [(SYMMETRIC, number) for number in context.pick((1, 2), (1,), (1,))]
+    wanted = [(SYMMETRIC, number) for number in context.pick((1, 2, 3, 4), (1,), (1,))]
     learners = [replace(own, grid={"C": UPPER}) for own in MANY_KERNELS[: context.pick(4, 1, 1)]]
     rows = _rows(context, _files(context, wanted), learners, 1)
     return Result(rows, [*_NOTES_MANY, _spans(rows)] if rows else [])

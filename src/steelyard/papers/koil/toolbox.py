@@ -229,16 +229,18 @@ def _same(ours: float, theirs: float | None) -> bool:
 
 _NOTES = paragraphs(
     """
-    The thesis does not say whose programs it compares KOIL with. Its figures are those of DOGMA, Orabona's
-    toolbox for Matlab, left at its defaults, and that is not what the articles describe: the Perceptron has
-    no intercept; the randomized budget perceptron has no budget unless one is set, and the hypotheses of
-    all rounds are averaged; so are those of Projectron, whose threshold is for the squared distance. RBP's
-    figures are those for gamma = 1, the value of the toolbox's example, on every set: neither was its width
-    searched nor its budget set. Widths are searched as s in `exp(-|x - z|**2 / 2 s**2)`, so that gamma is
-    an odd power of two, where tables 3.2 and 3.3 search gamma itself.
+    The thesis does not say whose programs it compares KOIL with. Most of its figures are those of DOGMA,
+    Orabona's toolbox for Matlab, left at its defaults, and that is not what the articles describe: the
+    Perceptron has no intercept; the randomized budget perceptron has no budget unless one is set, and the
+    hypotheses of all rounds are averaged; so are those of Projectron, whose threshold is for the squared
+    distance. RBP is taken with gamma = 1 here, the value of the toolbox's example: where its figures are the
+    thesis's, neither was its width searched nor its budget set. Widths are searched as s in
+    `exp(-|x - z|**2 / 2 s**2)`, so that gamma is an odd power of two, where tables 3.2 and 3.3 search gamma
+    itself.
 
     Learners that draw nothing can meet the thesis digit by digit on the authors' files and runs, and a wrong
-    reading can hardly do so in mean and deviation on many sets. Shuttle is not the authors' file.
+    reading can hardly do so in mean and deviation on many sets. Where Forgetron and Projectron do not, other
+    parameters were chosen. Shuttle is not the authors' file, see `koil-table-3.3-orders`.
 
     Projectron is searched among widths from 2**-5 to 2**5 and on few sets, as it is slow here, where it is
     fed from mistake to mistake. The margin rule of Projectron++ is that of its article; the toolbox divides
