@@ -231,7 +231,8 @@ _NOTES_PROGRAMMED = paragraphs(
 
     Where the areas stay short but for shuttle (FIFO++ on german, RS++ on letter), it is the choice of C:
     `koil-table-3.3-choice` has what other choices give. On shuttle it is the scale of the features, on
-    which kernels of given widths depend, and the coarser search: `koil-table-4.1-orders`.
+    which kernels of given widths depend, the order of the rows, and the coarser search of C:
+    `koil-table-4.1-orders`.
     """
 )
 _NOTES_WRITTEN = paragraphs(
