@@ -199,8 +199,9 @@ _NOTES_CHOICE = paragraphs(
     program has. "Worst" and "best by the test parts" are no results, since the test parts decide; they show
     what the range of the parameters spans.
 
-    Where the best by the test parts stays below the thesis, no choice explains it, and the learner must be
-    another one: that is so for RBP, Projectron and OAM, see `koil-table-3.3-toolbox`.
+    Where even the best by the test parts stays below the thesis, no choice explains it, and the learner must
+    be another one: `koil-table-3.3-toolbox` has RBP, Projectron and OAM as such. Where all choices are above
+    the thesis, as for NORMA, the choice does not explain that either.
     """
 )
 _NOTES_READINGS = paragraphs(
