@@ -28,6 +28,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from steelyard._sparse import canonical_csr
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, SteelyardError
 from steelyard.params import Constraint, check_params
 
@@ -250,7 +251,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         except ValueError as error:
             raise DataError(f"{type(self).__name__}.{method}: {error}") from error
         if sp.issparse(X):
-            X.sum_duplicates()
+            X = canonical_csr(X)
         return X if self._finds_nonfinite and not sp.issparse(X) else self._check_finite(X, method)
 
     def _sequence_kernel(self) -> Any:

@@ -14,7 +14,7 @@ from steelyard.base import Batch
 from steelyard.exceptions import DataError
 from steelyard.features import RandomFeatures
 from steelyard.proximal import messages
-from steelyard.proximal.statistics import ClassStatistics
+from steelyard.proximal.statistics import ClassStatistics, check_statistics_fit
 
 __all__ = ["FoldedStatistics", "fold_numbers"]
 
@@ -68,7 +68,10 @@ class FoldedStatistics:
     # -- rows ---------------------------------------------------------------------------------------
 
     def add(self, batch: Batch) -> None:
-        """Take in rows that were checked before."""
+        """Take in rows that were checked before; if memory is short, nothing changes."""
+        if not self.is_plain:
+            new = sum(label not in fold.classes for fold in self.folds for label in batch.labels)
+            check_statistics_fit(self.folds[0].n_features, new)
         for fold, part in self._parts(batch):
             fold.add_batch(part)
 
