@@ -367,20 +367,83 @@ class Learner(BatchLearner):
             )
 
 
-class ForgettingMixin:
-    """A learner that can unlearn rows: afterwards it is as if they had never come."""
+class ForgettingMixin(Learner):
+    """A learner that can unlearn rows: afterwards it is as if they had never come.
 
-    @abstractmethod
+    A subclass gives ``_apply``: learn a checked batch, unlearn another one, both or neither.
+    """
+
     def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Unlearn rows that were learned before."""
+        """Unlearn rows that were learned before: the model is as if they had never come.
 
-    @abstractmethod
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features), or a list of sequences
+            Rows with exactly the values with which they were learned.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        sample_weight : array-like of shape (n_samples,), optional
+            The weights with which they were learned.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        DataError
+            If it shows that some of the rows were never learned, or not as often. Nothing changes.
+        """
+        return self._change(None, (X, y, sample_weight), "forget")
+
     def update(
         self,
         add: tuple[ArrayLike, ArrayLike] | None = None,
         retire: tuple[ArrayLike, ArrayLike] | None = None,
     ) -> Self:
-        """Learn some rows and unlearn others at once."""
+        """Learn some rows and unlearn others at once, both or neither.
+
+        Parameters
+        ----------
+        add : tuple (X, y), optional
+            Rows to learn and their labels; weights may follow as a third item.
+        retire : tuple (X, y), optional
+            Rows to unlearn, likewise. They may be among those to learn.
+
+        Returns
+        -------
+        self
+        """
+        return self._change(add, retire, "update")
+
+    @all_or_nothing
+    def _change(self, add: Any, retire: Any, method: str) -> Self:
+        self._check_params()
+        added = retired = None
+        if add is not None:
+            first = not self._is_started()
+            added = self._check_batch(*self._triple(add, method), method, reset=first)
+            if first:
+                self._start(added)
+        if retire is not None:
+            self._check_started(method)
+            retired = self._check_batch(*self._triple(retire, method), method)
+        if added is not None or retired is not None:
+            self._apply(added, retired, method)
+        return self
+
+    def _triple(self, rows: Any, method: str) -> tuple[Any, Any, Any]:
+        """(X, y) or (X, y, weights) as three items."""
+        if not isinstance(rows, tuple) or len(rows) not in {2, 3}:
+            raise DataError(
+                f"{type(self).__name__}.{method}: expected a tuple (X, y) or (X, y, sample_weight); got "
+                f"{type(rows).__name__}."
+            )
+        return rows if len(rows) == 3 else (*rows, None)
+
+    @abstractmethod
+    def _apply(self, add: Batch | None, retire: Batch | None, method: str) -> None:
+        """Learn a checked batch and unlearn another one; one of them may be missing."""
 
 
 class MergingMixin:

@@ -14,7 +14,6 @@ from steelyard.base import (
     Batch,
     ForgettingMixin,
     Label,
-    Learner,
     MergingMixin,
     Traits,
     all_or_nothing,
@@ -37,7 +36,7 @@ _LARGEST = 1e100  # far from overflow also after mapping
 
 
 @storable("ProximalSVC")
-class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
+class ProximalSVC(ForgettingMixin, MergingMixin):
     r"""Proximal support vector machine that learns, forgets and merges exactly.
 
     A plane is fitted to each class against the rest by (weighted) least squares. All it needs of the
@@ -188,70 +187,15 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
                 hint="bring the features to a common scale first",
             )
 
-    def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Unlearn rows that were learned before: the model is as if they had never come.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
-            Rows with exactly the values with which they were learned.
-        y : array-like of shape (n_samples,)
-            Their labels.
-        sample_weight : array-like of shape (n_samples,), optional
-            Their weights.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        DataError
-            If counts or the statistics show that some of the rows were never learned. Nothing changes.
-        """
-        return self._change(None, (X, y, sample_weight), "forget")
-
-    def update(
-        self,
-        add: tuple[ArrayLike, ArrayLike] | None = None,
-        retire: tuple[ArrayLike, ArrayLike] | None = None,
-    ) -> Self:
-        """Learn some rows and unlearn others, both or neither.
-
-        Parameters
-        ----------
-        add : tuple (X, y), optional
-            Rows to learn and their labels; weights may follow as a third item.
-        retire : tuple (X, y), optional
-            Rows to unlearn, likewise.
-
-        Returns
-        -------
-        self
-        """
-        return self._change(add, retire, "update")
-
-    @all_or_nothing
-    def _change(self, add: Any, retire: Any, method: str) -> Self:
-        self._check_params()
-        if retire is not None:
-            self._check_started(method)
-        added = None
-        if add is not None:
-            first = not self._is_started()
-            added = self._check_batch(*_triple(add, method), method, reset=first)
-            self._check_range(added.X, method)
-            if first:
-                self._start(added)
+    def _apply(self, add: Batch | None, retire: Batch | None, method: str) -> None:
         state = self._state.copy()
-        if added is not None:
-            state.add(added)
+        if add is not None:
+            self._check_range(add.X, method)
+            state.add(add)
         if retire is not None:
-            retired = self._check_batch(*_triple(retire, method), method)
-            self._check_range(retired.X, method)
-            state.remove(retired, f"ProximalSVC.{method}")
+            self._check_range(retire.X, method)
+            state.remove(retire, f"ProximalSVC.{method}")
         self._state = state
-        return self
 
     @all_or_nothing
     def grow(self, n_features: int) -> Self:
@@ -569,13 +513,3 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
         if state["feature_names"] is not None:
             self.feature_names_in_ = state["feature_names"]
         self._state = FoldedStatistics.from_state(state, self.n_features_in_)
-
-
-def _triple(rows: Any, method: str) -> tuple[Any, Any, Any]:
-    """(X, y) or (X, y, weights) as three items."""
-    if not isinstance(rows, tuple) or len(rows) not in {2, 3}:
-        raise DataError(
-            f"ProximalSVC.{method}: expected (X, y) or (X, y, sample_weight) as a tuple; got "
-            f"{type(rows).__name__}."
-        )
-    return rows if len(rows) == 3 else (*rows, None)
