@@ -28,6 +28,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from steelyard._labels import PLAIN_LABELS, Label, encode_labels, is_plain_labels, sorted_classes
 from steelyard._sparse import canonical_csr
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, SteelyardError
 from steelyard.params import Constraint, check_params
@@ -36,6 +37,7 @@ __all__ = [
     "Batch",
     "BatchLearner",
     "ForgettingMixin",
+    "Label",
     "Learner",
     "MergingMixin",
     "Traits",
@@ -45,7 +47,6 @@ __all__ = [
 ]
 
 FloatArray = NDArray[np.float64]
-Label = Any  # str, int, float or bool: whatever the user's labels are
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -170,6 +171,14 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
                 hint="call fit() or partial_fit() first" if isinstance(self, Learner) else "call fit() first",
             )
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._is_started()
+
+    def _need(self, attribute: str) -> None:
+        # scikit-learn asks hasattr(): an attribute of a learner that has seen nothing does not exist.
+        if not self._is_started():
+            raise AttributeError(f"{type(self).__name__} has no {attribute} before it has seen rows.")
+
     def _check_params(self) -> None:
         # Parameters rarely change between calls, and a stream of single rows pays for every call.
         values = [self.__dict__[name] for name in self._constraints]
@@ -180,7 +189,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         self._checked_params = values
 
     def _check_batch(self, X: Any, y: Any, sample_weight: Any, method: str, *, reset: bool = False) -> Batch:
-        if not reset and sample_weight is None and self._is_plain(X) and _is_plain_labels(y, len(X)):
+        if not reset and sample_weight is None and self._is_plain(X) and is_plain_labels(y, len(X)):
             labels, codes = encode_labels(y)
             return Batch(X if self._finds_nonfinite else self._check_finite(X, method), labels, codes, None)
         if y is None:
@@ -190,7 +199,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         X = self._check_table(X, method, reset=reset)
         try:
             y = _check_y(column_or_1d(y, warn=True), estimator=self)
-            if y.dtype.kind not in _PLAIN_LABELS:
+            if y.dtype.kind not in PLAIN_LABELS:
                 check_classification_targets(y)
             n_rows = len(X) if isinstance(X, list) else X.shape[0]
             if len(y) != n_rows:
@@ -311,6 +320,36 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
             "used, and nothing was changed.",
             hint="fill in or drop missing values first, for example with sklearn.impute.SimpleImputer",
         )
+
+    # -- features -----------------------------------------------------------------------------------
+
+    def _features(self) -> dict[str, Any]:
+        """Number and names of the features, as ``_get_state`` gives them."""
+        return {
+            "n_features": int(self.n_features_in_),
+            "feature_names": self.__dict__.get("feature_names_in_"),
+        }
+
+    def _set_features(self, features: Mapping[str, Any]) -> None:
+        """Take over number and names of features, as ``_features`` gives them."""
+        self.n_features_in_ = int(features["n_features"])
+        if features["feature_names"] is not None:
+            self.feature_names_in_ = features["feature_names"]
+
+    def _check_same_features(self, other: BatchLearner, method: str) -> None:
+        """Refuse a learner of other features; where one of the two knows no names, numbers must do."""
+        mine, theirs = self._features(), other._features()
+        if mine["n_features"] != theirs["n_features"]:
+            raise DataError(
+                f"{type(self).__name__}.{method}: both learners must have the same features; this one has "
+                f"{mine['n_features']}, the other {theirs['n_features']}; nothing was changed."
+            )
+        names, other_names = mine["feature_names"], theirs["feature_names"]
+        if names is not None and other_names is not None and list(names) != list(other_names):
+            raise DataError(
+                f"{type(self).__name__}.{method}: the two learners name their features differently; nothing "
+                "was changed."
+            )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -452,40 +491,3 @@ class MergingMixin:
     @abstractmethod
     def merge(self, other: Self) -> Self:
         """Learn what ``other`` has learned; ``other`` is left as it is."""
-
-
-# Kinds of numpy types whose values are labels whatever they are: integers, booleans and strings.
-_PLAIN_LABELS = "iubU"
-
-
-def _is_plain_labels(y: Any, n_rows: int) -> bool:
-    return type(y) is np.ndarray and y.ndim == 1 and y.shape[0] == n_rows and y.dtype.kind in _PLAIN_LABELS
-
-
-def encode_labels(y: NDArray[Any]) -> tuple[list[Label], NDArray[np.int32]]:
-    """Distinct labels, sorted, and for each row the position of its label among them.
-
-    >>> labels, codes = encode_labels(np.array(["ok", "fraud", "ok"]))
-    >>> labels
-    ['fraud', 'ok']
-    >>> codes
-    array([1, 0, 1], dtype=int32)
-    """
-    if len(y) == 1:
-        return y.tolist(), np.zeros(1, dtype=np.int32)
-    if y.dtype.kind in "iub":
-        low, high = int(y.min()), int(y.max())
-        if high - low < 10_000:  # a table of the few labels beats sorting many rows
-            present = np.zeros(high - low + 1, dtype=np.int32)
-            positions = y.astype(np.int64) - low
-            present[positions] = 1
-            ranks = np.cumsum(present, dtype=np.int32) - 1
-            labels = (np.flatnonzero(present) + low).astype(y.dtype).tolist()
-            return labels, ranks[positions]
-    distinct, codes = np.unique(y, return_inverse=True)
-    return distinct.tolist(), codes.astype(np.int32)
-
-
-def sorted_classes(labels: list[Label]) -> NDArray[Any]:
-    """Labels as the sorted array that ``classes_`` shows."""
-    return np.array(sorted(labels))

@@ -276,16 +276,11 @@ class IncrementalSVC(ForgettingMixin):
         return self._state.violation()
 
     def _learned(self, attribute: str) -> SupportState:
-        # scikit-learn asks hasattr(): an attribute of a learner that has seen nothing does not exist.
-        if not self._is_started():
-            raise AttributeError(f"IncrementalSVC has no {attribute} before it has seen rows.")
+        self._need(attribute)
         return self._state
 
     def _expansion(self, attribute: str) -> KernelExpansion:
         return self._learned(attribute).expansion()
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return self._is_started()
 
     # -- answering ----------------------------------------------------------------------------------
 
@@ -346,8 +341,7 @@ class IncrementalSVC(ForgettingMixin):
         if not self._is_started():
             return {}
         return {
-            "feature_names": self.__dict__.get("feature_names_in_"),
-            "n_features": int(self.n_features_in_),
+            **self._features(),
             "kernel": self._state.kernel.to_tree(),
             "solution": self._state.to_tree(),
         }
@@ -356,11 +350,9 @@ class IncrementalSVC(ForgettingMixin):
         if not state:
             return
         self._state = SupportState.from_tree(Kernel.from_tree(state["kernel"]), state["solution"])
-        self.n_features_in_ = int(state.get("n_features", self._state.n_features))
+        self._set_features(state)
         if self._state.catalogue is None and self.n_features_in_ != self._state.n_features:
             raise ValueError("the number of features is not that of the rows")
-        if state["feature_names"] is not None:
-            self.feature_names_in_ = state["feature_names"]
 
 
 def _settled(kernel: Kernel, batch: Batch) -> Kernel:

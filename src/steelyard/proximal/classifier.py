@@ -314,23 +314,11 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
             )
         other._check_started("merge")
         if not self._is_started():
-            self.n_features_in_ = other.n_features_in_
-            if "feature_names_in_" in other.__dict__:
-                self.feature_names_in_ = other.feature_names_in_
+            self._set_features(other._features())
             self._state = other._state.empty()
-        self._check_same_features(other)
+        self._check_same_features(other, "merge")
         self._state.check_same_kind(other._state)
         return other._state
-
-    def _check_same_features(self, other: ProximalSVC) -> None:
-        names, other_names = (vars(learner).get("feature_names_in_") for learner in (self, other))
-        if self.n_features_in_ != other.n_features_in_ or (
-            names is not None and other_names is not None and list(names) != list(other_names)
-        ):
-            raise DataError(
-                f"ProximalSVC.merge: both learners need the same features; got {self.n_features_in_} and "
-                f"{other.n_features_in_} features, or other names; nothing was changed."
-            )
 
     # -- what was learned ---------------------------------------------------------------------------
 
@@ -369,14 +357,6 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
         """The C in use."""
         self._need("C_")
         return self._planes().C
-
-    def _need(self, attribute: str) -> None:
-        # scikit-learn asks hasattr(): an attribute of a learner that has seen nothing does not exist.
-        if not self._is_started():
-            raise AttributeError(f"ProximalSVC has no {attribute} before it has seen rows.")
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return self._is_started()
 
     def _rule(self) -> Rule:
         self._check_params()
@@ -501,15 +481,12 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
         if not self._is_started():
             return {}
         return {
-            "n_features": int(self.n_features_in_),
-            "feature_names": self.__dict__.get("feature_names_in_"),
+            **self._features(),
             **self._state.get_state(),
         }
 
     def _set_state(self, state: dict[str, Any]) -> None:
         if not state:
             return
-        self.n_features_in_ = int(state["n_features"])
-        if state["feature_names"] is not None:
-            self.feature_names_in_ = state["feature_names"]
+        self._set_features(state)
         self._state = FoldedStatistics.from_state(state, self.n_features_in_)
