@@ -213,8 +213,7 @@ _NOTES_DATA = paragraphs(
     better than KOIL with its budget; KOIL2 is better on some. Why is not explained. It is hardly the choice
     of parameters: on the sets where that was tried (`koil-table-3.3-choice`), ten training parts choose such
     as are better than the thesis's figure almost without exception. Whose program of NORMA the thesis ran is
-    not known, and with neither the articles' nor a fixed margin, with or without an intercept, with the last or
-    the mean hypothesis, were its digits met on sonar, glass and heart.
+    not known.
 
     The inner folds of segment are damaged in the authors' repository; 146 of 1,848 rows are left out of the
     search.
