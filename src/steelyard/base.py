@@ -181,6 +181,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
     def _check_batch(self, X: Any, y: Any, sample_weight: Any, method: str, *, reset: bool = False) -> Batch:
         if not reset and sample_weight is None and self._is_plain(X) and _is_plain_labels(y, len(X)):
             labels, codes = encode_labels(y)
+            self._check_comparable(labels, method)
             return Batch(X if self._finds_nonfinite else self._check_finite(X, method), labels, codes, None)
         if y is None:
             raise DataError(
@@ -188,9 +189,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
             )
         X = self._check_table(X, method, reset=reset)
         try:
-            y = _check_y(column_or_1d(y, warn=True), estimator=self)
-            if y.dtype.kind not in _PLAIN_LABELS:
-                check_classification_targets(y)
+            y = _check_y(column_or_1d(_numpy_labels(y), warn=True), estimator=self)
             n_rows = len(X) if isinstance(X, list) else X.shape[0]
             if len(y) != n_rows:
                 raise DataError(
@@ -200,18 +199,41 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
                 sample_weight = _check_sample_weight(
                     sample_weight, X, dtype=np.float64, ensure_non_negative=True
                 )
+            labels, codes = self._encode(y, method)
         except SteelyardError:
             raise
         except (ValueError, TypeError) as error:
             raise DataError(f"{type(self).__name__}.{method}: {error}") from error
+        if reset:
+            self._label_type = type(labels[0])
+        else:
+            self._check_comparable(labels, method)
+        return Batch(X, labels, codes, sample_weight)
+
+    def _encode(self, y: NDArray[Any], method: str) -> tuple[list[Label], NDArray[np.int32]]:
         try:
             labels, codes = encode_labels(y)
         except TypeError as error:
-            raise DataTypeError(
-                f"{type(self).__name__}.{method}: labels must be of one sortable type, such as all numbers "
-                f"or all strings; these cannot be compared ({error})."
-            ) from error
-        return Batch(X, labels, codes, sample_weight)
+            raise self._incomparable_error(method, error) from error
+        if y.dtype.kind not in _PLAIN_LABELS:
+            check_classification_targets(y)
+        return labels, codes
+
+    def _check_comparable(self, labels: list[Label], method: str) -> None:
+        """Refuse labels that do not sort with those learned before: the classes could never be listed."""
+        if type(labels[0]) is self.__dict__.get("_label_type"):
+            return  # as at the call before; a stream of single rows pays for every call
+        try:
+            sorted([*self.classes_.tolist(), *labels])
+        except TypeError as error:
+            raise self._incomparable_error(method, error) from error
+        self._label_type = type(labels[0])
+
+    def _incomparable_error(self, method: str, error: TypeError) -> DataTypeError:
+        return DataTypeError(
+            f"{type(self).__name__}.{method}: all labels, also those learned before, must be of one sortable "
+            f"type, such as all numbers or all strings; these cannot be compared ({error})."
+        )
 
     def _check_rows(self, X: Any, method: str) -> Any:
         """Rows to score: the width and names that were learned, all values finite."""
@@ -357,7 +379,13 @@ class Learner(BatchLearner):
         return self
 
     def _check_known(self, labels: list[Label], classes: ArrayLike) -> None:
-        allowed = set(np.asarray(classes).tolist())
+        try:
+            allowed = set(column_or_1d(_numpy_labels(classes)).tolist())
+        except (ValueError, TypeError) as error:
+            raise DataError(
+                f"{type(self).__name__}.partial_fit: `classes` must be a flat list of labels; got "
+                f"{classes!r}."
+            ) from error
         unknown = [label for label in labels if label not in allowed]
         if unknown:
             raise DataError(
@@ -392,10 +420,22 @@ class MergingMixin:
 
 # Kinds of numpy types whose values are labels whatever they are: integers, booleans and strings.
 _PLAIN_LABELS = "iubU"
+_LARGEST_INT64 = np.iinfo(np.int64).max
 
 
 def _is_plain_labels(y: Any, n_rows: int) -> bool:
     return type(y) is np.ndarray and y.ndim == 1 and y.shape[0] == n_rows and y.dtype.kind in _PLAIN_LABELS
+
+
+def _numpy_labels(y: Any) -> Any:
+    """Labels of types beside NumPy's usual ones as these, where scikit-learn would refuse or round them."""
+    dtype = getattr(y, "dtype", None)
+    if getattr(dtype, "kind", None) == "T":  # NumPy's strings of any length
+        return np.asarray(y, dtype=object)
+    numpy_dtype = getattr(dtype, "numpy_dtype", None)  # of pandas' types that know missing values
+    if getattr(numpy_dtype, "kind", "") in set("iub") and not y.isna().any():
+        return y.to_numpy(dtype=numpy_dtype)
+    return y
 
 
 def encode_labels(y: NDArray[Any]) -> tuple[list[Label], NDArray[np.int32]]:
@@ -411,7 +451,9 @@ def encode_labels(y: NDArray[Any]) -> tuple[list[Label], NDArray[np.int32]]:
         return y.tolist(), np.zeros(1, dtype=np.int32)
     if y.dtype.kind in "iub":
         low, high = int(y.min()), int(y.max())
-        if high - low < 10_000:  # a table of the few labels beats sorting many rows
+        if (
+            high - low < 10_000 and high <= _LARGEST_INT64
+        ):  # a table of the few labels beats sorting many rows
             present = np.zeros(high - low + 1, dtype=np.int32)
             positions = y.astype(np.int64) - low
             present[positions] = 1
@@ -424,4 +466,9 @@ def encode_labels(y: NDArray[Any]) -> tuple[list[Label], NDArray[np.int32]]:
 
 def sorted_classes(labels: list[Label]) -> NDArray[Any]:
     """Labels as the sorted array that ``classes_`` shows."""
-    return np.array(sorted(labels))
+    classes = np.array(sorted(labels))
+    if classes.dtype.kind == "f" and any(type(label) is int for label in labels):
+        exact = np.array(sorted(labels), dtype=object)
+        # Whole numbers too large for one type of integer would be rounded, two of them to the same label.
+        return classes if (classes == exact).all() else exact
+    return classes
