@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 
 from steelyard import KOIL, EnclosingClassifier, IncrementalSVC, ProximalSVC
 from steelyard.base import encode_labels, sorted_classes
@@ -110,3 +111,14 @@ def test_encoding_finds_every_label_of_an_integer_type(dtype):
     labels, codes = encode_labels(y)
     assert labels == sorted(y.tolist())
     assert [labels[code] for code in codes] == y.tolist()
+
+
+@pytest.mark.parametrize(
+    "learner", [ProximalSVC(), IncrementalSVC()], ids=lambda learner: type(learner).__name__
+)
+@pytest.mark.parametrize("indices", [[1, 1, 2], [2, 0, 1]], ids=["duplicate entries", "entries out of order"])
+def test_sparse_rows_are_left_as_they_came(learner, indices):
+    X = sp.csr_matrix((np.array([1.0, 2.0, 3.0]), np.array(indices), [0, 2, 3]), shape=(2, 3))
+    learner.fit(X, [0, 1]).predict(X)
+    assert X.indices.tolist() == indices
+    assert X.data.tolist() == [1.0, 2.0, 3.0]

@@ -271,7 +271,8 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
             raise DataTypeError(f"{type(self).__name__}.{method}: {error}") from error
         except ValueError as error:
             raise DataError(f"{type(self).__name__}.{method}: {error}") from error
-        if sp.issparse(X):
+        if sp.issparse(X) and not X.has_canonical_format:
+            X = X.copy()  # it may be the caller's own
             X.sum_duplicates()
         return X if self._finds_nonfinite and not sp.issparse(X) else self._check_finite(X, method)
 
