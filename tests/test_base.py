@@ -122,3 +122,10 @@ def test_sparse_rows_are_left_as_they_came(learner, indices):
     learner.fit(X, [0, 1]).predict(X)
     assert X.indices.tolist() == indices
     assert X.data.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_rows_of_the_other_byte_order_are_taken(learner, rows):
+    X, y = rows
+    learner.fit(X, y)
+    np.testing.assert_array_equal(learner.predict(X.astype(">f8")), learner.predict(X))
+    assert learner.partial_fit(X.astype(">f8"), y.astype(">i8")).classes_.tolist() == [0, 1]

@@ -246,6 +246,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
             type(X) is np.ndarray
             and X.ndim == 2
             and X.dtype.char in "df"  # float64 or float32
+            and X.dtype.isnative
             and X.flags.c_contiguous
             and X.shape[0] > 0
             and X.shape[1] == self.__dict__.get("n_features_in_")
