@@ -105,7 +105,7 @@ def test_inspect_tells_classes_features_size_and_history(run, files):
     run("fit", files / "first.csv", "--target", "y", "-o", files / "m", "--set", "C=5")
     facts = json.loads(run("inspect", files / "m", "--json"))
     assert facts["class"] == "ProximalSVC"
-    assert facts["parameters"]["C"] == "5"
+    assert facts["parameters"]["C"] == 5
     assert sum(facts["classes"].values()) == 600
     assert facts["telling_features"][0]["feature"] == "a"
     assert facts["bytes"] == (files / "m").stat().st_size

@@ -67,7 +67,7 @@ def test_report_table_and_model_are_written(run, table, tmp_path):
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert "<svg" in paths["report.html"].read_text(encoding="utf-8")
-    assert len(pd.read_csv(tmp_path / "t.csv")) == 3
+    assert len(pd.read_csv(tmp_path / "t.csv")) == 5
     model = steelyard.load(tmp_path / "m.steelyard")
     assert model.history[0]["rows"] == 4000
     assert f"report: {paths['report.html']}" in result.stderr

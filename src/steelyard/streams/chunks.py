@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.params import Integer
 
-__all__ = ["ArrayStream", "Chunk", "RowStream", "check_chunk"]
+__all__ = ["ArrayStream", "Chunk", "RowStream", "check_chunk", "small_first"]
 
 FloatArray = NDArray[np.float64]
 
@@ -143,6 +143,14 @@ class ArrayStream(RowStream):
         whole = Chunk(self._X, self._y, 0, self._time)
         for begin in range(0, len(whole), self.chunk):
             yield whole.take(begin, begin + self.chunk)
+
+
+def small_first(chunks: Iterable[Chunk], parts: int = 20) -> Iterator[Chunk]:
+    """The same rows, the first chunk in several parts: a model has learned some before most are tested."""
+    for number, chunk in enumerate(chunks):
+        size = len(chunk) if number else -(-len(chunk) // parts)
+        for begin in range(0, len(chunk), size):
+            yield chunk.take(begin, begin + size)
 
 
 def check_chunk(chunk: int, who: str) -> int:
