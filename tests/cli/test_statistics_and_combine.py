@@ -123,3 +123,11 @@ def test_a_parameter_that_does_not_exist_is_refused_when_combining(run, tables, 
     result = run("combine", *statistics(run, tables), "-o", tmp_path / "model", "--set", "depth=3")
     assert result.exit_code == 1
     assert "depth" in result.output
+
+
+def test_a_choice_of_c_needs_statistics_of_folds(run, tables, tmp_path):
+    run("statistics", tables[0], "--target", "label", "-o", tmp_path / "a.stats")
+    result = run("combine", tmp_path / "a.stats", "--set", "C=auto", "-o", tmp_path / "m")
+    assert result.exit_code == 1
+    assert "folds" in result.stderr
+    assert not (tmp_path / "m").exists()
