@@ -427,5 +427,5 @@ def test_a_state_that_no_solver_left_is_refused(where, value):
     table = solution["problems"][0] if where in {"y", "z", "factor"} else solution
     table[where] = np.array(table[where])
     table[where].flat[0] = value
-    with pytest.raises(ValueError, match="finite|bounds|sign"):
+    with pytest.raises(ValueError, match=r"finite|bounds|sign"):
         IncrementalSVC()._set_state(state)

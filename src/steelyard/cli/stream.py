@@ -14,7 +14,7 @@ from steelyard.cli.output import emit_json, emit_table, json_option, talk
 from steelyard.cli.panel import StreamPanel
 from steelyard.cli.positive import WantedPositive
 from steelyard.cli.registry import make_models, parse_settings
-from steelyard.exceptions import ParameterError, SteelyardError
+from steelyard.exceptions import FileAccessError, ParameterError, SteelyardError
 from steelyard.persistence import save
 from steelyard.streams import (
     PrequentialResult,
@@ -106,8 +106,16 @@ def _check(options: dict[str, Any]) -> None:
         raise click.UsageError("with a SOURCE, --target must name the column of the labels.")
     if options["source"] is None and options["save_to"] is not None:
         raise click.UsageError("--save needs a SOURCE: the built-in stream has no columns to remember.")
-    if options["report"] is not None and not options["report"].parent.exists():
-        options["report"].parent.mkdir(parents=True, exist_ok=True)
+    for name in ("report", "table", "save_to"):
+        if options[name] is not None:
+            _make_folder(options[name].parent)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileAccessError(f"{folder} cannot be made: {error.strerror or error}.") from error
 
 
 def _stream(options: dict[str, Any]) -> RowStream:
