@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from steelyard.cli import main
+from steelyard.streams import TableModel
 
 
 @pytest.fixture
@@ -129,3 +131,23 @@ def test_a_class_of_one_row_is_counted_as_one(run, tmp_path):
     (tmp_path / "few.csv").write_text("a,y\n1,no\n2,no\n3,yes\n", encoding="utf-8")
     result = run("fit", tmp_path / "few.csv", "--target", "y", "-o", tmp_path / "m")
     assert "no: 2, yes: 1\n" in result.stdout
+
+
+def test_ctrl_c_exits_with_130_and_saves_nothing(run, table, tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TableModel, "learn", stop)
+    result = run("fit", table, "--target", "y", "-o", tmp_path / "m")
+    assert (result.exit_code, result.stderr) == (130, "stopped\n")
+    assert not (tmp_path / "m").exists()
+
+
+def test_an_output_that_cannot_be_written_gives_a_sentence(run, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("steelyard.cli.models.emit_table", full)
+    result = run("models")
+    assert result.exit_code == 1
+    assert result.stderr == "Error: standard output: No space left on device.\n"
