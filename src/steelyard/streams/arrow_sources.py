@@ -181,6 +181,8 @@ def table_source(table: Any) -> ArrowSource:
 
     if isinstance(table, dict):
         table = _checked_table(pa.table, table)
+    if not hasattr(table, "__arrow_c_stream__") and hasattr(table, "to_arrow"):
+        table = table.to_arrow()  # polars, before it spoke that interface
     if not hasattr(table, "__arrow_c_stream__"):
         raise DataTypeError(
             "open_stream: expected a path or a table of pandas, polars or pyarrow; got "
