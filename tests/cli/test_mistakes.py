@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
+from tests.runner import cli_runner
 
 from steelyard.cli import main
 from steelyard.streams import TableModel
@@ -17,7 +17,7 @@ from steelyard.streams import TableModel
 @pytest.fixture
 def run():
     def invoke(*arguments):
-        return CliRunner().invoke(main, [str(argument) for argument in arguments])
+        return cli_runner().invoke(main, [str(argument) for argument in arguments])
 
     return invoke
 

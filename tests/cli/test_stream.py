@@ -14,7 +14,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
+from tests.runner import cli_runner
 
 import steelyard
 from steelyard import ProximalSVC
@@ -26,7 +26,7 @@ from steelyard.streams import Race, demo_stream
 
 @pytest.fixture
 def run():
-    return lambda *arguments, **options: CliRunner().invoke(main, [str(a) for a in arguments], **options)
+    return lambda *arguments, **options: cli_runner().invoke(main, [str(a) for a in arguments], **options)
 
 
 @pytest.fixture
