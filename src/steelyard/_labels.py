@@ -2,21 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PLAIN_LABELS", "Label", "encode_labels", "is_plain_labels", "sorted_classes"]
+from steelyard.exceptions import DataTypeError
+
+__all__ = [
+    "PLAIN_LABELS",
+    "Label",
+    "check_sortable",
+    "encode_labels",
+    "is_plain_labels",
+    "numpy_labels",
+    "sorted_classes",
+    "unsortable_error",
+]
 
 Label = Any  # str, int, float or bool: whatever the user's labels are
 
 # Kinds of numpy types whose values are labels whatever they are: integers, booleans and strings.
 PLAIN_LABELS = "iubU"
+_LARGEST_INT64 = np.iinfo(np.int64).max
 
 
 def is_plain_labels(y: Any, n_rows: int) -> bool:
     return type(y) is np.ndarray and y.ndim == 1 and y.shape[0] == n_rows and y.dtype.kind in PLAIN_LABELS
+
+
+def numpy_labels(y: Any) -> Any:
+    """Labels of types beside NumPy's usual ones as these, where scikit-learn would refuse or round them."""
+    dtype = getattr(y, "dtype", None)
+    if getattr(dtype, "kind", None) == "T":  # NumPy's strings of any length
+        return np.asarray(y, dtype=object)
+    numpy_dtype = getattr(dtype, "numpy_dtype", None)  # of pandas' types that know missing values
+    if getattr(numpy_dtype, "kind", "") in set("iub") and not y.isna().any():
+        return y.to_numpy(dtype=numpy_dtype)
+    return y
+
+
+def check_sortable(labels: Iterable[Label], who: str) -> None:
+    """Refuse labels of which no sorted list can be made, as ``classes_`` is one."""
+    try:
+        sorted(labels)
+    except TypeError as error:
+        raise unsortable_error(who, error) from error
+
+
+def unsortable_error(who: str, error: TypeError) -> DataTypeError:
+    """The sentence for labels that cannot be compared."""
+    return DataTypeError(
+        f"{who}: all labels, also those learned before, must be of one sortable type, such as all numbers or "
+        f"all strings; these cannot be compared ({error}); nothing was changed."
+    )
 
 
 def encode_labels(y: NDArray[Any]) -> tuple[list[Label], NDArray[np.int32]]:
@@ -32,7 +72,9 @@ def encode_labels(y: NDArray[Any]) -> tuple[list[Label], NDArray[np.int32]]:
         return y.tolist(), np.zeros(1, dtype=np.int32)
     if y.dtype.kind in "iub":
         low, high = int(y.min()), int(y.max())
-        if high - low < 10_000:  # a table of the few labels beats sorting many rows
+        if (
+            high - low < 10_000 and high <= _LARGEST_INT64
+        ):  # a table of the few labels beats sorting many rows
             present = np.zeros(high - low + 1, dtype=np.int32)
             positions = y.astype(np.int64) - low
             present[positions] = 1
@@ -45,4 +87,9 @@ def encode_labels(y: NDArray[Any]) -> tuple[list[Label], NDArray[np.int32]]:
 
 def sorted_classes(labels: list[Label]) -> NDArray[Any]:
     """Labels as the sorted array that ``classes_`` shows."""
-    return np.array(sorted(labels))
+    classes = np.array(sorted(labels))
+    if classes.dtype.kind == "f" and any(type(label) is int for label in labels):
+        exact = np.array(sorted(labels), dtype=object)
+        # Whole numbers too large for one type of integer would be rounded, two of them to the same label.
+        return classes if (classes == exact).all() else exact
+    return classes

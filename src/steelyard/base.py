@@ -28,7 +28,16 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from steelyard._labels import PLAIN_LABELS, Label, encode_labels, is_plain_labels, sorted_classes
+from steelyard._labels import (
+    PLAIN_LABELS,
+    Label,
+    check_sortable,
+    encode_labels,
+    is_plain_labels,
+    numpy_labels,
+    sorted_classes,
+    unsortable_error,
+)
 from steelyard._sparse import canonical_csr
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, SteelyardError
 from steelyard.params import Constraint, check_params
@@ -191,6 +200,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
     def _check_batch(self, X: Any, y: Any, sample_weight: Any, method: str, *, reset: bool = False) -> Batch:
         if not reset and sample_weight is None and self._is_plain(X) and is_plain_labels(y, len(X)):
             labels, codes = encode_labels(y)
+            self._check_comparable(labels, method)
             return Batch(X if self._finds_nonfinite else self._check_finite(X, method), labels, codes, None)
         if y is None:
             raise DataError(
@@ -198,9 +208,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
             )
         X = self._check_table(X, method, reset=reset)
         try:
-            y = _check_y(column_or_1d(y, warn=True), estimator=self)
-            if y.dtype.kind not in PLAIN_LABELS:
-                check_classification_targets(y)
+            y = _check_y(column_or_1d(numpy_labels(y), warn=True), estimator=self)
             n_rows = len(X) if isinstance(X, list) else X.shape[0]
             if len(y) != n_rows:
                 raise DataError(
@@ -210,18 +218,32 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
                 sample_weight = _check_sample_weight(
                     sample_weight, X, dtype=np.float64, ensure_non_negative=True
                 )
+            labels, codes = self._encode(y, method)
         except SteelyardError:
             raise
         except (ValueError, TypeError) as error:
             raise DataError(f"{type(self).__name__}.{method}: {error}") from error
+        if reset:
+            self._label_type = type(labels[0])
+        else:
+            self._check_comparable(labels, method)
+        return Batch(X, labels, codes, sample_weight)
+
+    def _encode(self, y: NDArray[Any], method: str) -> tuple[list[Label], NDArray[np.int32]]:
         try:
             labels, codes = encode_labels(y)
         except TypeError as error:
-            raise DataTypeError(
-                f"{type(self).__name__}.{method}: labels must be of one sortable type, such as all numbers "
-                f"or all strings; these cannot be compared ({error})."
-            ) from error
-        return Batch(X, labels, codes, sample_weight)
+            raise unsortable_error(f"{type(self).__name__}.{method}", error) from error
+        if y.dtype.kind not in PLAIN_LABELS:
+            check_classification_targets(y)
+        return labels, codes
+
+    def _check_comparable(self, labels: list[Label], method: str) -> None:
+        """Refuse labels that do not sort with those learned before: the classes could never be listed."""
+        if type(labels[0]) is self.__dict__.get("_label_type"):
+            return  # as at the call before; a stream of single rows pays for every call
+        check_sortable([*self.classes_.tolist(), *labels], f"{type(self).__name__}.{method}")
+        self._label_type = type(labels[0])
 
     def _check_rows(self, X: Any, method: str) -> Any:
         """Rows to score: the width and names that were learned, all values finite."""
@@ -234,6 +256,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
             type(X) is np.ndarray
             and X.ndim == 2
             and X.dtype.char in "df"  # float64 or float32
+            and X.dtype.isnative
             and X.flags.c_contiguous
             and X.shape[0] > 0
             and X.shape[1] == self.__dict__.get("n_features_in_")
@@ -397,7 +420,13 @@ class Learner(BatchLearner):
         return self
 
     def _check_known(self, labels: list[Label], classes: ArrayLike) -> None:
-        allowed = set(np.asarray(classes).tolist())
+        try:
+            allowed = set(column_or_1d(numpy_labels(classes)).tolist())
+        except (ValueError, TypeError) as error:
+            raise DataError(
+                f"{type(self).__name__}.partial_fit: `classes` must be a flat list of labels; got "
+                f"{classes!r}."
+            ) from error
         unknown = [label for label in labels if label not in allowed]
         if unknown:
             raise DataError(

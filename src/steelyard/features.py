@@ -260,7 +260,7 @@ class RandomFeatures(TransformerMixin, BaseEstimator):
 def _settle(owner: RandomFeatures, X: Any) -> FourierMap | ReluMap | LandmarkMap:
     rng = np.random.default_rng(owner.random_state)
     d = X.shape[1]
-    if owner.gamma != "auto":
+    if not isinstance(owner.gamma, str):
         return _numbered_map(owner, np.zeros(d), np.ones(d), np.atleast_1d(owner.gamma), rng)
     sample = _sample(X, rng)
     mean, scale = _standardization(sample)

@@ -6,10 +6,10 @@ a violation into a sentence. A constraint is anything with a ``description`` and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Integral
-from numbers import Real as RealNumber
+from numbers import Integral, Real
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,7 +28,6 @@ __all__ = [
     "OneOf",
     "Positive",
     "RandomSeed",
-    "Real",
     "Switch",
     "check_params",
 ]
@@ -45,8 +44,14 @@ class Constraint(Protocol):
         """Whether the value may be used."""
 
 
-def _is_real(value: object) -> bool:
-    return isinstance(value, RealNumber) and not isinstance(value, bool | np.bool_)
+def _number(value: object) -> float:
+    """A real number as a float; nan for everything else."""
+    if not isinstance(value, Real) or isinstance(value, bool | np.bool_):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:  # of a whole number with hundreds of digits
+        return math.inf
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class Finite:
     description: str = "a finite number"
 
     def accepts(self, value: object) -> bool:
-        return _is_real(value) and -np.inf < float(value) < np.inf  # type: ignore[arg-type]
+        return math.isfinite(_number(value))
 
 
 @dataclass(frozen=True)
@@ -66,17 +71,7 @@ class Positive:
     description: str = "a positive, finite number"
 
     def accepts(self, value: object) -> bool:
-        return _is_real(value) and 0.0 < float(value) < np.inf  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True)
-class Real:
-    """A finite number."""
-
-    description: str = "a finite number"
-
-    def accepts(self, value: object) -> bool:
-        return _is_real(value) and bool(np.isfinite(float(value)))  # type: ignore[arg-type]
+        return 0.0 < _number(value) < math.inf
 
 
 @dataclass(frozen=True)
@@ -86,7 +81,7 @@ class NonNegative:
     description: str = "a finite number of at least 0"
 
     def accepts(self, value: object) -> bool:
-        return _is_real(value) and 0.0 <= float(value) < np.inf  # type: ignore[arg-type]
+        return 0.0 <= _number(value) < math.inf
 
 
 @dataclass(frozen=True)
@@ -103,9 +98,7 @@ class Fraction:
         return f"a number between {self.low:g} and {self.high:g}, ends {kind}"
 
     def accepts(self, value: object) -> bool:
-        if not _is_real(value):
-            return False
-        number = float(value)  # type: ignore[arg-type]
+        number = _number(value)
         return self.low <= number <= self.high if self.ends else self.low < number < self.high
 
 
@@ -195,12 +188,12 @@ class AnyOf:
 class RandomSeed:
     """What scikit-learn calls ``random_state``."""
 
-    description: str = "None, a whole number of at least 0 or a NumPy random generator"
+    description: str = "None, a whole number from 0 to 2**32 - 1 or a NumPy random generator"
 
     def accepts(self, value: object) -> bool:
         return (
             value is None
-            or Integer(0).accepts(value)
+            or (Integer(0).accepts(value) and value < 2**32)  # type: ignore[operator]
             or isinstance(value, np.random.Generator | np.random.RandomState)
         )
 

@@ -305,3 +305,16 @@ def test_a_file_whose_arrays_do_not_fit_is_refused(data):
     state["machines"][0]["dual"] = state["machines"][0]["dual"][:-1]
     with pytest.raises(ValueError, match="do not fit together"):
         AlignedSVC()._set_state(state)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_sparse_rows_of_float32_are_learned_as_dense_ones(kernel):
+    rng = np.random.default_rng(0)
+    y = (np.arange(80) % 4 == 0).astype(int)
+    X = (rng.normal(size=(80, 3)) + y[:, None]).astype(np.float32)
+    X[np.abs(X) < 0.5] = 0.0
+    dense = AlignedSVC(kernel=kernel).fit(X, y).decision_function(X)
+    rows = sp.csr_matrix(X)
+    np.testing.assert_allclose(
+        AlignedSVC(kernel=kernel).fit(rows, y).decision_function(rows), dense, atol=1e-6
+    )

@@ -6,7 +6,7 @@ import json
 
 import click
 import pytest
-from click.testing import CliRunner
+from tests.runner import cli_runner
 
 from steelyard.cli import app, main
 from steelyard.cli.registry import LEARNERS, available, make_models, parse_settings
@@ -15,7 +15,7 @@ from steelyard.exceptions import ParameterError
 
 @pytest.fixture
 def run():
-    return lambda *arguments: CliRunner().invoke(main, [str(argument) for argument in arguments])
+    return lambda *arguments: cli_runner().invoke(main, [str(argument) for argument in arguments])
 
 
 def test_help_lists_every_command(run):

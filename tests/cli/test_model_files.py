@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
+from tests.runner import cli_runner
 
 import steelyard
 from steelyard import ProximalSVC
@@ -17,7 +17,7 @@ from steelyard.cli import main
 @pytest.fixture
 def run():
     def invoke(*arguments):
-        result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+        result = cli_runner().invoke(main, [str(argument) for argument in arguments])
         assert result.exit_code == 0, result.output
         return result.stdout
 
@@ -93,9 +93,9 @@ def test_forgetting_equals_never_having_learned(run, files):
 
 
 def test_forgetting_rows_that_never_came_changes_nothing(files):
-    CliRunner().invoke(main, ["fit", str(files / "first.csv"), "--target", "y", "-o", str(files / "m")])
+    cli_runner().invoke(main, ["fit", str(files / "first.csv"), "--target", "y", "-o", str(files / "m")])
     before = (files / "m").read_bytes()
-    result = CliRunner().invoke(main, ["forget", str(files / "m"), str(files / "both.csv")])
+    result = cli_runner().invoke(main, ["forget", str(files / "m"), str(files / "both.csv")])
     assert result.exit_code == 1
     assert "nothing was changed" in result.stderr
     assert (files / "m").read_bytes() == before
@@ -105,7 +105,7 @@ def test_inspect_tells_classes_features_size_and_history(run, files):
     run("fit", files / "first.csv", "--target", "y", "-o", files / "m", "--set", "C=5")
     facts = json.loads(run("inspect", files / "m", "--json"))
     assert facts["class"] == "ProximalSVC"
-    assert facts["parameters"]["C"] == "5"
+    assert facts["parameters"]["C"] == 5
     assert sum(facts["classes"].values()) == 600
     assert facts["telling_features"][0]["feature"] == "a"
     assert facts["bytes"] == (files / "m").stat().st_size
@@ -142,6 +142,6 @@ def test_tune_finds_the_best_of_a_grid_and_saves_it(run, files):
 
 def test_a_file_that_holds_no_table_model_is_refused(files):
     steelyard.save(ProximalSVC(), files / "bare")
-    result = CliRunner().invoke(main, ["inspect", str(files / "bare")])
+    result = cli_runner().invoke(main, ["inspect", str(files / "bare")])
     assert result.exit_code == 1
     assert "without the columns" in result.stderr

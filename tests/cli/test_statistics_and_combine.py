@@ -7,9 +7,9 @@ import shutil
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from tests.distributed.data import assert_same_model
 from tests.proximal.data import imbalanced
+from tests.runner import cli_runner
 
 from steelyard import ProximalSVC, RandomFeatures, load
 from steelyard.cli import main
@@ -17,7 +17,7 @@ from steelyard.cli import main
 
 @pytest.fixture
 def run():
-    return lambda *arguments: CliRunner().invoke(main, [str(argument) for argument in arguments])
+    return lambda *arguments: cli_runner().invoke(main, [str(argument) for argument in arguments])
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_the_same_part_twice_is_refused_and_nothing_is_written(run, tables, tmp_
     shutil.copy(parts[0], tmp_path / "copy.stats")
     result = run("combine", *parts, tmp_path / "copy.stats", "-o", tmp_path / "model")
     assert result.exit_code == 1
-    assert "is there already" in result.output
+    assert "is there already" in result.stderr
     assert not (tmp_path / "model").exists()
 
 
@@ -95,7 +95,7 @@ def test_random_maps_train_in_the_same_pass(run, tables, rows, tmp_path):
 def test_what_machines_could_not_agree_on_is_refused(run, tables, tmp_path, options, sentence):
     result = run("statistics", tables[0], "--target", "label", "-o", tmp_path / "part.stats", *options)
     assert result.exit_code == 1
-    assert sentence in result.output
+    assert sentence in result.stderr
     assert not (tmp_path / "part.stats").exists()
 
 
@@ -115,11 +115,19 @@ def test_a_missing_value_is_named_with_file_and_column(run, tmp_path):
     table.write_text("a,b,label\n1,2,x\n1,,y\n", encoding="utf-8")
     result = run("statistics", table, "--target", "label", "-o", tmp_path / "part.stats")
     assert result.exit_code == 1
-    assert "site.csv" in result.output
-    assert "'b'" in result.output
+    assert "site.csv" in result.stderr
+    assert "'b'" in result.stderr
 
 
 def test_a_parameter_that_does_not_exist_is_refused_when_combining(run, tables, tmp_path):
     result = run("combine", *statistics(run, tables), "-o", tmp_path / "model", "--set", "depth=3")
     assert result.exit_code == 1
-    assert "depth" in result.output
+    assert "depth" in result.stderr
+
+
+def test_a_choice_of_c_needs_statistics_of_folds(run, tables, tmp_path):
+    run("statistics", tables[0], "--target", "label", "-o", tmp_path / "a.stats")
+    result = run("combine", tmp_path / "a.stats", "--set", "C=auto", "-o", tmp_path / "m")
+    assert result.exit_code == 1
+    assert "folds" in result.stderr
+    assert not (tmp_path / "m").exists()

@@ -14,7 +14,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
+from tests.runner import cli_runner
 
 import steelyard
 from steelyard import ProximalSVC
@@ -26,7 +26,7 @@ from steelyard.streams import Race, demo_stream
 
 @pytest.fixture
 def run():
-    return lambda *arguments, **options: CliRunner().invoke(main, [str(a) for a in arguments], **options)
+    return lambda *arguments, **options: cli_runner().invoke(main, [str(a) for a in arguments], **options)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_report_table_and_model_are_written(run, table, tmp_path):
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert "<svg" in paths["report.html"].read_text(encoding="utf-8")
-    assert len(pd.read_csv(tmp_path / "t.csv")) == 3
+    assert len(pd.read_csv(tmp_path / "t.csv")) == 5
     model = steelyard.load(tmp_path / "m.steelyard")
     assert model.history[0]["rows"] == 4000
     assert f"report: {paths['report.html']}" in result.stderr

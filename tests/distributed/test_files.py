@@ -108,7 +108,7 @@ def test_no_parts_are_refused():
 def test_parts_of_different_features_are_refused(rng):
     X, y = imbalanced(rng)
     parts = [files.statistics(ProximalSVC(), [(rows, y)], source="") for rows in (X, X[:, :4])]
-    with pytest.raises(DataError, match="same features; got 5 and 4"):
+    with pytest.raises(DataError, match="same features; this one has 5, the other 4"):
         files.combine(parts)
 
 

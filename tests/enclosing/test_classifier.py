@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 
 import numpy as np
@@ -384,3 +386,14 @@ def test_loading_does_not_search_again(monkeypatch, blobs):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         np.testing.assert_array_equal(persistence.from_bytes(stored).distance_ratio(X), expected)
+
+
+@pytest.mark.parametrize("shape", ["sphere", "ellipsoid"])
+@pytest.mark.parametrize("kernel", ["linear", "rbf", "laplacian", "poly"])
+def test_a_copy_that_has_answered_before_answers_alike(shape, kernel):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 3)), np.arange(40) % 2
+    model = EnclosingClassifier(shape=shape, kernel=kernel).fit(X, y)
+    answers = model.decision_function(X)  # the bodies are built by now
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(twin.decision_function(X), answers)

@@ -413,3 +413,19 @@ def test_gamma_is_settled_by_the_first_call(stream):
     gamma = 1.0 / (3 * X[:20].var())
     fresh = IncrementalSVC(gamma=gamma).fit(np.concatenate([X[:20], 100.0 * X[20:]]), y)
     np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [("rows", np.nan), ("weights", -1.0), ("z", 1e9), ("z", np.nan), ("y", 0.5), ("factor", np.inf)],
+)
+def test_a_state_that_no_solver_left_is_refused(where, value):
+    rng = np.random.default_rng(0)
+    model = IncrementalSVC().fit(rng.normal(size=(30, 2)), np.arange(30) % 2)
+    state = model._get_state()
+    solution = state["solution"]
+    table = solution["problems"][0] if where in {"y", "z", "factor"} else solution
+    table[where] = np.array(table[where])
+    table[where].flat[0] = value
+    with pytest.raises(ValueError, match=r"finite|bounds|sign"):
+        IncrementalSVC()._set_state(state)

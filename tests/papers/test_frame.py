@@ -6,7 +6,6 @@ import json
 import math
 
 import pytest
-from click.testing import CliRunner
 
 from steelyard.cli import main
 from steelyard.exceptions import DatasetUnavailable, FileAccessError, ParameterError
@@ -15,6 +14,7 @@ from steelyard.papers.page import write_page
 from steelyard.papers.plots import line_picture
 from steelyard.papers.storage import write_report
 from steelyard.papers.tables import header, lines, markdown_table, series_csv
+from tests.runner import cli_runner
 
 
 def row(mean, paper, **rest):
@@ -125,7 +125,7 @@ def test_a_misspelt_name_is_answered_with_the_nearest():
 
 
 def test_the_command_lists_the_experiments():
-    said = CliRunner().invoke(main, ["papers", "list", "--json"])
+    said = cli_runner().invoke(main, ["papers", "list", "--json"])
     assert said.exit_code == 0
     assert {"dcil-table-5.1"} <= {line["name"] for line in json.loads(said.stdout)}
 
@@ -135,11 +135,11 @@ def test_the_command_runs_writes_and_makes_a_page(tmp_path, monkeypatch):
     monkeypatch.delenv("STEELYARD_DATA", raising=False)
     results, page = tmp_path / "results", tmp_path / "docs" / "papers.md"
     arguments = ["papers", "run", "distributed-table-1", "--quick", "--jobs", "1", "-o", str(results)]
-    said = CliRunner().invoke(main, arguments)
+    said = cli_runner().invoke(main, arguments)
     assert said.exit_code == 0, said.output
     assert "BreastWisconsin" in said.stdout
     assert "not available: datasets.load: 'msweb' cannot be had" in said.stderr
-    assert CliRunner().invoke(main, ["papers", "page", str(results), "-o", str(page)]).exit_code == 0
+    assert cli_runner().invoke(main, ["papers", "page", str(results), "-o", str(page)]).exit_code == 0
     assert "### Table I" in page.read_text(encoding="utf-8")
 
 
@@ -155,7 +155,7 @@ def test_a_name_means_itself_or_all_that_it_begins(tmp_path, monkeypatch, name, 
         return run(Experiment(experiment.name, "p", "t", lambda _: Result()), Context())
 
     monkeypatch.setattr("steelyard.cli.papers.run", listen)
-    assert CliRunner().invoke(main, ["papers", "run", name, "-o", str(tmp_path)]).exit_code == 0
+    assert cli_runner().invoke(main, ["papers", "run", name, "-o", str(tmp_path)]).exit_code == 0
     assert len(chosen) == number
     assert name not in experiments() or chosen == [name]
 
@@ -165,13 +165,13 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("steelyard.cli.papers.run", interrupted)
-    said = CliRunner().invoke(main, ["papers", "run", "dcil-table-5.1", "-o", str(tmp_path)])
+    said = cli_runner().invoke(main, ["papers", "run", "dcil-table-5.1", "-o", str(tmp_path)])
     assert said.exit_code == 130
     assert "stopped; 0 of 1 experiments" in said.stderr
 
 
 def test_an_unknown_experiment_is_a_sentence_and_exit_code_1():
-    said = CliRunner().invoke(main, ["papers", "run", "nonsense"])
+    said = cli_runner().invoke(main, ["papers", "run", "nonsense"])
     assert said.exit_code == 1
     assert "there is no experiment 'nonsense'" in said.stderr
 

@@ -11,7 +11,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import StandardScaler
 
 from steelyard import ProximalSVC, persistence
-from steelyard.exceptions import DataError, MemoryLimitError, ParameterError
+from steelyard.exceptions import DataError, DataTypeError, MemoryLimitError, ParameterError, SteelyardError
 from steelyard.metrics import g_mean_score
 from steelyard.proximal import ClassStatistics
 from tests.proximal import reference
@@ -265,3 +265,56 @@ def test_the_automatic_C_must_be_asked_for_from_the_start(rng):
     model = ProximalSVC(C=1.0).fit(X, y).set_params(C="auto")
     with pytest.raises(ParameterError, match="from the first rows on"):
         model.predict(X)
+
+
+def test_statistics_refuse_labels_that_do_not_sort_with_theirs():
+    statistics = ClassStatistics(1)
+    statistics.add([[1.0], [2.0]], [0, 1])
+    before = statistics.to_bytes()
+    strings = ClassStatistics(1)
+    strings.add([[1.0]], ["a"])
+    for change in (lambda: statistics.add([[3.0]], ["a"]), lambda: statistics.merge(strings)):
+        with pytest.raises(DataTypeError, match="one sortable type"):
+            change()
+    assert statistics.to_bytes() == before
+
+
+@pytest.mark.parametrize("C", [1.0, "auto"])
+def test_learners_whose_labels_do_not_sort_together_are_not_merged(C):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 2))
+    model = ProximalSVC(C=C).fit(X, np.arange(30) % 2)
+    before = persistence.to_bytes(model)
+    with pytest.raises(DataTypeError, match=r"ProximalSVC\.merge: all labels"):
+        model.merge(ProximalSVC(C=C).fit(X[:1], ["a"]))
+    assert persistence.to_bytes(model) == before
+
+
+def test_statistics_refuse_missing_labels():
+    with pytest.raises(DataError, match="missing values"):
+        ClassStatistics(1).add([[1.0], [2.0]], [np.nan, 1.0])
+
+
+def test_a_learner_that_is_to_choose_c_takes_no_statistics_without_folds():
+    X, y = [[0.0], [1.0], [2.0]], [0, 1, 1]
+    plain = ProximalSVC().fit(X, y)
+    for other in (plain, plain.statistics_):
+        with pytest.raises(DataError, match="fold"):
+            ProximalSVC(C="auto").merge(other)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda model: ClassStatistics(2.5),
+        lambda model: ClassStatistics("a"),
+        lambda model: model.fade("x"),
+        lambda model: model.grow(6.5),
+        lambda model: model.regularization_path(["a"]),
+    ],
+    ids=["width 2.5", "width a", "fade", "grow", "path"],
+)
+def test_numbers_that_are_none_give_a_sentence(call):
+    model = ProximalSVC().fit([[0.0], [1.0]], [0, 1])
+    with pytest.raises(SteelyardError, match="must be"):
+        call(model)

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steelyard import ProximalSVC
 from steelyard.exceptions import DataError
 from steelyard.persistence import from_bytes, to_bytes
-from steelyard.streams import TableEncoder, open_stream
+from steelyard.streams import TableEncoder, TableModel, open_stream
 
 
 def _frame(values, **columns):
@@ -102,3 +103,18 @@ def test_text_in_a_column_that_was_numbers_is_refused():
 def test_an_unknown_way_with_missing_values_is_refused():
     with pytest.raises(ValueError, match="missing must be one of"):
         list(open_stream(_frame([1.0]), "y", encoder=TableEncoder(missing="guess")))
+
+
+def test_a_merge_that_is_refused_changes_nothing():
+    def taught(C, kind):
+        table = pd.DataFrame({"a": [1.0, 2.0, 3.0], "kind": ["x", kind, "x"], "y": [0, 1, 1]})
+        stream = open_stream(table, "y")
+        model = TableModel(ProximalSVC(C=C), stream.encoder, "y")
+        model.learn(stream)
+        return model
+
+    model = taught(1.0, "z")
+    before = to_bytes(model)
+    with pytest.raises(DataError, match="fold statistics"):
+        model.merge(taught("auto", "w"))
+    assert to_bytes(model) == before

@@ -12,11 +12,12 @@ from sklearn.metrics import f1_score, recall_score, roc_auc_score
 from sklearn.naive_bayes import GaussianNB
 
 from steelyard import ProximalSVC
-from steelyard.exceptions import DataError, ParameterError
+from steelyard.exceptions import DataError, FileAccessError, ParameterError, SteelyardError
 from steelyard.metrics import g_mean_score, pmauc_score
 from steelyard.streams import (
     ArrayStream,
     Drift,
+    DriftWindows,
     Gaussians,
     ImbalanceSchedule,
     SklearnPeer,
@@ -284,3 +285,41 @@ def test_the_measures_agree_with_rivers_progressive_validation(delay):
         positive=True,
     ).summary()[0]
     assert {name: ours[name] for name in theirs} == pytest.approx({k: m.get() for k, m in theirs.items()})
+
+
+@pytest.mark.parametrize("method", ["changes", "confusion"])
+def test_a_model_that_did_not_race_is_named(method):
+    result = prequential({"a": ProximalSVC()}, Gaussians(200, chunk=50))
+    with pytest.raises(ParameterError, match="no model 'b'; there are 'a'"):
+        getattr(result, method)("b")
+
+
+def test_a_table_that_cannot_be_written_gives_a_sentence(tmp_path):
+    result = prequential(ProximalSVC(), Gaussians(200, chunk=50))
+    with pytest.raises(FileAccessError, match="cannot be written"):
+        result.to_csv(tmp_path / "nowhere" / "table.csv")
+
+
+def test_a_measure_that_is_nan_has_no_band():
+    """One class alone has no G-mean, so it can lie in no interval."""
+    stream = ArrayStream(np.arange(400.0)[:, None], np.zeros(400, dtype=int), chunk=50)
+    (line,) = prequential(ProximalSVC(), stream, window=100).summary()
+    assert np.isnan([line["g_mean"], line["g_mean_low"], line["g_mean_high"]]).all()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: prequential(ProximalSVC(), Gaussians(100), seed=-1),
+        lambda: Gaussians(100, seed=-1),
+        lambda: Gaussians(2.5),
+        lambda: DriftWindows(ProximalSVC(), (0,)).partial_fit([[1.0]], [0]),
+        lambda: DriftWindows(ProximalSVC(), "ab").partial_fit([[1.0]], [0]),
+        lambda: ArrayStream([["a"]], [0]),
+        lambda: ArrayStream([[1.0], [2.0]], [0, 1], time=[1.0]),
+    ],
+    ids=["seed of a race", "seed of rows", "rows", "no length", "text", "text in X", "times"],
+)
+def test_what_cannot_be_gives_a_sentence(call):
+    with pytest.raises(SteelyardError, match=r"must be|expected"):
+        call()

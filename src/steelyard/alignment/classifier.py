@@ -222,10 +222,10 @@ class AlignedSVC(BatchLearner):
 
     def _learn(self, batch: Batch) -> None:
         X = batch.X
-        if isinstance(X, np.ndarray):
+        if not isinstance(X, list):
             X = X.astype(np.float64, copy=False)
-            if self.kernel != "precomputed":
-                self._check_finite(X, "fit")
+        if isinstance(X, np.ndarray) and self.kernel != "precomputed":
+            self._check_finite(X, "fit")
         n_rows = len(batch.codes)
         check_fits_memory(
             2 * 8 * n_rows**2,
@@ -362,7 +362,7 @@ class AlignedSVC(BatchLearner):
         """Kernel values to the reference rows, self-similarities and input distances, some rows at a time."""
         for rows in blocks(_count(X), _count(self._reference)):
             part = take_rows(X, rows)
-            if isinstance(part, np.ndarray):
+            if not isinstance(part, list):
                 part = part.astype(np.float64, copy=False)
             distances = input_distances(part, self._reference) if self.alignment == "act" else None
             yield self._kernel.block(part, self._reference), self._kernel.diagonal(part), distances

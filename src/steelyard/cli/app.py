@@ -47,6 +47,14 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except SteelyardError as error:
             raise click.ClickException(str(error)) from error
+        except BrokenPipeError:
+            raise  # whoever read has read enough
+        except OSError as error:  # of standard output, such as a full disk: the library's have sentences
+            what = error.filename or "standard output"
+            raise click.ClickException(f"{what}: {error.strerror or error}.") from error
+        except KeyboardInterrupt:
+            click.echo("stopped", err=True)
+            raise click.exceptions.Exit(130) from None
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -56,7 +64,8 @@ def main() -> None:
     Data goes to standard output and talk to standard error. Every command knows --json.
 
     Exit codes: 0 all went well; 1 the data, a file or a model was at fault, and a sentence says how;
-    2 the command was not written as it must be; 130 stopped with Ctrl-C, after a complete report.
+    2 the command was not written as it must be; 130 stopped with Ctrl-C: stream gives a complete report of
+    what was seen first, the others save nothing.
 
     Shell completion, here for bash: eval "$(_STEELYARD_COMPLETE=bash_source steelyard)"; zsh_source and
     fish_source do the same for zsh and fish.

@@ -32,6 +32,7 @@ def combine_command(parts: tuple[Path, ...], out: Path, settings: tuple[str, ...
     total = combine(parts)
     learner = total.model.learner
     _set(learner, settings)
+    _ = learner.C_  # refuses what these statistics cannot give, such as C=auto without folds
     if out.suffix == ".stats":
         write(total, out)
     else:

@@ -39,6 +39,7 @@ def inspect_command(model: Path, top: int, as_json: bool) -> None:
     }
     features = telling_features(known)[:top]
     if as_json:
+        facts["parameters"] = known.learner.get_params(deep=False)
         emit_json({**facts, "telling_features": features, "history": known.history})
         return
     emit_pairs(facts)

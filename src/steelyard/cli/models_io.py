@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from steelyard.exceptions import FileFormatError
-from steelyard.persistence import load
+from steelyard.exceptions import DataTypeError, FileFormatError, ParameterError
+from steelyard.persistence import load, to_bytes
 from steelyard.streams import TableModel, TableStream, open_stream
 
-__all__ = ["load_table_model", "open_table", "summary_of"]
+__all__ = ["check_can_be_saved", "load_table_model", "open_table", "summary_of"]
 
 
 def load_table_model(path: Path) -> TableModel:
@@ -23,6 +23,17 @@ def load_table_model(path: Path) -> TableModel:
             hint="models for the command line are written by `steelyard fit` and `steelyard stream --save`",
         )
     return model
+
+
+def check_can_be_saved(learner: Any, name: str) -> None:
+    """Refuse a model that no file can hold, before it has learned anything for nothing."""
+    try:
+        to_bytes(learner)
+    except DataTypeError as error:
+        raise ParameterError(
+            f"--model: {name!r} cannot be saved ({error.message})",
+            hint="the models that `steelyard models` lists can; peers can race in `steelyard stream`",
+        ) from error
 
 
 def open_table(source: str, options: dict[str, Any]) -> TableStream:

@@ -59,11 +59,12 @@ def column_options(command: Command) -> Command:
     return command
 
 
-def model_options(*, multiple: bool) -> Callable[[Command], Command]:
-    """Which model, with which parameters."""
+def model_options(*, multiple: bool, peers: bool = True) -> Callable[[Command], Command]:
+    """Which model, with which parameters; peers can race but not be saved."""
 
     def add(command: Command) -> Command:
         several = " Several race each other." if multiple else ""
+        by_name = ", or sklearn:... or river:... by dotted name" if peers else ""
         command = click.option(
             "--set", "settings", metavar="NAME=VALUE", multiple=True, help="A parameter: C=10, or LABEL.C=10."
         )(command)
@@ -74,7 +75,7 @@ def model_options(*, multiple: bool) -> Callable[[Command], Command]:
             multiple=multiple,
             default=None if multiple else "proximal",
             shell_complete=complete_models,
-            help=f"A model of `steelyard models`, or sklearn:... or river:... by dotted name.{several}",
+            help=f"A model of `steelyard models`{by_name}.{several}",
         )(command)
 
     return add

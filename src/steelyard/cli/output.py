@@ -69,8 +69,13 @@ def _cell(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "-"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {_cell(item)}" for name, item in value.items()) or "-"
+        return ", ".join(f"{name}: {_count(item)}" for name, item in value.items()) or "-"
     return str(value)
+
+
+def _count(value: Any) -> str:
+    """A number that is nearly always whole, such as the rows of a class."""
+    return f"{value:,.0f}" if isinstance(value, float) and value.is_integer() else _cell(value)
 
 
 def plain(value: Any) -> Any:

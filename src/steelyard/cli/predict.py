@@ -6,6 +6,7 @@ import csv
 import json
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,17 +34,28 @@ def predict_command(model: Path, source: str, out: Path | None, chunk: int, as_j
 
     Columns are found by name; the target need not be there. With --json every row is one JSON line.
     """
-    answers = _lines(load_table_model(model), source, chunk)
-    if out is not None and out.suffix == ".parquet":
-        _write_parquet(answers, out)
-        return
+    is_parquet = out is not None and out.suffix == ".parquet"
+    if is_parquet and as_json:
+        raise click.UsageError("--json writes JSON lines, which a Parquet file cannot hold.")
+    answers = _begun(_lines(load_table_model(model), source, chunk))
     try:
+        if out is not None and is_parquet:
+            _write_parquet(answers, out)
+            return
         with out.open("w", encoding="utf-8", newline="") if out else _Standard() as file:
             _write_text(answers, file, as_json=as_json)
     except BrokenPipeError:
         raise  # whoever read has read enough
     except OSError as error:
-        raise FileAccessError(f"predict: {out or 'standard output'} cannot be written: {error}.") from error
+        raise FileAccessError(
+            f"predict: {out or 'standard output'} cannot be written: {error.strerror or error}."
+        ) from error
+
+
+def _begun(chunks: Iterator[list[dict[str, Any]]]) -> Iterator[list[dict[str, Any]]]:
+    """The same, with the first chunk made already: what fails at once costs no file that was there."""
+    first = next(chunks)
+    return chain([first], chunks)
 
 
 def _lines(model: TableModel, source: str, chunk: int) -> Iterator[list[dict[str, Any]]]:

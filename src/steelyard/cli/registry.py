@@ -133,7 +133,7 @@ def _maker(name: str) -> tuple[Any, dict[str, Any], Callable[[Any], Any] | None]
 def _peer_class(package: str, path: str) -> Any:
     module, _, class_name = f"{package}.{path}".rpartition(".")
     try:
-        return getattr(import_module(module), class_name)
+        found = getattr(import_module(module), class_name)
     except ModuleNotFoundError as error:
         missing = error.name == package
         raise ParameterError(
@@ -142,3 +142,9 @@ def _peer_class(package: str, path: str) -> Any:
         ) from error
     except AttributeError as error:
         raise ParameterError(f"--model: {module} has no {class_name!r}.") from error
+    if not isinstance(found, type):
+        raise ParameterError(
+            f"--model: {package}:{path} is a {type(found).__name__}; a class was expected.",
+            hint="such as sklearn:linear_model.SGDClassifier",
+        )
+    return found

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from steelyard.cli.interrupts import StopOnInterrupt
-from steelyard.cli.models_io import open_table
-from steelyard.cli.options import OUT_FILE, column_options, label_of, model_options
+from steelyard.cli.models_io import check_can_be_saved, open_table
+from steelyard.cli.options import OUT_FILE, column_options, model_options
 from steelyard.cli.output import emit_json, emit_table, json_option, talk
 from steelyard.cli.panel import StreamPanel
+from steelyard.cli.positive import WantedPositive
 from steelyard.cli.registry import make_models, parse_settings
-from steelyard.exceptions import ParameterError, SteelyardError
+from steelyard.exceptions import FileAccessError, ParameterError, SteelyardError
 from steelyard.persistence import save
 from steelyard.streams import (
     PrequentialResult,
@@ -24,12 +25,8 @@ from steelyard.streams import (
     TableStream,
     demo_stream,
 )
+from steelyard.streams.chunks import small_first
 from steelyard.streams.race import DEFAULT_METRICS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from steelyard.streams import Chunk
 
 __all__ = ["stream_command"]
 
@@ -84,16 +81,19 @@ def stream_command(**options: Any) -> None:
     What was learned and measured before an error or Ctrl-C is reported; the exit code tells (1, 130).
     """
     _check(options)
-    stream = _stream(options)
     models = _models(options)
+    if options["save_to"] is not None:
+        name, first = next(iter(models.items()))
+        check_can_be_saved(first, name)
+    stream = _stream(options)
     race, error, stopped = _run(stream, models, options)
-    if error is not None and not race.n_rows:
+    if error is not None and not race.n_learned:
         raise error
     result = race.result(stream)
     _deliver(result, stream, options)
     if error is not None:
         raise SteelyardError(
-            f"{error.message} What came before, {race.n_rows:,} rows, was learned and reported.",
+            f"{error.message} What came before, {race.n_learned:,} rows, was learned and reported.",
             hint=error.hint,
         )
     if stopped:
@@ -106,8 +106,16 @@ def _check(options: dict[str, Any]) -> None:
         raise click.UsageError("with a SOURCE, --target must name the column of the labels.")
     if options["source"] is None and options["save_to"] is not None:
         raise click.UsageError("--save needs a SOURCE: the built-in stream has no columns to remember.")
-    if options["report"] is not None and not options["report"].parent.exists():
-        options["report"].parent.mkdir(parents=True, exist_ok=True)
+    for name in ("report", "table", "save_to"):
+        if options[name] is not None:
+            _make_folder(options[name].parent)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileAccessError(f"{folder} cannot be made: {error.strerror or error}.") from error
 
 
 def _stream(options: dict[str, Any]) -> RowStream:
@@ -148,10 +156,12 @@ def _run(
         metrics=(*DEFAULT_METRICS, "pmauc"),
         seed=options["seed"] or 0,
     )
-    error = None
+    error: SteelyardError | None = None
+    positive = WantedPositive(options["positive"])
     with StreamPanel(stream) as panel, StopOnInterrupt() as interrupt:
         try:
-            for chunk in _with_positive(interrupt.until_stopped(stream), race, options["positive"]):
+            for chunk in interrupt.until_stopped(small_first(stream)):
+                positive.tell(race, chunk)
                 race.step(chunk)
                 panel.update(race)
         except SteelyardError as trouble:
@@ -159,16 +169,10 @@ def _run(
         except KeyboardInterrupt:
             interrupt.stopped = True
         race.finish()
+        if error is None and not interrupt.stopped:
+            error = positive.refusal(race)
         panel.update(race, final=True)
     return race, error, interrupt.stopped
-
-
-def _with_positive(chunks: Iterator[Chunk], race: Race, text: str | None) -> Iterator[Chunk]:
-    """The chunks; at the first one the name of the positive class becomes a label."""
-    for chunk in chunks:
-        if text is not None and not race.n_rows:
-            race.set_positive(label_of(text, dict.fromkeys([*chunk.y.tolist()])))
-        yield chunk
 
 
 def _deliver(result: PrequentialResult, stream: RowStream, options: dict[str, Any]) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import click
 
-from steelyard.cli.models_io import open_table
-from steelyard.cli.options import OUT_FILE, column_options, label_of, model_options
+from steelyard.cli.models_io import check_can_be_saved, open_table
+from steelyard.cli.options import OUT_FILE, column_options, model_options
 from steelyard.cli.output import emit_json, emit_table, json_option, talk
+from steelyard.cli.positive import WantedPositive
 from steelyard.cli.registry import make_models, parse_settings
-from steelyard.exceptions import ParameterError
+from steelyard.exceptions import DataError, ParameterError
 from steelyard.persistence import save
 from steelyard.streams import Race, TableModel
+from steelyard.streams.chunks import small_first
 from steelyard.streams.race import DEFAULT_METRICS
 
 __all__ = ["tune_command"]
@@ -54,14 +57,24 @@ def tune_command(
         _label(values): make_models([f"candidate={options['model_name']}"], {**fixed, **values})["candidate"]
         for values in _combinations(grid or ("C=0.01,0.1,1,10,100",))
     }
+    if out is not None:
+        check_can_be_saved(next(iter(candidates.values())), options["model_name"])
     stream = open_table(source, options)
     race = Race(candidates, window=options["measure_window"], metrics=DEFAULT_METRICS)
-    for chunk in stream:
-        if options["positive"] is not None and not race.n_rows:
-            race.set_positive(label_of(options["positive"], dict.fromkeys(chunk.y.tolist())))
+    positive = WantedPositive(options["positive"])
+    for chunk in small_first(stream):
+        positive.tell(race, chunk)
         race.step(chunk)
     race.finish()
-    lines = sorted(race.result(stream).summary(), key=lambda line: -line.get(by, 0.0))
+    if (refusal := positive.refusal(race)) is not None:
+        raise refusal
+    lines = sorted(race.result(stream).summary(), key=lambda line: -_measured(line, by))
+    if not _measured(lines[0], by) > -math.inf:
+        raise DataError(
+            f"tune: {by} could not be measured on the {race.n_rows:,} rows of {stream.name}, so no candidate "
+            "is the best.",
+            hint="use more rows, in which all classes come",
+        )
     best = lines[0]["model"]
     if out is not None:
         model = TableModel(candidates[best], stream.encoder, options["target"], options["time"])
@@ -71,6 +84,11 @@ def tune_command(
         emit_json({"best": best, "by": by, "candidates": lines})
     else:
         emit_table(["model", *dict.fromkeys([by, "g_mean", "sensitivity", "specificity", "auc"])], lines)
+
+
+def _measured(line: dict[str, Any], by: str) -> float:
+    value = line.get(by, math.nan)
+    return -math.inf if math.isnan(value) else float(value)
 
 
 def _combinations(grids: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from steelyard.enclosing.state import ClassState
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError
 from steelyard.items import take
 from steelyard.kernels import SequenceKernel
-from steelyard.params import AnyOf, Constraint, Fraction, Instance, Integer, OneOf, Positive, Real
+from steelyard.params import AnyOf, Constraint, Finite, Fraction, Instance, Integer, OneOf, Positive
 from steelyard.persistence import storable
 
 __all__ = ["EnclosingClassifier"]
@@ -133,7 +133,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         ),
         "gamma": AnyOf(Positive(), OneOf("scale", "auto")),
         "degree": Integer(1),
-        "coef0": Real(),
+        "coef0": Finite(),
         "C": AnyOf(OneOf(None), Positive()),
         "outliers": Fraction(0.0, 1.0),
         "ridge": AnyOf(Positive(), OneOf("auto")),

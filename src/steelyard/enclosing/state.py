@@ -44,6 +44,10 @@ class ClassState:
         twin._settings, twin._ball, twin._body = self._settings, self._ball, self._body
         return twin
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A body may hold native rows, which cannot travel; it is built anew from the ball, without a search.
+        return {**self.__dict__, "_body": None}
+
     def add(self, X: Any, weights: FloatArray) -> None:
         """Take in more rows; what was derived from the former ones is void."""
         self._parts.append((X, weights))

@@ -282,6 +282,8 @@ class SupportState:
         if state.catalogue is not None:
             rows = state.catalogue.places(restored_items(kernel, rows))
         rows = np.ascontiguousarray(rows, dtype=np.float64)
+        if not (np.isfinite(rows).all() and np.isfinite(weights).all() and (weights > 0.0).all()):
+            raise ValueError("rows must be finite, and their weights positive")
         kept, order = (np.ascontiguousarray(tree[name], dtype=np.uint32) for name in ("kept", "order"))
         state._solver.load_rows(
             rows, codes, weights, int(tree["value_bytes"]), kept, order, int(tree["n_wanted"])
@@ -289,6 +291,7 @@ class SupportState:
         for problem in tree["problems"]:
             if len(problem["class_bounds"]) > len(state.labels):
                 raise ValueError("a problem has more bounds than there are labels")
+            _check_solution(problem)
             state._solver.load_problem(problem)
         return state
 
@@ -309,6 +312,18 @@ class _CalledKernel:
     def __call__(self, X: FloatArray, Z: FloatArray, out: FloatArray) -> None:
         samples = np.array if self.catalogue is None else self.catalogue.at
         out[...] = self.kernel.block(samples(X), samples(Z))
+
+
+def _check_solution(problem: Mapping[str, Any]) -> None:
+    """Refuse a problem from a file that no solver can have left: going on from it might never end."""
+    values = {name: np.asarray(value) for name, value in problem.items()}
+    if not all(np.isfinite(value).all() for value in values.values()):
+        raise ValueError("a solution must be finite")
+    y, z, lower, upper = (values[name] for name in ("y", "z", "lower", "upper"))
+    if not (np.abs(y) == 1.0).all() or len({len(y), len(z), len(lower), len(upper)}) > 1:
+        raise ValueError("a problem must have a sign and a number for each row")
+    if not ((lower <= z) & (z <= upper)).all():
+        raise ValueError("a solution must lie within its bounds")
 
 
 def _dense(X: Any) -> FloatArray:

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from sklearn.utils.validation import check_array, column_or_1d
 
 from steelyard import _native
+from steelyard._labels import numpy_labels
 from steelyard._sparse import canonical_csr
 from steelyard._threads import num_threads
 from steelyard.base import Batch, encode_labels
@@ -25,11 +26,13 @@ def checked_batch(X: Any, y: Any, sample_weight: Any, n_features: int, who: str)
         X = check_array(
             X, accept_sparse="csr", dtype=(np.float64, np.float32), order="C", ensure_all_finite=False
         )
-        labels, codes = encode_labels(column_or_1d(y))
+        labels, codes = encode_labels(column_or_1d(numpy_labels(y)))
         if sample_weight is not None:
             sample_weight = np.array(column_or_1d(sample_weight), dtype=np.float64)
     except (ValueError, TypeError) as error:
         raise DataError(f"{who}: {error}") from error
+    if any(label is None or label != label for label in labels):  # noqa: PLR0124  nan
+        raise DataError(f"{who}: y has missing values, which are no labels.")
     if X.shape[1] != n_features:
         raise DataError(f"{who}: X has {X.shape[1]} features, but {n_features} were expected.")
     lengths = {X.shape[0], len(codes), X.shape[0] if sample_weight is None else len(sample_weight)}

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
+from steelyard._labels import check_sortable
 from steelyard.base import (
     Batch,
     ForgettingMixin,
@@ -270,6 +271,7 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
         """
         self._check_params()
         theirs = self._mergeable(other)
+        check_sortable([*self._state.total.classes, *theirs.total.classes], "ProximalSVC.merge")
         self._state = self._state.merged(theirs)
         return self
 
@@ -302,7 +304,7 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
             if not self._is_started():
                 self.n_features_in_ = other.n_features
                 self._state = FoldedStatistics.start(other.n_features, 1)
-            if not self._state.is_plain:
+            if not self._state.is_plain or self.C == "auto":
                 raise DataError(
                     "ProximalSVC.merge: bare statistics have no folds and no feature map; this learner has.",
                     hint="merge the learner that the statistics belong to",
@@ -315,7 +317,9 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
         other._check_started("merge")
         if not self._is_started():
             self._set_features(other._features())
-            self._state = other._state.empty()
+            n_folds = max(len(other._state.folds), self._n_folds if self.C == "auto" else 1)
+            empty = [other._state.folds[0].empty() for _ in range(n_folds)]
+            self._state = FoldedStatistics(empty, other._state.feature_map)
         self._check_same_features(other, "merge")
         self._state.check_same_kind(other._state)
         return other._state
@@ -390,7 +394,10 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
             ``intercept_`` for every C.
         """
         self._check_started("regularization_path")
-        grid = np.asarray(Cs, dtype=np.float64)
+        try:
+            grid = np.asarray(Cs, dtype=np.float64)
+        except (TypeError, ValueError):
+            grid = np.array([])  # said below
         if grid.ndim != 1 or not len(grid) or not (np.isfinite(grid).all() and (grid > 0.0).all()):
             raise ParameterError(
                 f"ProximalSVC.regularization_path: Cs must be positive, finite numbers; got {Cs!r}."

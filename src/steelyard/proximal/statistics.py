@@ -10,10 +10,12 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from steelyard import _native
+from steelyard._labels import check_sortable
 from steelyard._memory import check_fits_memory
 from steelyard._threads import num_threads
 from steelyard.base import Batch, Label
 from steelyard.exceptions import DataError
+from steelyard.params import Integer, Positive
 from steelyard.proximal import messages
 from steelyard.proximal.batches import check_magnitude, checked_batch, one_class, without_zero_weights
 from steelyard.proximal.moments import Moments, buffer_capacity, symmetric
@@ -73,8 +75,10 @@ class ClassStatistics:
     """
 
     def __init__(self, n_features: int, *, row_tolerance: float = 0.0) -> None:
-        if n_features < 1:
-            raise DataError(f"ClassStatistics: n_features must be at least 1; got {n_features}.")
+        if not Integer(1).accepts(n_features):
+            raise DataError(
+                f"ClassStatistics: n_features must be {Integer(1).description}; got {n_features!r}."
+            )
         check_statistics_fit(n_features, 1)
         self.n_features = int(n_features)
         self.row_tolerance = float(row_tolerance)
@@ -137,7 +141,9 @@ class ClassStatistics:
 
     def add(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
         """Take in rows; on error nothing changes."""
-        self.add_batch(checked_batch(X, y, sample_weight, self.n_features, "ClassStatistics.add"))
+        batch = checked_batch(X, y, sample_weight, self.n_features, "ClassStatistics.add")
+        check_sortable([*self._classes, *batch.labels], "ClassStatistics.add")
+        self.add_batch(batch)
 
     def remove(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
         """Take out rows that were added before; on error nothing changes."""
@@ -380,6 +386,7 @@ class ClassStatistics:
                 f"{other.n_features}; nothing was changed.",
                 hint="if features were added at the end, call grow() on the narrower one first",
             )
+        check_sortable([*self._classes, *other._classes], "ClassStatistics.merge")
         if self.origin is None and other.origin is not None:
             self.origin = other.origin.copy()
         for label in other.classes:
@@ -429,7 +436,7 @@ class ClassStatistics:
 
     def scale(self, factor: float) -> Self:
         """Multiply the weight of every row, for memories that fade."""
-        if not 0.0 < factor < np.inf:
+        if not Positive().accepts(factor):
             raise DataError(f"ClassStatistics.scale: factor must be a positive number; got {factor!r}.")
         for moments in self._classes.values():
             moments.scale(factor)
@@ -460,10 +467,10 @@ class ClassStatistics:
 
     def grow(self, n_features: int) -> Self:
         """Widen to more features, exact for features that were zero in all rows so far."""
-        if n_features < self.n_features:
+        if not Integer(self.n_features).accepts(n_features):
             raise DataError(
                 f"ClassStatistics.grow: n_features must be at least the present {self.n_features}; "
-                f"got {n_features}."
+                f"got {n_features!r}."
             )
         check_statistics_fit(n_features, 2 * max(1, len(self._classes)))
         if n_features > self.n_features:

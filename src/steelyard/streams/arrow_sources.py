@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.exceptions import DataError, DataTypeError
-from steelyard.streams.columns import ColumnBatch, Columns, Place
+from steelyard.streams.columns import ColumnBatch, Columns, Place, as_texts
 from steelyard.streams.files import ByteSource, without_header
 from steelyard.streams.text_sources import CsvSource, Kinds
 
@@ -68,7 +68,7 @@ class ArrowCsvSource:
         import pyarrow as pa
         from pyarrow import csv
 
-        types = {"number": pa.float64(), "integer": pa.float64(), "boolean": pa.bool_(), "text": pa.string()}
+        types = {"number": pa.float64(), "boolean": pa.bool_(), "text": pa.string()}
         return csv.read_csv(
             pa.BufferReader(lines),
             read_options=csv.ReadOptions(
@@ -95,11 +95,19 @@ class ArrowSource:
     """Record batches whose columns have declared types."""
 
     def __init__(
-        self, batches: Any, names: list[str], name: str, n_rows: int | None, close: Callable[[], None]
+        self,
+        batches: Any,
+        schema: Any,
+        name: str,
+        n_rows: int | None,
+        close: Callable[[], None],
     ) -> None:
         self._batches = batches
         self.close = close
-        self.names = names
+        self.names = schema.names
+        # The index of a data frame of pandas travels as columns, which are features only if they are named.
+        index = (schema.pandas_metadata or {}).get("index_columns", [])
+        self.index_names = [column for column in index if isinstance(column, str)]
         self.place = Place(name)
         self.n_rows = n_rows
         self._done = 0
@@ -111,10 +119,10 @@ class ArrowSource:
     def batches(self, wanted: list[str], kinds: Kinds) -> Iterator[ColumnBatch]:
         """The rows as columns."""
         for batch in self._batches(wanted):
-            columns = {name: _values(batch.column(name), name) for name in wanted}
-            for name, kind in kinds.items():
-                if kind == "text" and columns[name].dtype != object:
-                    columns[name] = _as_text(columns[name])
+            columns = {
+                name: (_texts if kinds[name] == "text" else _values)(batch.column(name), name)
+                for name in wanted
+            }
             yield ColumnBatch(columns, batch.num_rows)
             self._done += batch.num_rows
 
@@ -134,14 +142,12 @@ def arrow_file_source(data: ByteSource) -> ArrowSource:
             file = pa.ipc.open_file(_seekable(data))
             batches = (file.get_batch(index) for index in range(file.num_record_batches))
             return ArrowSource(
-                lambda wanted: _selected(batches, wanted), file.schema.names, data.name, None, data.close
+                lambda wanted: _selected(batches, wanted), file.schema, data.name, None, data.close
             )
         reader = pa.ipc.open_stream(pa.PythonFile(io.BufferedReader(data, _BLOCK_BYTES), mode="r"))
     except (pa.ArrowInvalid, pa.ArrowIOError, OSError) as error:
         raise DataError(f"{data.name}: the file is damaged or cut short: {error}.") from error
-    return ArrowSource(
-        lambda wanted: _selected(reader, wanted), reader.schema.names, data.name, None, data.close
-    )
+    return ArrowSource(lambda wanted: _selected(reader, wanted), reader.schema, data.name, None, data.close)
 
 
 def _parquet_source(data: ByteSource) -> ArrowSource:
@@ -152,7 +158,7 @@ def _parquet_source(data: ByteSource) -> ArrowSource:
     def batches(wanted: list[str]) -> Iterator[Any]:
         yield from file.iter_batches(batch_size=_BATCH_ROWS, columns=wanted, use_threads=False)
 
-    return ArrowSource(batches, file.schema_arrow.names, data.name, file.metadata.num_rows, data.close)
+    return ArrowSource(batches, file.schema_arrow, data.name, file.metadata.num_rows, data.close)
 
 
 def _seekable(data: ByteSource) -> Any:
@@ -174,13 +180,15 @@ def table_source(table: Any) -> ArrowSource:
     import pyarrow as pa
 
     if isinstance(table, dict):
-        table = pa.table(table)
+        table = _checked_table(pa.table, table)
+    if not hasattr(table, "__arrow_c_stream__") and hasattr(table, "to_arrow"):
+        table = table.to_arrow()  # polars, before it spoke that interface
     if not hasattr(table, "__arrow_c_stream__"):
         raise DataTypeError(
             "open_stream: expected a path or a table of pandas, polars or pyarrow; got "
             f"{type(table).__name__}."
         )
-    reader = pa.RecordBatchReader.from_stream(table)
+    reader = _checked_table(pa.RecordBatchReader.from_stream, table)
     n_rows = len(table) if hasattr(table, "__len__") else None
 
     def batches(wanted: list[str]) -> Iterator[Any]:
@@ -188,23 +196,35 @@ def table_source(table: Any) -> ArrowSource:
             for begin in range(0, batch.num_rows, _BATCH_ROWS):
                 yield batch.select(wanted).slice(begin, _BATCH_ROWS)
 
-    return ArrowSource(batches, reader.schema.names, "table", n_rows, lambda: None)
+    return ArrowSource(batches, reader.schema, "table", n_rows, lambda: None)
+
+
+def _checked_table(make: Callable[[Any], Any], table: Any) -> Any:
+    import pyarrow as pa
+
+    try:
+        return make(table)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        reason = " ".join(map(str, error.args))
+        raise DataError(
+            f"table: its columns cannot be read: {reason}.",
+            hint="every column must hold values of one kind, and all columns equally many",
+        ) from error
 
 
 def _values(column: Any, name: str) -> NDArray[Any]:
-    """A column as NumPy has it: float64 with nan, int64 or bool without gaps, or objects with None."""
+    """A column as NumPy has it: float64 with nan, or objects with None."""
     import pyarrow as pa
 
     kind = column.type
     if pa.types.is_dictionary(kind):
-        column = column.dictionary_decode()
+        column = _decoded(column)
         kind = column.type
     if pa.types.is_float64(kind):
         return np.asarray(column.to_numpy(zero_copy_only=False))
-    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False))
-    if pa.types.is_decimal(kind):
-        return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False))
+    types = pa.types
+    if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return _floats(column)
     if pa.types.is_temporal(kind) and not pa.types.is_duration(kind) and not pa.types.is_time(kind):
         micros = column.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False)
         return np.where(np.isnat(micros), np.nan, micros.astype(np.int64) / 1e6)
@@ -215,6 +235,26 @@ def _values(column: Any, name: str) -> NDArray[Any]:
     raise DataTypeError(f"column {name!r} is of type {kind}, which is neither numbers nor text.")
 
 
-def _as_text(values: NDArray[Any]) -> NDArray[Any]:
-    texts = [None if value != value else f"{value:g}" for value in values.tolist()]  # noqa: PLR0124  nan
-    return np.array(texts, dtype=object)
+def _floats(column: Any) -> NDArray[Any]:
+    """Numbers of any type; whole ones beyond 2**53 are rounded, as they are in a text file."""
+    import pyarrow as pa
+
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
+
+
+def _decoded(column: Any) -> Any:
+    """A column of categories as the values themselves."""
+    import pyarrow as pa
+
+    if str(column.type.value_type) == "string_view":  # which pyarrow cannot take from yet
+        column = pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(pa.large_string()))
+    return column.dictionary_decode()
+
+
+def _texts(column: Any, name: str) -> NDArray[Any]:
+    """A column that is to be categories, as objects with None."""
+    import pyarrow as pa
+
+    if pa.types.is_integer(column.type):
+        column = column.cast(pa.string())  # exact also where a float is not
+    return np.array(as_texts(_values(column, name)), dtype=object)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.params import Integer
 
-__all__ = ["ArrayStream", "Chunk", "RowStream", "check_chunk"]
+__all__ = ["ArrayStream", "Chunk", "RowStream", "check_chunk", "small_first"]
 
 FloatArray = NDArray[np.float64]
 
@@ -129,13 +129,20 @@ class ArrayStream(RowStream):
     ) -> None:
         self.chunk = check_chunk(chunk, "ArrayStream")
         self.name = name
-        self._X = np.ascontiguousarray(X, dtype=np.float64)
-        self._y = np.asarray(y)
-        self._time = None if time is None else np.asarray(time, dtype=np.float64)
-        if self._X.ndim != 2 or len(self._X) != len(self._y):
+        try:
+            self._X = np.ascontiguousarray(X, dtype=np.float64)
+            self._y = np.asarray(y)
+            self._time = None if time is None else np.asarray(time, dtype=np.float64)
+        except (ValueError, TypeError) as error:
             raise DataError(
-                f"ArrayStream: expected a table X and as many labels; got X of shape {self._X.shape} and "
-                f"{len(self._y)} labels."
+                f"ArrayStream: X and time must be arrays of numbers: {error}.",
+                hint="open_stream() takes tables with text; a sparse matrix needs toarray() first",
+            ) from error
+        n_times = self._y.shape if self._time is None else self._time.shape
+        if self._X.ndim != 2 or self._y.shape != self._X.shape[:1] or n_times != self._y.shape:
+            raise DataError(
+                f"ArrayStream: expected a table X and as many labels and times; got X of shape "
+                f"{self._X.shape}, labels of shape {self._y.shape} and times of shape {n_times}."
             )
         self.n_rows = len(self._y)
 
@@ -143,6 +150,14 @@ class ArrayStream(RowStream):
         whole = Chunk(self._X, self._y, 0, self._time)
         for begin in range(0, len(whole), self.chunk):
             yield whole.take(begin, begin + self.chunk)
+
+
+def small_first(chunks: Iterable[Chunk], parts: int = 20) -> Iterator[Chunk]:
+    """The same rows, the first chunk in several parts: a model has learned some before most are tested."""
+    for number, chunk in enumerate(chunks):
+        size = len(chunk) if number else -(-len(chunk) // parts)
+        for begin in range(0, len(chunk), size):
+            yield chunk.take(begin, begin + size)
 
 
 def check_chunk(chunk: int, who: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +12,17 @@ from numpy.typing import NDArray
 
 from steelyard.exceptions import DataError
 
-__all__ = ["ColumnBatch", "Columns", "Place", "near"]
+__all__ = ["ColumnBatch", "Columns", "Place", "RowError", "as_texts", "near"]
 
 Values = NDArray[Any]
+
+
+class RowError(DataError):
+    """A row that cannot be used; the rows before it, ``row`` in number, can."""
+
+    def __init__(self, message: str, *, row: int = 0, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.row = row
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,7 @@ class ColumnBatch:
     Attributes
     ----------
     columns : mapping of str to ndarray
-        float64 for numbers and times, int64 or bool where a target has such labels, object for text.
+        float64 for numbers, times (seconds) and truth values (1 and 0), object for text.
     n_rows : int
         Number of rows.
     """
@@ -83,8 +92,11 @@ class Columns:
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
 
-    def chosen(self, names: Sequence[str], source: str) -> list[str]:
-        """The features among the columns that there are; every name that was asked for must be there."""
+    def chosen(self, names: Sequence[str], source: str, index: Sequence[str] = ()) -> list[str]:
+        """The features among the columns that there are; every name that was asked for must be there.
+
+        Columns of the index are features only if they are asked for.
+        """
         twice = [name for index, name in enumerate(names) if name in names[:index]]
         if twice:
             raise DataError(f"{source}: two columns are called {twice[0]!r}; names must differ.")
@@ -94,7 +106,8 @@ class Columns:
         self._check(names, source, "dropped", self.drop)
         self._check(names, source, "categorical", self.categorical)
         apart = {self.target, self.time, *self.drop}
-        features = [name for name in self.features or names if name not in apart]
+        offered = [name for name in names if name not in index]
+        features = [name for name in self.features or offered if name not in apart]
         if not features:
             raise DataError(f"{source}: no column is left as a feature; there are {_listed(names)}.")
         return features
@@ -102,7 +115,7 @@ class Columns:
     def _check(self, names: Sequence[str], source: str, kind: str, wanted: Sequence[str]) -> None:
         for name in wanted:
             if name not in names:
-                closest = near(name, names)
+                closest = near(str(name), names)
                 raise DataError(
                     f"{source}: there is no {kind} column {name!r}; there are {_listed(names)}.",
                     hint=f"did you mean {closest!r}?" if closest else None,
@@ -111,6 +124,16 @@ class Columns:
     def wanted(self, features: Sequence[str]) -> list[str]:
         """The columns that must be read."""
         return [*features, *(name for name in (self.target, self.time) if name is not None)]
+
+
+def as_texts(values: Values) -> list[str | None]:
+    """Values of a column as text, None where one is missing; whole numbers without a point."""
+    if values.dtype == object:
+        return [None if value is None else str(value) for value in values.tolist()]
+    return [
+        None if math.isnan(value) else str(int(value) if value.is_integer() else value)
+        for value in values.astype(np.float64).tolist()
+    ]
 
 
 def near(name: str, names: Sequence[str]) -> str | None:

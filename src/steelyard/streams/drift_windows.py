@@ -232,9 +232,10 @@ class DriftWindows(Wrapper):
 
     def _begin(self, width: int) -> None:
         finite = [length for length in self.lengths if length is not None]
-        if not self.lengths or finite != sorted(finite) or None in self.lengths[:-1]:
+        are_lengths = all(Integer(1).accepts(length) for length in finite)
+        if not self.lengths or not are_lengths or finite != sorted(finite) or None in self.lengths[:-1]:
             raise ParameterError(
-                "DriftWindows: lengths must go from short to long, None (all rows) last; got "
+                "DriftWindows: lengths must be numbers of rows from short to long, None (all rows) last; got "
                 f"{self.lengths!r}."
             )
         self._limits = [None if n is None else max(1, n // self.block) for n in self.lengths]

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.persistence import storable
-from steelyard.streams.columns import ColumnBatch, Place
+from steelyard.streams.columns import ColumnBatch, Place, RowError, as_texts
 
 __all__ = ["MISSING", "TableEncoder"]
 
@@ -93,7 +93,7 @@ class TableEncoder(BaseEstimator):
         numbers = self._numbers_of(batch, place, first_row, learn=learn)
         if not self.categorical_:
             return numbers, None
-        columns = [_texts(batch.columns[name]) for name in self.categorical_]
+        columns = [as_texts(batch.columns[name]) for name in self.categorical_]
         self._check_categories(columns, place, first_row)
         if learn:
             self._remember(columns, place)
@@ -117,15 +117,23 @@ class TableEncoder(BaseEstimator):
             if values.dtype == object:
                 raise _text_error(values, name, place, first_row)
             X[:, index] = values
+        if not np.isfinite(X.sum()):
+            self._check_finite(X, place, first_row)
+            if self.missing == "zero":
+                X[np.isnan(X)] = 0.0
         if self.missing == "mean":
             self._fill_means(X, learn=learn)
-        elif not np.isfinite(X.sum()) and self.missing == "zero":
-            X[np.isnan(X)] = 0.0
-        if not np.isfinite(X.sum()) and not np.isfinite(X).all():
-            row, index = np.argwhere(~np.isfinite(X))[0]
-            what = "a value is missing" if np.isnan(X[row, index]) else "an infinite value cannot be used"
-            raise _value_error(what, place.of_row(first_row + int(row), self.numeric_[index]))
         return X
+
+    def _check_finite(self, X: FloatArray, place: Place, first_row: int) -> None:
+        """Refuse what cannot be filled, before anything is remembered."""
+        bad = ~np.isfinite(X) if self.missing == "refuse" else np.isinf(X)
+        if bad.any():
+            row, index = map(int, np.argwhere(bad)[0])
+            if np.isnan(X[row, index]):
+                raise _missing_error(place, first_row + row, self.numeric_[index])
+            where = place.of_row(first_row + row, self.numeric_[index])
+            raise RowError(f"{where}: an infinite value cannot be used.", row=first_row + row)
 
     def _fill_means(self, X: FloatArray, *, learn: bool) -> None:
         """Fill with the mean of the values before; sums run row by row, so chunk borders do not matter."""
@@ -146,7 +154,7 @@ class TableEncoder(BaseEstimator):
             return
         for name, values in zip(self.categorical_, columns, strict=True):
             if None in values:
-                raise _value_error("a value is missing", place.of_row(first_row + values.index(None), name))
+                raise _missing_error(place, first_row + values.index(None), name)
 
     def _remember(self, columns: list[list[str | None]], place: Place) -> None:
         """Give new categories their numbers, row by row, so that chunk borders do not matter."""
@@ -226,24 +234,19 @@ class TableEncoder(BaseEstimator):
             raise ValueError("there must be one sum for each column of numbers")
 
 
-def _texts(values: NDArray[Any]) -> list[str | None]:
-    """Values of a column of categories as text; whole numbers without a point."""
-    if values.dtype == object:
-        return [None if value is None else str(value) for value in values.tolist()]
-    return [None if value != value else f"{value:g}" for value in values.tolist()]  # noqa: PLR0124  nan
-
-
 def _text_error(values: NDArray[Any], name: str, place: Place, first_row: int) -> DataError:
     for row, value in enumerate(values.tolist()):
         try:
             float(value)
         except (TypeError, ValueError):
-            return DataError(f"{place.of_row(first_row + row, name)}: expected a number; got {value!r}.")
+            where = place.of_row(first_row + row, name)
+            return RowError(f"{where}: expected a number; got {value!r}.", row=first_row + row)
     return DataError(f"{place.source}: column {name!r} was a column of numbers and is now text.")
 
 
-def _value_error(what: str, where: str) -> DataError:
-    return DataError(
-        f"{where}: {what}.",
+def _missing_error(place: Place, row: int, column: str) -> RowError:
+    return RowError(
+        f"{place.of_row(row, column)}: a value is missing.",
+        row=row,
         hint='fill gaps with missing="mean" or missing="zero" (--missing on the command line)',
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from steelyard.exceptions import DataError, FileAccessError
+from steelyard.exceptions import DataError, DataTypeError, FileAccessError
 
 __all__ = ["ByteSource", "open_bytes", "without_header"]
 
@@ -56,6 +56,11 @@ class ByteSource(io.RawIOBase):
 
     def _read_head(self) -> tuple[bytes, bool]:
         read = getattr(self._content, "read1", self._content.read)
+        if isinstance(self._content, io.TextIOBase):
+            raise DataTypeError(
+                f"{self.name}: expected a file opened in binary mode; got one of text.",
+                hint="open it with mode 'rb', or wrap the bytes in io.BytesIO",
+            )
         head = b""
         while len(head) < _HEAD_BYTES and (self._size is not None or head.count(b"\n") < _HEAD_LINES):
             more = self._checked(read, 1 << 16)

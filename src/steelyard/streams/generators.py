@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.exceptions import ParameterError
+from steelyard.params import Integer
 from steelyard.streams.chunks import Chunk, RowStream, check_chunk
 from steelyard.streams.schedules import ImbalanceSchedule
 
@@ -77,8 +78,9 @@ class GeneratedStream(RowStream):
             raise ParameterError(
                 f"{who}: noise must be a number between 0 and 1, ends included; got {noise!r}."
             )
-        if n_rows < 1:
-            raise ParameterError(f"{who}: n_rows must be at least 1; got {n_rows!r}.")
+        for name, number, least in (("n_rows", n_rows, 1), ("seed", seed, 0)):
+            if not Integer(least).accepts(number):
+                raise ParameterError(f"{who}: {name} must be {Integer(least).description}; got {number!r}.")
         self.n_rows: int = n_rows
         self.schedule = schedule or ImbalanceSchedule.constant(0.1)
         self.concept_drifts = tuple(sorted(drifts, key=lambda drift: drift.at))

@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 
 from steelyard.base import encode_labels
 from steelyard.exceptions import DataError
-from steelyard.streams.columns import Place
+from steelyard.streams.columns import Place, RowError
 
 __all__ = ["LabelReader"]
+
+_LARGEST_WHOLE = 2**53 - 1  # numbers are read as float64, in which all up to this one differ
 
 
 class LabelReader:
@@ -36,21 +38,31 @@ class LabelReader:
             np.array([value is None for value in values]) if values.dtype == object else np.isnan(values)
         )
         if missing.any():
-            raise DataError(
-                f"{place.of_row(first_row + int(missing.argmax()), self.column)}: the label is missing."
-            )
+            row = first_row + int(missing.argmax())
+            raise RowError(f"{place.of_row(row, self.column)}: the label is missing.", row=row)
         labels = values.astype(str) if values.dtype == object else self._whole(values, place, first_row)
         self._count(labels, place, first_row)
         return labels
 
     def _whole(self, values: NDArray[Any], place: Place, first_row: int) -> NDArray[np.int64]:
+        large = np.abs(values) > _LARGEST_WHOLE
+        if large.any():
+            row = int(large.argmax())
+            raise RowError(
+                f"{place.of_row(first_row + row, self.column)}: a label that is a whole number must be "
+                f"within {_LARGEST_WHOLE:,}, beyond which numbers are rounded; got about "
+                f"{float(values[row]):.17g}.",
+                row=first_row + row,
+                hint="is this the right target? Identifiers can be told apart as text, such as id-123",
+            )
         labels = values.astype(np.int64)
         broken = labels != values
         if broken.any():
             row = int(broken.argmax())
-            raise DataError(
+            raise RowError(
                 f"{place.of_row(first_row + row, self.column)}: a label must be a whole number or text; got "
                 f"{float(values[row])!r}.",
+                row=first_row + row,
                 hint="a column of measurements is not a column of classes; choose another target",
             )
         return labels

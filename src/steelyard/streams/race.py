@@ -83,7 +83,7 @@ class Race:
         every: int | None = None,
         seed: int = 0,
     ) -> None:
-        _check_options(models, metrics, window=window, warmup=warmup, delay=delay, every=every)
+        _check_options(models, metrics, window=window, warmup=warmup, delay=delay, every=every, seed=seed)
         self.window, self.warmup, self.delay = window, warmup, delay
         self.positive = positive
         self._positive_given = positive is not None

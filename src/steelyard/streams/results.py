@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from steelyard.exceptions import FileAccessError, ParameterError
+
 if TYPE_CHECKING:
     from steelyard.streams.chunks import RowStream
     from steelyard.streams.race import Race
@@ -59,7 +61,8 @@ class PrequentialResult:
 
     def records(self, model: str) -> list[dict[str, Any]]:
         """The lines of one model, with the class counts of the window."""
-        return next(contender.records for contender in self._contenders if contender.name == model)
+        records: list[dict[str, Any]] = self._contender(model).records
+        return records
 
     def summary(self) -> list[dict[str, Any]]:
         """One line for each model: measures over all rows, the G-mean over time, speed, and rows tested.
@@ -92,7 +95,15 @@ class PrequentialResult:
         return _jumps(blocks.recent_changes(), blocks.coarse_rows)
 
     def _tracker(self, model: str) -> Any:
-        return next(contender.tracker for contender in self._contenders if contender.name == model)
+        return self._contender(model).tracker
+
+    def _contender(self, model: str) -> Any:
+        for contender in self._contenders:
+            if contender.name == model:
+                return contender
+        raise ParameterError(
+            f"PrequentialResult: there is no model {model!r}; there are {', '.join(map(repr, self.models))}."
+        )
 
     # -- to other forms -----------------------------------------------------------------------------
 
@@ -208,5 +219,8 @@ def _plain(value: Any) -> Any:
 
 def _written(text: str, path: str | Path | None) -> str:
     if path is not None:
-        Path(path).write_text(text, encoding="utf-8")
+        try:
+            Path(path).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise FileAccessError(f"{path} cannot be written: {error.strerror or error}.") from error
     return text

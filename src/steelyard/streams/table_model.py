@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -136,14 +137,15 @@ class TableModel(BaseEstimator):
                 f"merge: both models must have the same columns; got target {self.target!r} with "
                 f"{self.encoder.columns_} and target {other.target!r} with {other.encoder.columns_}."
             )
-        order = self.encoder.adopt(other.encoder)
-        theirs = other.learner
-        n_features = len(self.encoder.feature_names)
-        as_they_are = list(order) == list(range(n_features)) and self.learner.n_features_in_ == n_features
+        encoder, mine, theirs = deepcopy(self.encoder), deepcopy(self.learner), other.learner
+        order = encoder.adopt(other.encoder)
+        n_features = len(encoder.feature_names)
+        as_they_are = list(order) == list(range(n_features)) and mine.n_features_in_ == n_features
         if hasattr(theirs, "grow") and not as_they_are:  # which a learner with a feature map could not do
-            self.learner.grow(n_features)
+            mine.grow(n_features)
             theirs = theirs.rearranged(order, n_features)
-        self.learner.merge(theirs)
+        mine.merge(theirs)
+        self.encoder, self.learner = encoder, mine  # nothing has changed before
         self.history.extend(other.history)
         return self.note("merged", "another model", 0)
 

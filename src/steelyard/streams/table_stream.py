@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard.exceptions import DataError
+from steelyard.exceptions import DataError, ParameterError
+from steelyard.params import Integer
 from steelyard.streams.arrow_sources import ArrowCsvSource, arrow_file_source, has_pyarrow, table_source
 from steelyard.streams.chunks import Chunk, RowStream, check_chunk
-from steelyard.streams.columns import ColumnBatch, Columns
+from steelyard.streams.columns import ColumnBatch, Columns, RowError
 from steelyard.streams.encoding import TableEncoder
 from steelyard.streams.files import ByteSource, open_bytes
 from steelyard.streams.labels import LabelReader
@@ -21,6 +23,7 @@ from steelyard.streams.text_sources import JsonLinesSource, csv_source
 __all__ = ["TableStream", "open_stream"]
 
 _ARROW_BEGINNINGS = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class TableStream(RowStream):
@@ -56,11 +59,14 @@ class TableStream(RowStream):
         learn: bool = True,
     ) -> None:
         self.chunk = check_chunk(chunk, "open_stream")
+        if limit is not None and not Integer(1).accepts(limit):
+            raise ParameterError(f"open_stream: limit must be {Integer(1).description}; got {limit!r}.")
         self.columns, self.encoder, self.limit = columns, encoder, limit
         self._source, self.learning = source, learn
         self.name = source.place.source
         try:
-            self._features = columns.chosen(source.names, self.name)
+            index = getattr(source, "index_names", ())
+            self._features = columns.chosen(source.names, self.name, index)
         except DataError:
             source.close()
             raise
@@ -75,7 +81,7 @@ class TableStream(RowStream):
         kinds = self._source.kinds(self.columns, wanted)
         try:
             for batch in _recut(self._source.batches(wanted, kinds), self.chunk, self.limit):
-                yield self._chunk(batch)
+                yield from self._chunks_until_error(batch)
         finally:
             self._source.close()
         if not self._done:
@@ -92,6 +98,20 @@ class TableStream(RowStream):
             return max(self._done / self.limit, self._source.fraction_read() or 0.0)
         fraction: float | None = self._source.fraction_read()
         return fraction
+
+    def _chunks_until_error(self, batch: ColumnBatch) -> Iterator[Chunk]:
+        """The batch as a chunk; where a row is bad, the rows before it come first and then the error."""
+        bad = None
+        while batch.n_rows:
+            try:
+                chunk = self._chunk(batch)
+            except RowError as error:  # another row, further up, may be bad in a column that was read later
+                bad, batch = error, batch.take(0, error.row - self._done)
+            else:
+                yield chunk
+                break
+        if bad is not None:
+            raise bad
 
     def _chunk(self, batch: ColumnBatch) -> Chunk:
         place, first_row = self._source.place, self._done
@@ -114,17 +134,20 @@ class TableStream(RowStream):
             seconds = np.empty(len(values))
             for row, value in enumerate(values):
                 try:
-                    seconds[row] = np.datetime64(value, "us").astype(np.int64) / 1e6
+                    seconds[row] = np.nan if value is None else _seconds(value)
                 except (ValueError, TypeError) as error:
                     where = place.of_row(first_row + row, column)
-                    raise DataError(
+                    raise RowError(
                         f"{where}: expected a time; got {value!r}.",
+                        row=first_row + row,
                         hint="times are numbers of seconds or like 2026-01-31T12:30:00",
                     ) from error
             values = seconds
         if np.isnan(values).any():
             row = int(np.isnan(values).argmax())
-            raise DataError(f"{place.of_row(first_row + row, column)}: the time is missing.")
+            raise RowError(
+                f"{place.of_row(first_row + row, column)}: the time is missing.", row=first_row + row
+            )
         return np.asarray(values, dtype=np.float64)
 
 
@@ -133,9 +156,9 @@ def open_stream(
     target: str | None,
     *,
     time: str | None = None,
-    features: Sequence[str] | None = None,
-    drop: Sequence[str] = (),
-    categorical: Sequence[str] = (),
+    features: str | Sequence[str] | None = None,
+    drop: str | Sequence[str] = (),
+    categorical: str | Sequence[str] = (),
     missing: str = "refuse",
     chunk: int = 1000,
     limit: int | None = None,
@@ -153,7 +176,7 @@ def open_stream(
         The column of labels; None for rows without labels.
     time : str, optional
         The column that says when a row happened: seconds, or dates and times as in ISO 8601.
-    features, drop, categorical : sequences of str
+    features, drop, categorical : str or sequences of str
         Columns to use, to leave out, and to take as categories although they look like numbers.
     missing : {"refuse", "mean", "zero"}, default="refuse"
         What to do with missing values, see :class:`TableEncoder`.
@@ -188,9 +211,9 @@ def open_stream(
         time,
         tuple(encoder.columns_)
         if known and encoder is not None
-        else (None if features is None else tuple(features)),
-        tuple(drop),
-        tuple(encoder.categorical_) if known and encoder is not None else tuple(categorical),
+        else (None if features is None else _names(features)),
+        _names(drop),
+        tuple(encoder.categorical_) if known and encoder is not None else _names(categorical),
     )
     return TableStream(
         _reader(source),
@@ -201,6 +224,19 @@ def open_stream(
         max_classes=max_classes,
         learn=target is not None or not known,
     )
+
+
+def _seconds(text: str) -> float:
+    """A date and time as seconds since 1970; one without a zone is taken as UTC."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return float(np.datetime64(text, "us").astype(np.int64)) / 1e6  # knows years and months alone
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _names(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def _reader(source: Any) -> Any:
@@ -221,7 +257,7 @@ def _reader_of(data: ByteSource) -> Any:
         _need_pyarrow(data.name)
         return arrow_file_source(data)
     _check_text(data)
-    if data.head.lstrip().startswith(b"{"):
+    if data.head.removeprefix(_BYTE_ORDER_MARK).lstrip().startswith(b"{"):
         return JsonLinesSource(data)
     exact = csv_source(data)
     return ArrowCsvSource(exact) if has_pyarrow() else exact

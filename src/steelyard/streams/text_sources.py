@@ -19,6 +19,7 @@ __all__ = ["CsvSource", "JsonLinesSource", "csv_source", "is_missing"]
 
 _BATCH_ROWS = 4096
 _JUDGED_ROWS = 1000
+_STRAY_SHARE = 0.1  # of texts in a column that is still one of numbers
 _FIELD_LIMIT = 1 << 20
 # What an empty cell may look like; the same as in pyarrow's reader.
 _MISSING = frozenset(
@@ -43,7 +44,7 @@ _MISSING = frozenset(
     )
 )
 
-# What a column holds: "number", "integer", "boolean" or "text".
+# What a column holds: "number", "boolean" or "text".
 Kinds = Mapping[str, str]
 
 
@@ -81,7 +82,7 @@ class CsvSource:
         for name in wanted:
             index = self.names.index(name)
             values = [row[index] for row in self._judged if not is_missing(row[index])]
-            kinds[name] = "text" if name in columns.categorical else _kind_of(values)
+            kinds[name] = _chosen_kind(columns, name, [_kind_of(value) for value in values])
         return kinds
 
     def batches(self, wanted: list[str], kinds: Kinds) -> Iterator[ColumnBatch]:
@@ -154,7 +155,7 @@ class JsonLinesSource:
         kinds = {}
         for name in wanted:
             values = [record[name] for record in self._judged if record.get(name) is not None]
-            kinds[name] = "text" if name in columns.categorical else _json_kind_of(values)
+            kinds[name] = _chosen_kind(columns, name, [_json_kind_of(value) for value in values])
         return kinds
 
     def batches(self, wanted: list[str], kinds: Kinds) -> Iterator[ColumnBatch]:
@@ -180,7 +181,7 @@ class JsonLinesSource:
             if not line.strip():
                 continue
             try:
-                record = json.loads(line)
+                record = json.loads(line.decode("utf-8-sig"))
             except ValueError as error:
                 raise DataError(
                     f"{self.place.of_row(number)}: this is not a JSON object: {error}."
@@ -219,7 +220,11 @@ def _converted(  # noqa: PLR0917  private, and each is named
             values, n_good, sentence = _convert([cell(row, name) for row in batch], kinds[name])
             if n_good < len(batch):
                 batch = batch[:n_good]
-                error = DataError(f"{place.of_row(done + n_good, name)}: {sentence}")
+                error = DataError(
+                    f"{place.of_row(done + n_good, name)}: {sentence}",
+                    hint="if this is a column of categories, name it so (categorical, --categorical on the "
+                    "command line), or drop it",
+                )
             columns[name] = values
         if batch:
             yield ColumnBatch({name: values[: len(batch)] for name, values in columns.items()}, len(batch))
@@ -240,27 +245,33 @@ def _until_error(rows: Iterable[Any]) -> tuple[list[Any], DataError | None]:
     return batch, None
 
 
-def _kind_of(values: list[str]) -> str:
-    if values and all(value.lower() in {"true", "false"} for value in values):
+def _chosen_kind(columns: Columns, name: str, kinds: list[str]) -> str:
+    """What a column holds, by what its first values are."""
+    if name in columns.categorical:
+        return "text"
+    if kinds and all(kind == "boolean" for kind in kinds):
+        return "boolean"
+    n_strays = sum(kind in {"text", "boolean"} for kind in kinds)
+    # A few texts among numbers are mistakes, to be named as such, and make no categories of the numbers.
+    if n_strays > (0.0 if name == columns.target else _STRAY_SHARE * len(kinds)):
+        return "text"
+    return "number"
+
+
+def _kind_of(value: str) -> str:
+    if value.lower() in {"true", "false"}:
         return "boolean"
     try:
-        if all(
-            _number(value).is_integer() and "." not in value and "e" not in value.lower() for value in values
-        ):
-            return "integer"
+        _number(value)
     except ValueError:
         return "text"
     return "number"
 
 
-def _json_kind_of(values: list[Any]) -> str:
-    if values and all(isinstance(value, bool) for value in values):
+def _json_kind_of(value: Any) -> str:
+    if isinstance(value, bool):
         return "boolean"
-    if all(isinstance(value, int) and not isinstance(value, bool) for value in values):
-        return "integer"
-    if all(isinstance(value, int | float) for value in values):
-        return "number"
-    return "text"
+    return "number" if isinstance(value, int | float) else "text"
 
 
 def _json_cell(record: dict[str, Any], name: str) -> str:

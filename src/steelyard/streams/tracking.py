@@ -91,7 +91,7 @@ class Tracker:
     def running(self) -> dict[str, float]:
         """The measures over the last window, with their bands."""
         values = {name: self._value(name, self.recent) for name in self.metrics}
-        return {**values, **_flat(self.blocks.recent_bands(self._positive_code()), self.metrics)}
+        return {**values, **_flat(self.blocks.recent_bands(self._positive_code()), values)}
 
     def total(self) -> dict[str, float]:
         """The measures over all rows, with their bands; AUC from the sample of scores."""
@@ -100,7 +100,7 @@ class Tracker:
         }
         if "auc" in self.metrics:
             values["auc"] = self._sampled_auc()
-        return {**values, **_flat(self.blocks.overall_bands(self._positive_code()), self.metrics)}
+        return {**values, **_flat(self.blocks.overall_bands(self._positive_code()), values)}
 
     def window_counts(self) -> dict[Any, int]:
         """Rows of each class in the last window."""
@@ -139,9 +139,11 @@ class Tracker:
         return float(roc_auc_score(is_positive, scores, sample_weight=weights))
 
 
-def _flat(bands: dict[str, tuple[float, float]], metrics: tuple[str, ...]) -> dict[str, float]:
+def _flat(bands: dict[str, tuple[float, float]], values: dict[str, float]) -> dict[str, float]:
+    """The ends of the bands of the measures that were asked for; a measure that is nan has no band."""
     flat = {}
-    for name, (low, high) in bands.items():
-        if name in metrics:
+    for name, ends in bands.items():
+        if name in values:
+            low, high = (math.nan, math.nan) if math.isnan(values[name]) else ends
             flat[f"{name}_low"], flat[f"{name}_high"] = low, high
     return flat

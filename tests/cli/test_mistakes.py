@@ -1,0 +1,153 @@
+"""What people write on the command line by mistake, and small tables: an answer, or a sentence in time."""
+
+from __future__ import annotations
+
+import errno
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.runner import cli_runner
+
+from steelyard.cli import main
+from steelyard.streams import TableModel
+
+
+@pytest.fixture
+def run():
+    def invoke(*arguments):
+        return cli_runner().invoke(main, [str(argument) for argument in arguments])
+
+    return invoke
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A table that fits into one chunk, whose rare class comes late."""
+    rng = np.random.default_rng(0)
+    y = (rng.random(600) < 0.2) & (np.arange(600) > 100)
+    frame = pd.DataFrame({"a": rng.normal(size=600) + 2 * y, "y": np.where(y, "yes", "no")})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    return tmp_path / "rows.csv"
+
+
+@pytest.fixture
+def model(run, table, tmp_path):
+    assert run("fit", table, "--target", "y", "-o", tmp_path / "model").exit_code == 0
+    return tmp_path / "model"
+
+
+def test_a_table_of_one_chunk_is_tested_too(run, table):
+    result = run("stream", table, "--target", "y", "--json")
+    (line,) = json.loads(result.stdout)["summary"]
+    assert line["g_mean"] > 0.7
+
+
+def test_tune_chooses_on_a_table_of_one_chunk(run, table):
+    result = run("tune", table, "--target", "y", "--grid", "C=1e-9,1", "--json")
+    assert json.loads(result.stdout)["best"] == "C=1"
+
+
+def test_tune_refuses_to_choose_where_nothing_was_measured(run, tmp_path):
+    (tmp_path / "one.csv").write_text("a,y\n1,no\n", encoding="utf-8")
+    result = run("tune", tmp_path / "one.csv", "--target", "y", "-o", tmp_path / "m")
+    assert result.exit_code == 1
+    assert "mean_g_mean could not be measured on the 1 rows" in result.stderr
+    assert not (tmp_path / "m").exists()
+
+
+def test_the_positive_class_may_come_late(run, table):
+    result = run("stream", table, "--target", "y", "--positive", "yes", "--chunk", 50, "--json")
+    assert json.loads(result.stdout)["positive"] == "yes"
+
+
+@pytest.mark.parametrize("command", ["stream", "tune"])
+def test_a_positive_class_that_never_comes_is_named(run, table, command):
+    result = run(command, table, "--target", "y", "--positive", "maybe")
+    assert result.exit_code == 1
+    assert "--positive: there is no class 'maybe'; there are no, yes." in result.stderr
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--model", "koil"), ("--set", "C=3"), ("--missing", "mean"), ("--target", "z"), ("--drop", "a")],
+    ids=lambda options: options[0],
+)
+def test_fit_refuses_what_it_could_only_ignore_with_continue(run, table, model, tmp_path, options):
+    result = run("fit", table, "--continue", model, *options, "-o", tmp_path / "more")
+    assert result.exit_code == 2
+    assert f"{options[0]} cannot be changed with --continue" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["fit", "stream", "tune"])
+def test_a_model_that_cannot_be_saved_is_refused_before_it_learns(run, table, tmp_path, command):
+    out = "--save" if command == "stream" else "-o"
+    peer = "sklearn:linear_model.SGDClassifier"
+    grid = ["--grid", "alpha=0.1"] if command == "tune" else []
+    result = run(command, table, "--target", "nowhere", "--model", peer, *grid, out, tmp_path / "m")
+    assert result.exit_code == 1
+    assert f"--model: '{peer}' cannot be saved" in result.stderr  # and not that there is no such column
+
+
+def test_a_peer_that_is_no_class_is_refused(run, table):
+    result = run("stream", table, "--target", "y", "--model", "sklearn:linear_model")
+    assert result.exit_code == 1
+    assert "is a module; a class was expected" in result.stderr
+
+
+@pytest.mark.parametrize("window", ["0", "soon", "10d"])
+def test_a_window_that_cannot_be_is_not_said_to_have_learned(run, table, window):
+    result = run("stream", table, "--target", "y", "--window", window)
+    assert result.exit_code == 1
+    assert "was learned and reported" not in result.stderr
+
+
+def test_predictions_that_were_there_survive_a_table_that_cannot_be_predicted(run, model, tmp_path):
+    out = tmp_path / "scores.csv"
+    out.write_text("of yesterday", encoding="utf-8")
+    (tmp_path / "other.csv").write_text("b\n1\n", encoding="utf-8")
+    assert run("predict", model, tmp_path / "other.csv", "-o", out).exit_code == 1
+    assert out.read_text(encoding="utf-8") == "of yesterday"
+
+
+@pytest.mark.parametrize("name", ["scores.csv", "scores.parquet"])
+def test_predictions_into_a_folder_that_is_not_there_give_a_sentence(run, model, table, tmp_path, name):
+    result = run("predict", model, table, "-o", tmp_path / "nowhere" / name)
+    assert result.exit_code == 1
+    assert "cannot be written" in result.stderr
+
+
+def test_json_lines_are_no_parquet(run, model, table, tmp_path):
+    assert run("predict", model, table, "--json", "-o", tmp_path / "scores.parquet").exit_code == 2
+
+
+def test_inspect_gives_parameters_as_json_has_them(run, model):
+    parameters = json.loads(run("inspect", model, "--json").stdout)["parameters"]
+    assert (parameters["C"], parameters["class_weight"], parameters["feature_map"]) == (1.0, "balanced", None)
+
+
+def test_a_class_of_one_row_is_counted_as_one(run, tmp_path):
+    (tmp_path / "few.csv").write_text("a,y\n1,no\n2,no\n3,yes\n", encoding="utf-8")
+    result = run("fit", tmp_path / "few.csv", "--target", "y", "-o", tmp_path / "m")
+    assert "no: 2, yes: 1\n" in result.stdout
+
+
+def test_ctrl_c_exits_with_130_and_saves_nothing(run, table, tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TableModel, "learn", stop)
+    result = run("fit", table, "--target", "y", "-o", tmp_path / "m")
+    assert (result.exit_code, result.stderr) == (130, "stopped\n")
+    assert not (tmp_path / "m").exists()
+
+
+def test_an_output_that_cannot_be_written_gives_a_sentence(run, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("steelyard.cli.models.emit_table", full)
+    result = run("models")
+    assert result.exit_code == 1
+    assert result.stderr == "Error: standard output: No space left on device.\n"

@@ -1,0 +1,207 @@
+"""Tables as people have them: what is odd in them is read rightly or named, and never guessed in silence."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from steelyard.exceptions import DataError, DataTypeError, ParameterError
+from steelyard.streams import open_stream, table_stream
+
+
+@pytest.fixture(params=["pyarrow", "built in"])
+def engine(request, monkeypatch):
+    if request.param == "built in":
+        monkeypatch.setattr(table_stream, "has_pyarrow", lambda: False)
+
+
+def _read(source, target="y", **options):
+    """All chunks of a stream and the names of its features."""
+    if isinstance(source, str):
+        source = io.BytesIO(source.encode())
+    stream = open_stream(source, target, **options)
+    return list(stream), stream.feature_names
+
+
+def _until_error(source, **options):
+    rows, sentence = 0, ""
+    try:
+        for chunk in open_stream(io.BytesIO(source.encode()), "y", **options):
+            rows += len(chunk)
+    except DataError as error:
+        sentence = str(error)
+    return rows, sentence
+
+
+# -- rows before a bad one ---------------------------------------------------------------------------
+
+LINES = [f"{i % 7},2024-01-01,{'ab'[i % 2]},{i % 3}" for i in range(300)]
+
+
+@pytest.mark.parametrize("chunk", [40, 1000])
+@pytest.mark.parametrize("missing", ["refuse", "mean"])
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("inf,2024-01-01,a,0", "an infinite value"),
+        ("1,2024-01-01,a,", "the label is missing"),
+        ("1,2024-01-01,a,0.5", "a label must be a whole number"),
+        ("1,,a,0", "the time is missing"),
+        ("1,soon,a,0", "expected a time"),
+        ("red,2024-01-01,a,0", "expected a number"),
+    ],
+)
+def test_all_rows_before_a_bad_one_come_first_whatever_the_chunks(chunk, missing, line, sentence, engine):
+    table = "\n".join(["x,when,colour,y", *LINES[:250], line, *LINES[250:]])
+    rows, found = _until_error(table, time="when", chunk=chunk, missing=missing)
+    assert rows == 250
+    assert sentence in found
+    assert "line 252" in found
+
+
+@pytest.mark.parametrize("line", [",2024-01-01,a,0", "1,2024-01-01,,0"], ids=["number", "category"])
+def test_all_rows_before_a_missing_value_come_first(line, engine):
+    table = "\n".join(["x,when,colour,y", *LINES[:250], line, *LINES[250:]])
+    rows, found = _until_error(table, time="when")
+    assert rows == 250
+    assert "line 252" in found
+
+
+def test_of_two_bad_rows_the_first_is_named(engine):
+    rows, found = _until_error("a,b,y\n1,2,0\n,2,1\n3,4,\n")
+    assert rows == 1
+    assert "line 3, column 'a': a value is missing" in found
+
+
+def test_means_count_no_row_twice_when_a_bad_one_follows():
+    stream = open_stream(io.BytesIO(b"a,y\n2,0\n4,1\n,0\ninf,1\n"), "y", missing="mean")
+    rows = iter(stream)
+    np.testing.assert_array_equal(next(rows).X[:, 0], [2.0, 4.0, 3.0])
+    with pytest.raises(DataError, match="infinite"):
+        next(rows)
+    np.testing.assert_array_equal(stream.encoder._seen, [2.0])
+
+
+# -- numbers, categories and labels -------------------------------------------------------------------
+
+
+def test_a_stray_text_makes_no_categories_of_a_column_of_numbers(engine):
+    rows, found = _until_error("a,y\n" + "".join(f"{i}.5,{i % 2}\n" for i in range(60)) + "oops,1\n")
+    assert rows == 60
+    assert "line 62, column 'a': expected a number; got 'oops'" in found
+    assert "--categorical" in found
+
+
+def test_a_stray_text_in_json_makes_no_categories_of_numbers():
+    lines = [f'{{"a": {i}.5, "y": {i % 2}}}' for i in range(60)]
+    rows, found = _until_error("\n".join([*lines, '{"a": "oops", "y": 1}']))
+    assert rows == 60
+    assert "line 61, column 'a': expected a number; got 'oops'" in found
+
+
+def test_a_rare_text_among_numbers_is_a_label_like_any_other(engine):
+    (chunk,), _ = _read("a,y\n" + "1,0\n" * 60 + "2,fraud\n")
+    assert set(chunk.y) == {"0", "fraud"}
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_categories_that_are_long_numbers_stay_apart(frame):
+    table = frame({"a": [1234567, 1234568], "b": [1.2345678, 1.2345679], "y": [0, 1]})
+    _, names = _read(table, categorical=["a", "b"])
+    assert names == ["a=1234567", "b=1.2345678", "a=1234568", "b=1.2345679"]
+
+
+def test_categories_are_named_alike_in_text_and_in_tables():
+    from_text = _read("a,y\n1234567,0\n7,1\n", categorical=["a"])[1]
+    assert _read(pd.DataFrame({"a": [1234567, 7], "y": [0, 1]}), categorical=["a"])[1] == from_text
+
+
+@pytest.mark.parametrize("labels", [[2**53 + 1, 2**53], [10**22 + 1, 0]])
+def test_labels_that_would_be_rounded_are_refused(labels, engine):
+    found = _until_error("a,y\n1,{}\n2,{}\n".format(*labels))[1]
+    assert "line 2, column 'y': a label that is a whole number must be within" in found
+
+
+def test_labels_of_a_table_that_would_be_rounded_are_refused():
+    with pytest.raises(DataError, match="row 1, column 'y': a label that is a whole number must be within"):
+        _read(pd.DataFrame({"a": [1, 2], "y": [2**53 + 1, 2**53]}))
+
+
+def test_whole_numbers_too_long_for_a_float_are_rounded_as_features():
+    (chunk,), _ = _read(pd.DataFrame({"a": [2**60 + 1, 2], "y": [0, 1]}))
+    assert chunk.X[0, 0] == 2.0**60
+
+
+# -- data frames -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("index", [[5, 3], pd.Index([7, 8], name="id"), pd.Index(["u", "v"])])
+def test_the_index_of_a_data_frame_is_no_feature(index):
+    assert _read(pd.DataFrame({"a": [1, 2], "y": [0, 1]}, index=index))[1] == ["a"]
+
+
+def test_the_index_of_a_parquet_file_of_pandas_is_no_feature(tmp_path):
+    pd.DataFrame({"a": [1, 2], "y": [0, 1]}, index=[5, 3]).to_parquet(tmp_path / "rows.parquet")
+    assert _read(tmp_path / "rows.parquet")[1] == ["a"]
+
+
+def test_an_index_can_be_a_feature_or_the_time_if_it_is_named():
+    frame = pd.DataFrame({"a": [1, 2], "y": [0, 1]}, index=pd.Index([7, 8], name="id"))
+    assert _read(frame, features=["a", "id"])[1] == ["a", "id"]
+    (chunk,), names = _read(frame, time="id")
+    assert (chunk.time.tolist(), names) == ([7.0, 8.0], ["a"])
+
+
+def test_categories_and_enums_of_polars_are_taken():
+    schema = {"a": pl.Categorical, "y": pl.Enum(["p", "q"])}
+    (chunk,), names = _read(pl.DataFrame({"a": ["u", "v"], "y": ["p", "q"]}, schema=schema))
+    assert (chunk.y.tolist(), names) == (["p", "q"], ["a=u", "a=v"])
+
+
+@pytest.mark.parametrize("table", [pd.DataFrame({"a": [1, "x"], "y": [0, 1]}), {"a": [1, 2, 3], "y": [0, 1]}])
+def test_a_table_that_is_none_gives_a_sentence(table):
+    with pytest.raises(DataError, match="its columns cannot be read"):
+        _read(table)
+
+
+def test_names_of_columns_are_text():
+    with pytest.raises(DataError, match=r"(?s)no target column 1; there are '0', '1'.*did you mean '1'"):
+        _read(pd.DataFrame({0: [1, 2], 1: [0, 1]}), target=1)
+
+
+# -- times, marks and options -----------------------------------------------------------------------------
+
+
+def test_times_with_and_without_zones_are_seconds_since_1970():
+    (chunk,), _ = _read(
+        "t,a,y\n1970-01-02,1,0\n1970-01-01T02:00:00+02:00,1,1\n1970-01-01 00:00:01.5Z,1,0\n1970-02,1,1\n",
+        time="t",
+    )
+    assert chunk.time.tolist() == [86400.0, 0.0, 1.5, 31 * 86400.0]
+
+
+def test_a_byte_order_mark_does_not_hide_json():
+    (chunk,), _ = _read('\ufeff{"a": 1, "y": 0}\n{"a": 2, "y": 1}\n')
+    assert chunk.X.tolist() == [[1.0], [2.0]]
+
+
+def test_one_column_may_be_named_without_a_list():
+    table = "ab,cd,y\n1,2,0\n3,4,1\n"
+    assert _read(table, features="ab")[1] == _read(table, drop="cd")[1] == ["ab"]
+    assert _read(table, categorical="cd")[1] == ["ab", "cd=2", "cd=4"]
+
+
+@pytest.mark.parametrize("limit", [0, -1, 2.5])
+def test_a_limit_that_is_no_number_of_rows_is_refused(limit):
+    with pytest.raises(ParameterError, match="limit must be a whole number of at least 1"):
+        _read("a,y\n1,0\n", limit=limit)
+
+
+def test_a_file_opened_as_text_is_refused_with_a_sentence():
+    with pytest.raises(DataTypeError, match="binary mode"):
+        open_stream(io.StringIO("a,y\n1,0\n"), "y")

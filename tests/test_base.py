@@ -1,0 +1,131 @@
+"""The one path by which rows and labels come in, seen through the learners that use it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+from steelyard import KOIL, EnclosingClassifier, IncrementalSVC, ProximalSVC
+from steelyard.base import encode_labels, sorted_classes
+from steelyard.exceptions import DataError, DataTypeError
+from steelyard.persistence import to_bytes
+
+LEARNERS = {
+    "ProximalSVC": ProximalSVC(),
+    "ProximalSVC-auto": ProximalSVC(C="auto"),
+    "IncrementalSVC": IncrementalSVC(),
+    "EnclosingClassifier": EnclosingClassifier(),
+    "KOIL": KOIL(random_state=0),
+}
+
+
+@pytest.fixture(params=LEARNERS, ids=str)
+def learner(request):
+    return LEARNERS[request.param].__sklearn_clone__()
+
+
+@pytest.fixture
+def rows():
+    rng = np.random.default_rng(0)
+    y = np.arange(40) % 2
+    return rng.normal(size=(40, 3)) + y[:, None], y
+
+
+@pytest.mark.parametrize("n_rows", [1, 40])
+def test_labels_that_do_not_sort_with_the_learned_ones_are_refused_and_nothing_changes(learner, rows, n_rows):
+    X, y = rows
+    learner.fit(X, y)
+    before = to_bytes(learner)
+    with pytest.raises(DataTypeError, match="one sortable type"):
+        learner.partial_fit(X[:n_rows], np.where(y, "b", "a")[:n_rows])
+    assert to_bytes(learner) == before
+    assert learner.partial_fit(X, y).classes_.tolist() == [0, 1]
+
+
+def test_a_fresh_fit_may_have_labels_of_another_type(learner, rows):
+    X, y = rows
+    learner.fit(X, y).fit(X, np.where(y, "b", "a"))
+    assert learner.partial_fit(X, np.where(y, "b", "c")).classes_.tolist() == ["a", "b", "c"]
+
+
+def test_labels_of_mixed_types_in_one_call_are_refused_with_a_sentence(learner, rows):
+    X, y = rows
+    with pytest.raises(DataTypeError, match="one sortable type"):
+        learner.fit(X, np.array(["a", 1], dtype=object)[y])
+
+
+@pytest.mark.parametrize("classes", [[[0, 1]], [[0], [1, 2]], 0, {"a": 1}])
+def test_classes_that_are_no_list_of_labels_are_refused_with_a_sentence(learner, rows, classes):
+    with pytest.raises(DataError, match="`classes` must be a flat list of labels"):
+        learner.partial_fit(*rows, classes=classes)
+
+
+def test_unsigned_labels_beyond_the_signed_range_are_kept(learner, rows):
+    X, y = rows
+    labels = y.astype(np.uint64) + np.uint64(2**63 + 5)
+    assert learner.fit(X, labels).classes_.tolist() == [2**63 + 5, 2**63 + 6]
+    assert set(learner.predict(X).tolist()) <= set(labels.tolist())
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "int64[pyarrow]"])
+def test_whole_numbers_of_pandas_nullable_types_are_not_rounded(rows, dtype):
+    X, y = rows
+    labels = pd.Series(2**60 + y, dtype=dtype)
+    assert ProximalSVC().fit(X, labels).classes_.tolist() == [2**60, 2**60 + 1]
+
+
+def test_missing_labels_of_pandas_nullable_types_are_refused(rows):
+    X, y = rows
+    with pytest.raises(DataError, match="NaN"):
+        ProximalSVC().fit(X, pd.Series([None, *y[1:]], dtype="Int64"))
+
+
+def test_truth_values_of_pandas_nullable_type_stay_truth_values(rows):
+    X, y = rows
+    assert ProximalSVC().fit(X, pd.Series(y, dtype="boolean")).classes_.tolist() == [False, True]
+
+
+@pytest.mark.skipif(
+    not hasattr(np, "dtypes") or not hasattr(np.dtypes, "StringDType"), reason="NumPy 2 has it"
+)
+def test_strings_of_any_length_are_labels(rows):
+    X, y = rows
+    labels = np.where(y, "fraud", "ok").astype(np.dtypes.StringDType())
+    assert ProximalSVC().fit(X, labels).classes_.tolist() == ["fraud", "ok"]
+
+
+def test_classes_of_several_integer_types_are_not_rounded_to_one():
+    assert sorted_classes([-1, 2**63, 2**63 + 1]).tolist() == [-1, 2**63, 2**63 + 1]
+    assert sorted_classes([1, 0.5]).dtype == np.float64
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.uint64, bool])
+def test_encoding_finds_every_label_of_an_integer_type(dtype):
+    y = (
+        np.array([True, False], dtype)
+        if dtype is bool
+        else np.array([np.iinfo(dtype).max, np.iinfo(dtype).min], dtype)
+    )
+    labels, codes = encode_labels(y)
+    assert labels == sorted(y.tolist())
+    assert [labels[code] for code in codes] == y.tolist()
+
+
+@pytest.mark.parametrize(
+    "learner", [ProximalSVC(), IncrementalSVC()], ids=lambda learner: type(learner).__name__
+)
+@pytest.mark.parametrize("indices", [[1, 1, 2], [2, 0, 1]], ids=["duplicate entries", "entries out of order"])
+def test_sparse_rows_are_left_as_they_came(learner, indices):
+    X = sp.csr_matrix((np.array([1.0, 2.0, 3.0]), np.array(indices), [0, 2, 3]), shape=(2, 3))
+    learner.fit(X, [0, 1]).predict(X)
+    assert X.indices.tolist() == indices
+    assert X.data.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_rows_of_the_other_byte_order_are_taken(learner, rows):
+    X, y = rows
+    learner.fit(X, y)
+    np.testing.assert_array_equal(learner.predict(X.astype(">f8")), learner.predict(X))
+    assert learner.partial_fit(X.astype(">f8"), y.astype(">i8")).classes_.tolist() == [0, 1]

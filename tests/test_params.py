@@ -1,0 +1,45 @@
+"""Parameters: what is accepted, and that everything else gives a sentence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from steelyard import KOIL, EnclosingClassifier, IncrementalSVC, ProximalSVC, RandomFeatures
+from steelyard.exceptions import ParameterError
+from steelyard.params import Finite, Fraction, NonNegative, Positive, RandomSeed
+
+
+@pytest.mark.parametrize("constraint", [Finite(), Positive(), NonNegative(), Fraction()], ids=repr)
+@pytest.mark.parametrize("value", [10**400, float("inf"), float("nan"), True, "1", None, 1j], ids=repr)
+def test_what_is_no_finite_number_is_not_accepted(constraint, value):
+    assert not constraint.accepts(value)
+
+
+@pytest.mark.parametrize(("seed", "accepted"), [(0, True), (2**32 - 1, True), (2**32, False), (-1, False)])
+def test_seeds_are_those_of_scikit_learn(seed, accepted):
+    assert RandomSeed().accepts(seed) == accepted
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        ProximalSVC(C=10**400),
+        IncrementalSVC(cache_size=10**400),
+        EnclosingClassifier(coef0=10**400),
+        KOIL(random_state=2**40),
+    ],
+    ids=lambda learner: type(learner).__name__,
+)
+def test_numbers_too_large_give_a_sentence(learner):
+    with pytest.raises(ParameterError, match="must be"):
+        learner.fit([[0.0], [1.0]], [0, 1])
+
+
+def test_widths_of_random_features_may_come_as_an_array():
+    X = np.arange(12.0).reshape(4, 3)
+    as_array, as_list = (
+        RandomFeatures(8, gamma=gamma, random_state=0).fit_transform(X)
+        for gamma in (np.array([1, 2]), [1, 2])
+    )
+    np.testing.assert_array_equal(as_array, as_list)
