@@ -72,9 +72,8 @@ def encode_labels(y: NDArray[Any]) -> tuple[list[Label], NDArray[np.int32]]:
         return y.tolist(), np.zeros(1, dtype=np.int32)
     if y.dtype.kind in "iub":
         low, high = int(y.min()), int(y.max())
-        if (
-            high - low < 10_000 and high <= _LARGEST_INT64
-        ):  # a table of the few labels beats sorting many rows
+        # A table of the few labels beats sorting many rows.
+        if high - low < 10_000 and high <= _LARGEST_INT64:
             present = np.zeros(high - low + 1, dtype=np.int32)
             positions = y.astype(np.int64) - low
             present[positions] = 1
