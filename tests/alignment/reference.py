@@ -52,7 +52,7 @@ def factor(phi_x, boundary, tau2, floor):
 def smooth_share_above(cut, scores):
     """Part of a smoothed distribution that lies above a cut: a Gaussian bump on every score."""
     quarter, _, three_quarters = statistics.quantiles(scores, n=4, method="inclusive")
-    width = 2.0 * min(statistics.pstdev(scores), (three_quarters - quarter) / 1.349) * len(scores) ** -0.2
+    width = 1.06 * min(statistics.pstdev(scores), (three_quarters - quarter) / 1.349) * len(scores) ** -0.2
     return statistics.fmean(0.5 * math.erfc((cut - score) / (width * math.sqrt(2.0))) for score in scores)
 
 

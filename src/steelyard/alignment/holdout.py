@@ -12,8 +12,6 @@ from steelyard.alignment.view import FloatArray, Indices
 __all__ = ["best_shift", "clearly_lower", "deal_splits", "ranking_losses"]
 
 _ENOUGH = 60  # held-out rows of the rarer side that make a judgement
-_SURE = 2.0  # standard errors by which a round must help
-_SMOOTHING = 2.0  # times the rule of thumb for the width of bumps on normal data
 _MOST = 256  # scores that stand for a side
 _CUTS = 65  # tried at a time
 
@@ -51,10 +49,9 @@ def ranking_losses(scores: FloatArray, signs: FloatArray) -> FloatArray:
 
 
 def clearly_lower(losses: FloatArray, before: FloatArray, tol: float) -> bool:
-    """Whether losses of the same rows fell on average by ``tol`` and by more than chance would let them."""
+    """Whether losses of the same rows fell on average by ``tol`` and by more than their standard error."""
     fall = before - losses
-    error = fall.std() / np.sqrt(len(fall))
-    return bool(fall.mean() >= max(tol, _SURE * error) and fall.mean() > 0.0)
+    return bool(fall.mean() >= max(tol, fall.std() / np.sqrt(len(fall))) and fall.mean() > 0.0)
 
 
 def best_shift(scores: FloatArray, signs: FloatArray) -> float:
@@ -80,11 +77,11 @@ def best_shift(scores: FloatArray, signs: FloatArray) -> float:
 
 
 def _bump_width(scores: FloatArray) -> float:
-    """Standard deviation of the bumps; that of the scores is taken from the quartiles if these lie closer."""
+    """Standard deviation of the bumps, by the rule of thumb for scores that are about normal."""
     lower, upper = np.quantile(scores, (0.25, 0.75))
     spread = float(scores.std())
-    robust = float(upper - lower) / 1.349  # the same of a normal distribution
-    return float(_SMOOTHING * (min(spread, robust) or spread) * len(scores) ** -0.2)
+    robust = float(upper - lower) / 1.349  # the same for a normal distribution, and blind to outliers
+    return float(1.06 * (min(spread, robust) or spread) * len(scores) ** -0.2)
 
 
 def _representatives(scores: FloatArray) -> FloatArray:
