@@ -28,6 +28,8 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from steelyard._labels import PLAIN_LABELS, Label, encode_labels, is_plain_labels, sorted_classes
+from steelyard._sparse import canonical_csr
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, SteelyardError
 from steelyard.params import Constraint, check_params
 
@@ -35,6 +37,7 @@ __all__ = [
     "Batch",
     "BatchLearner",
     "ForgettingMixin",
+    "Label",
     "Learner",
     "MergingMixin",
     "Traits",
@@ -44,7 +47,6 @@ __all__ = [
 ]
 
 FloatArray = NDArray[np.float64]
-Label = Any  # str, int, float or bool: whatever the user's labels are
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -169,6 +171,14 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
                 hint="call fit() or partial_fit() first" if isinstance(self, Learner) else "call fit() first",
             )
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._is_started()
+
+    def _need(self, attribute: str) -> None:
+        # scikit-learn asks hasattr(): an attribute of a learner that has seen nothing does not exist.
+        if not self._is_started():
+            raise AttributeError(f"{type(self).__name__} has no {attribute} before it has seen rows.")
+
     def _check_params(self) -> None:
         # Parameters rarely change between calls, and a stream of single rows pays for every call.
         values = [self.__dict__[name] for name in self._constraints]
@@ -179,7 +189,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         self._checked_params = values
 
     def _check_batch(self, X: Any, y: Any, sample_weight: Any, method: str, *, reset: bool = False) -> Batch:
-        if not reset and sample_weight is None and self._is_plain(X) and _is_plain_labels(y, len(X)):
+        if not reset and sample_weight is None and self._is_plain(X) and is_plain_labels(y, len(X)):
             labels, codes = encode_labels(y)
             return Batch(X if self._finds_nonfinite else self._check_finite(X, method), labels, codes, None)
         if y is None:
@@ -189,7 +199,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         X = self._check_table(X, method, reset=reset)
         try:
             y = _check_y(column_or_1d(y, warn=True), estimator=self)
-            if y.dtype.kind not in _PLAIN_LABELS:
+            if y.dtype.kind not in PLAIN_LABELS:
                 check_classification_targets(y)
             n_rows = len(X) if isinstance(X, list) else X.shape[0]
             if len(y) != n_rows:
@@ -250,7 +260,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         except ValueError as error:
             raise DataError(f"{type(self).__name__}.{method}: {error}") from error
         if sp.issparse(X):
-            X.sum_duplicates()
+            X = canonical_csr(X)
         return X if self._finds_nonfinite and not sp.issparse(X) else self._check_finite(X, method)
 
     def _sequence_kernel(self) -> Any:
@@ -311,6 +321,36 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
             hint="fill in or drop missing values first, for example with sklearn.impute.SimpleImputer",
         )
 
+    # -- features -----------------------------------------------------------------------------------
+
+    def _features(self) -> dict[str, Any]:
+        """Number and names of the features, as ``_get_state`` gives them."""
+        return {
+            "n_features": int(self.n_features_in_),
+            "feature_names": self.__dict__.get("feature_names_in_"),
+        }
+
+    def _set_features(self, features: Mapping[str, Any]) -> None:
+        """Take over number and names of features, as ``_features`` gives them."""
+        self.n_features_in_ = int(features["n_features"])
+        if features["feature_names"] is not None:
+            self.feature_names_in_ = features["feature_names"]
+
+    def _check_same_features(self, other: BatchLearner, method: str) -> None:
+        """Refuse a learner of other features; where one of the two knows no names, numbers must do."""
+        mine, theirs = self._features(), other._features()
+        if mine["n_features"] != theirs["n_features"]:
+            raise DataError(
+                f"{type(self).__name__}.{method}: both learners must have the same features; this one has "
+                f"{mine['n_features']}, the other {theirs['n_features']}; nothing was changed."
+            )
+        names, other_names = mine["feature_names"], theirs["feature_names"]
+        if names is not None and other_names is not None and list(names) != list(other_names):
+            raise DataError(
+                f"{type(self).__name__}.{method}: the two learners name their features differently; nothing "
+                "was changed."
+            )
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = self._accepts_sparse
@@ -366,20 +406,83 @@ class Learner(BatchLearner):
             )
 
 
-class ForgettingMixin:
-    """A learner that can unlearn rows: afterwards it is as if they had never come."""
+class ForgettingMixin(Learner):
+    """A learner that can unlearn rows: afterwards it is as if they had never come.
 
-    @abstractmethod
+    A subclass gives ``_apply``: learn a checked batch, unlearn another one, both or neither.
+    """
+
     def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Unlearn rows that were learned before."""
+        """Unlearn rows that were learned before: the model is as if they had never come.
 
-    @abstractmethod
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features), or a list of sequences
+            Rows with exactly the values with which they were learned.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        sample_weight : array-like of shape (n_samples,), optional
+            The weights with which they were learned.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        DataError
+            If it shows that some of the rows were never learned, or not as often. Nothing changes.
+        """
+        return self._change(None, (X, y, sample_weight), "forget")
+
     def update(
         self,
         add: tuple[ArrayLike, ArrayLike] | None = None,
         retire: tuple[ArrayLike, ArrayLike] | None = None,
     ) -> Self:
-        """Learn some rows and unlearn others at once."""
+        """Learn some rows and unlearn others at once, both or neither.
+
+        Parameters
+        ----------
+        add : tuple (X, y), optional
+            Rows to learn and their labels; weights may follow as a third item.
+        retire : tuple (X, y), optional
+            Rows to unlearn, likewise. They may be among those to learn.
+
+        Returns
+        -------
+        self
+        """
+        return self._change(add, retire, "update")
+
+    @all_or_nothing
+    def _change(self, add: Any, retire: Any, method: str) -> Self:
+        self._check_params()
+        added = retired = None
+        if add is not None:
+            first = not self._is_started()
+            added = self._check_batch(*self._triple(add, method), method, reset=first)
+            if first:
+                self._start(added)
+        if retire is not None:
+            self._check_started(method)
+            retired = self._check_batch(*self._triple(retire, method), method)
+        if added is not None or retired is not None:
+            self._apply(added, retired, method)
+        return self
+
+    def _triple(self, rows: Any, method: str) -> tuple[Any, Any, Any]:
+        """(X, y) or (X, y, weights) as three items."""
+        if not isinstance(rows, tuple) or len(rows) not in {2, 3}:
+            raise DataError(
+                f"{type(self).__name__}.{method}: expected a tuple (X, y) or (X, y, sample_weight); got "
+                f"{type(rows).__name__}."
+            )
+        return rows if len(rows) == 3 else (*rows, None)
+
+    @abstractmethod
+    def _apply(self, add: Batch | None, retire: Batch | None, method: str) -> None:
+        """Learn a checked batch and unlearn another one; one of them may be missing."""
 
 
 class MergingMixin:
@@ -388,40 +491,3 @@ class MergingMixin:
     @abstractmethod
     def merge(self, other: Self) -> Self:
         """Learn what ``other`` has learned; ``other`` is left as it is."""
-
-
-# Kinds of numpy types whose values are labels whatever they are: integers, booleans and strings.
-_PLAIN_LABELS = "iubU"
-
-
-def _is_plain_labels(y: Any, n_rows: int) -> bool:
-    return type(y) is np.ndarray and y.ndim == 1 and y.shape[0] == n_rows and y.dtype.kind in _PLAIN_LABELS
-
-
-def encode_labels(y: NDArray[Any]) -> tuple[list[Label], NDArray[np.int32]]:
-    """Distinct labels, sorted, and for each row the position of its label among them.
-
-    >>> labels, codes = encode_labels(np.array(["ok", "fraud", "ok"]))
-    >>> labels
-    ['fraud', 'ok']
-    >>> codes
-    array([1, 0, 1], dtype=int32)
-    """
-    if len(y) == 1:
-        return y.tolist(), np.zeros(1, dtype=np.int32)
-    if y.dtype.kind in "iub":
-        low, high = int(y.min()), int(y.max())
-        if high - low < 10_000:  # a table of the few labels beats sorting many rows
-            present = np.zeros(high - low + 1, dtype=np.int32)
-            positions = y.astype(np.int64) - low
-            present[positions] = 1
-            ranks = np.cumsum(present, dtype=np.int32) - 1
-            labels = (np.flatnonzero(present) + low).astype(y.dtype).tolist()
-            return labels, ranks[positions]
-    distinct, codes = np.unique(y, return_inverse=True)
-    return distinct.tolist(), codes.astype(np.int32)
-
-
-def sorted_classes(labels: list[Label]) -> NDArray[Any]:
-    """Labels as the sorted array that ``classes_`` shows."""
-    return np.array(sorted(labels))

@@ -14,6 +14,7 @@ from scipy import sparse
 from scipy.spatial.distance import pdist
 
 from steelyard import _native
+from steelyard._sparse import canonical_csr
 from steelyard._threads import check_threads
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
 from steelyard.sequence_kernels import EditKernel, GlobalAlignmentKernel, SequenceKernel
@@ -340,7 +341,7 @@ def _inverse(value: float) -> float:
 
 def _check_rows(X: Any, who: str) -> Any:
     """Return `X` as a finite C-contiguous array or canonical CSR matrix of float32 or float64."""
-    rows = _canonical_csr(X) if sparse.issparse(X) else _dense(X, who)
+    rows = _sparse_rows(X) if sparse.issparse(X) else _dense(X, who)
     if rows.ndim != 2:
         raise DataError(
             f"{who}: expected a table of rows and columns; got an array of {rows.ndim} dimension(s).",
@@ -367,14 +368,11 @@ def _dense(X: Any, who: str) -> Floats:
     return np.ascontiguousarray(array) if array.ndim else array
 
 
-def _canonical_csr(X: Any) -> Any:
+def _sparse_rows(X: Any) -> Any:
     rows = X.tocsr()
     if rows.dtype not in {np.dtype(np.float32), np.dtype(np.float64)}:
         rows = rows.astype(np.float64)
-    if not rows.has_canonical_format:  # sorted and unique: sums over features then have one order
-        rows = rows.copy()
-        rows.sum_duplicates()
-    return rows
+    return canonical_csr(rows)
 
 
 def _first_bad(rows: Any) -> str:

@@ -13,6 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from steelyard import ProximalSVC, persistence
 from steelyard.exceptions import DataError, MemoryLimitError, ParameterError
 from steelyard.metrics import g_mean_score
+from steelyard.proximal import ClassStatistics
 from tests.proximal import reference
 from tests.proximal.data import assert_same_planes, imbalanced, relative_difference
 
@@ -136,6 +137,21 @@ def test_sparse_rows_can_be_forgotten_as_dense_ones_and_the_other_way_round(rng)
     assert_same_planes(model, *reference.proximal(X[100:].toarray(), y[100:]), 1e-9)
     model = ProximalSVC().fit(X, y).forget(X[:100].toarray(), y[:100])
     assert_same_planes(model, *reference.proximal(X[100:].toarray(), y[100:]), 1e-9)
+
+
+def test_sparse_rows_with_repeated_and_unsorted_columns_are_summed_and_the_callers_matrix_stays():
+    data, columns = np.array([1.0, 2.0, 3.0, 1.0, 1.0, 2.0]), np.array([0, 0, 1, 2, 1, 2])
+    starts = np.array([0, 2, 3, 5, 6])
+    for values in (data, columns, starts):
+        values.setflags(write=False)
+    X, y = sp.csr_array((data, columns, starts), shape=(4, 3)), [0, 1, 0, 1]
+    model = ProximalSVC().fit(X, y)
+    assert X.nnz == 6
+    assert_same_planes(model, *reference.proximal(X.toarray(), np.array(y)), 1e-9)
+    np.testing.assert_allclose(model.decision_function(X), model.decision_function(X.toarray()))
+    statistics = ClassStatistics(3)
+    statistics.add(X, y)
+    np.testing.assert_allclose(statistics.gram(0), model.statistics_.gram(0))
 
 
 def test_sparse_rows_are_never_made_dense(rng):

@@ -8,7 +8,7 @@ from sklearn.metrics import roc_auc_score
 
 from steelyard import ProximalSVC
 from steelyard.exceptions import DataError
-from steelyard.proximal.classifier import _fold_numbers
+from steelyard.proximal.folds import fold_numbers
 from steelyard.proximal.validation import validate_folds
 from tests.proximal.data import imbalanced
 
@@ -17,12 +17,12 @@ def validated(X, y, n_folds=4, **parameters):
     probe = ProximalSVC(**{**parameters, "C": "auto"})
     probe._n_folds = n_folds
     probe.fit(X, y).set_params(C=parameters.get("C", 1.0))
-    return validate_folds(probe._rule(), probe._folds)
+    return validate_folds(probe._rule(), probe._state.folds)
 
 
 def held_out(X, y, n_folds=4, **parameters):
     """Scores and labels of each fold under a model fitted to the rows of the others."""
-    numbers = _fold_numbers(X, n_folds)
+    numbers = fold_numbers(X, n_folds)
     for fold in range(n_folds):
         test = numbers == fold
         model = ProximalSVC(**parameters).fit(X[~test], y[~test])
@@ -72,7 +72,7 @@ def test_automatic_c_is_chosen_from_the_other_folds(rng):
 
 def test_a_fold_without_a_side_is_not_a_number(rng):
     X, y = imbalanced(rng, 200, shares=(0.9, 0.1))
-    numbers = _fold_numbers(X, 4)
+    numbers = fold_numbers(X, 4)
     keep = (y == 0) | (numbers != 2)
     result = validated(X[keep], y[keep])
     assert np.isnan(result["test_auc"]).tolist() == [False, False, True, False]

@@ -402,8 +402,7 @@ class AlignedSVC(BatchLearner):
             return {}
         several = len(self._machines) > 1
         return {
-            "n_features": int(self.n_features_in_),
-            "feature_names": self.__dict__.get("feature_names_in_"),
+            **self._features(),
             "classes": self.classes_,
             "gamma": self._kernel.gamma,
             "kernel": None if isinstance(self._kernel.kernel, str) else self._kernel.kernel,
@@ -417,9 +416,7 @@ class AlignedSVC(BatchLearner):
 
     def _set_state(self, state: dict[str, Any]) -> None:
         self._check_params()
-        self.n_features_in_ = int(state["n_features"])
-        if state["feature_names"] is not None:
-            self.feature_names_in_ = state["feature_names"]
+        self._set_features(state)
         self.classes_ = state["classes"]
         kernel = self.kernel if state["kernel"] is None else state["kernel"]
         self._kernel = Kernel(kernel, gamma=state["gamma"])

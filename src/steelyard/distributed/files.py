@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from steelyard import _native
+from steelyard._sparse import canonical_csr
 from steelyard.base import encode_labels
 from steelyard.distributed.partitions import as_column, as_rows, n_rows
 from steelyard.exceptions import DataError, FileFormatError
@@ -214,8 +215,7 @@ def read(path: str | os.PathLike[str]) -> StatisticsPart:
 
 def _row_hashes(X: Any) -> NDArray[np.uint64]:
     if sp.issparse(X):
-        rows = X.tocsr()
-        rows.sum_duplicates()
+        rows = canonical_csr(X)
         return _native.sparse_row_hashes(rows.data.astype(np.float64), rows.indices, rows.indptr)
     return _native.row_hashes(np.ascontiguousarray(X, dtype=np.float64))
 

@@ -22,6 +22,7 @@ from steelyard.exceptions import DataError, DataTypeError, ParameterError, Steel
 from steelyard.features import RandomFeatures
 from steelyard.persistence import decode, encode
 from steelyard.proximal import ProximalSVC
+from steelyard.proximal.folds import FoldedStatistics
 from steelyard.proximal.messages import from_state, get_state
 from steelyard.proximal.statistics import ClassStatistics
 from steelyard.proximal.validation import validate_folds
@@ -68,10 +69,10 @@ class Part:
     @classmethod
     def of(cls, learner: ProximalSVC) -> Part:
         """What a learner has learned; nothing if it has seen no rows."""
-        if not learner._is_started() or not any(fold.classes for fold in learner._folds):
+        if not learner._is_started() or not any(fold.classes for fold in learner._state.folds):
             return cls()
         names = vars(learner).get("feature_names_in_")
-        return cls(learner.n_features_in_, names, tuple(fold.compact() for fold in learner._folds))
+        return cls(learner.n_features_in_, names, tuple(fold.compact() for fold in learner._state.folds))
 
     def __add__(self, other: Part) -> Part:
         if self.n_features is None or other.n_features is None:
@@ -132,7 +133,7 @@ class Kind:
         if method == "fit" or not model._is_started():
             return cls(model._n_folds if model.C == "auto" else 1, model.feature_map)
         names = vars(model).get("feature_names_in_")
-        return cls(len(model._folds), model._map, model.n_features_in_, names)
+        return cls(len(model._state.folds), model._state.feature_map, model.n_features_in_, names)
 
     @property
     def needs_rows(self) -> bool:
@@ -150,7 +151,7 @@ class Kind:
         probe = ProximalSVC(feature_map=self.feature_map)
         labels = np.zeros(n_rows(rows), dtype=np.int64)
         probe._start(probe._check_batch(rows, labels, None, "fit", reset=True))
-        return replace(self, feature_map=probe._map)
+        return replace(self, feature_map=probe._state.feature_map)
 
     def learner(self, part: Part | None = None) -> ProximalSVC:
         """A learner that has learned this part, or nothing, and keeps such statistics."""
@@ -164,7 +165,7 @@ class Kind:
             learner.feature_names_in_ = known.feature_names
         learner._start(Batch(np.zeros((1, known.n_features)), [], np.zeros(0, dtype=np.int32), None))
         if part is not None and part.folds:
-            learner._folds = list(part.folds)
+            learner._state = FoldedStatistics(list(part.folds), learner._state.feature_map)
         return learner
 
     def equals(self, other: Kind) -> bool:
@@ -281,7 +282,7 @@ def fold_probe(model: ProximalSVC, folds: int) -> ProximalSVC:
 
 def validated(probe: ProximalSVC, model: ProximalSVC) -> dict[str, Any]:
     """What the folds of a probe say of the model."""
-    return validate_folds(probe.set_params(C=model.C)._rule(), probe._folds)
+    return validate_folds(probe.set_params(C=model.C)._rule(), probe._state.folds)
 
 
 def as_rows(X: Any) -> Any:

@@ -249,23 +249,14 @@ class EnclosingClassifier(MergingMixin, Learner):
         if not other._is_started():
             return self
         if not self._is_started():
-            self.n_features_in_ = other.n_features_in_
-            if "feature_names_in_" in other.__dict__:
-                self.feature_names_in_ = other.feature_names_in_
+            self._set_features(other._features())
             self._classes = {}
         self._check_mergeable(other)
         self._classes = self._classes | {label: state.copy() for label, state in other._classes.items()}
         return self
 
     def _check_mergeable(self, other: EnclosingClassifier) -> None:
-        if other.n_features_in_ != self.n_features_in_:
-            raise DataError(
-                f"EnclosingClassifier.merge: both learners must have the same features; this one has "
-                f"{self.n_features_in_}, the other {other.n_features_in_}."
-            )
-        names, others = (learner.__dict__.get("feature_names_in_") for learner in (self, other))
-        if names is not None and others is not None and list(names) != list(others):
-            raise DataError("EnclosingClassifier.merge: the two learners name their features differently.")
+        self._check_same_features(other, "merge")
         shared = [label for label in other._classes if label in self._classes]
         if shared:
             raise DataError(
@@ -434,16 +425,13 @@ class EnclosingClassifier(MergingMixin, Learner):
             return {}
         settings, labels = self._settings(), sorted(self._classes)
         return {
-            "n_features": int(self.n_features_in_),
-            "feature_names": self.__dict__.get("feature_names_in_"),
+            **self._features(),
             "labels": labels,
             "classes": [self._classes[label].describe(settings) for label in labels],
         }
 
     def _set_state(self, state: dict[str, Any]) -> None:
-        self.n_features_in_ = int(state["n_features"])
-        if state["feature_names"] is not None:
-            self.feature_names_in_ = state["feature_names"]
+        self._set_features(state)
         labels, settings = list(state["labels"]), self._settings()
         if sorted(set(labels)) != labels or len(labels) != len(state["classes"]):
             raise ValueError("the labels do not fit the classes")

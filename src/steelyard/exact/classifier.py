@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from steelyard import _native
-from steelyard.base import Batch, ForgettingMixin, Label, Learner, Traits, all_or_nothing, sorted_classes
+from steelyard.base import Batch, ForgettingMixin, Label, Traits, sorted_classes
 from steelyard.exact.expansion import KernelExpansion
 from steelyard.exact.state import SupportState
 from steelyard.exceptions import DataError, ParameterError
@@ -36,7 +36,7 @@ class _KernelChoice:
 
 
 @storable("IncrementalSVC")
-class IncrementalSVC(ForgettingMixin, Learner):
+class IncrementalSVC(ForgettingMixin):
     r"""Kernel support vector machine that learns and forgets rows exactly.
 
     After every call the decision function is that of the soft-margin SVM trained on the current rows alone,
@@ -183,9 +183,9 @@ class IncrementalSVC(ForgettingMixin, Learner):
         )
 
     def _learn(self, batch: Batch) -> None:
-        self._solve(batch, None, "partial_fit")
+        self._apply(batch, None, "partial_fit")
 
-    def _solve(self, add: Batch | None, retire: Batch | None, method: str) -> None:
+    def _apply(self, add: Batch | None, retire: Batch | None, method: str) -> None:
         _check_class_weight(self.class_weight)
         for batch in (add, retire):
             if batch is not None:
@@ -198,29 +198,6 @@ class IncrementalSVC(ForgettingMixin, Learner):
             tol=float(self.tol),
             who=f"IncrementalSVC.{method}",
         )
-
-    def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Unlearn rows that were learned before: the model is as if they had never come.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
-            Rows with exactly the values with which they were learned.
-        y : array-like of shape (n_samples,)
-            Their labels.
-        sample_weight : array-like of shape (n_samples,), optional
-            The weights with which they were learned.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        DataError
-            If some of the rows were never learned, or not as often. Nothing changes.
-        """
-        return self._change(None, (X, y, sample_weight), "forget")
 
     def update(
         self,
@@ -252,23 +229,6 @@ class IncrementalSVC(ForgettingMixin, Learner):
         if state is None or attributes["class_weight"] is not None or "feature_names_in_" in attributes:
             return False
         return state.settled == (attributes["C"], attributes["tol"]) and state.slide(add, retire)
-
-    @all_or_nothing
-    def _change(self, add: Any, retire: Any, method: str) -> Self:
-        self._check_params()
-        if retire is not None and add is None:
-            self._check_started(method)
-        added = retired = None
-        if add is not None:
-            first = not self._is_started()
-            added = self._check_batch(*_triple(add, method), method, reset=first)
-            if first:
-                self._start(added)
-        if retire is not None:
-            retired = self._check_batch(*_triple(retire, method), method)
-        if added is not None or retired is not None:
-            self._solve(added, retired, method)
-        return self
 
     # -- what was learned ---------------------------------------------------------------------------
 
@@ -316,16 +276,11 @@ class IncrementalSVC(ForgettingMixin, Learner):
         return self._state.violation()
 
     def _learned(self, attribute: str) -> SupportState:
-        # scikit-learn asks hasattr(): an attribute of a learner that has seen nothing does not exist.
-        if not self._is_started():
-            raise AttributeError(f"IncrementalSVC has no {attribute} before it has seen rows.")
+        self._need(attribute)
         return self._state
 
     def _expansion(self, attribute: str) -> KernelExpansion:
         return self._learned(attribute).expansion()
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return self._is_started()
 
     # -- answering ----------------------------------------------------------------------------------
 
@@ -386,8 +341,7 @@ class IncrementalSVC(ForgettingMixin, Learner):
         if not self._is_started():
             return {}
         return {
-            "feature_names": self.__dict__.get("feature_names_in_"),
-            "n_features": int(self.n_features_in_),
+            **self._features(),
             "kernel": self._state.kernel.to_tree(),
             "solution": self._state.to_tree(),
         }
@@ -396,11 +350,9 @@ class IncrementalSVC(ForgettingMixin, Learner):
         if not state:
             return
         self._state = SupportState.from_tree(Kernel.from_tree(state["kernel"]), state["solution"])
-        self.n_features_in_ = int(state.get("n_features", self._state.n_features))
+        self._set_features(state)
         if self._state.catalogue is None and self.n_features_in_ != self._state.n_features:
             raise ValueError("the number of features is not that of the rows")
-        if state["feature_names"] is not None:
-            self.feature_names_in_ = state["feature_names"]
 
 
 def _settled(kernel: Kernel, batch: Batch) -> Kernel:
@@ -430,13 +382,3 @@ def _check_class_weight(class_weight: object) -> None:
                     f"IncrementalSVC: class_weight must give {NonNegative().description} for every label; "
                     f"got {factor!r} for {label!r}."
                 )
-
-
-def _triple(rows: Any, method: str) -> tuple[Any, Any, Any]:
-    """(X, y) or (X, y, weights) as three items."""
-    if not isinstance(rows, tuple) or len(rows) not in {2, 3}:
-        raise DataError(
-            f"IncrementalSVC.{method}: expected a tuple (X, y) or (X, y, sample_weight); "
-            f"got {type(rows).__name__}."
-        )
-    return rows if len(rows) == 3 else (*rows, None)

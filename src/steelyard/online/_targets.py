@@ -132,14 +132,6 @@ class OnlineLearner(Learner):
 
     # -- answering --------------------------------------------------------------------------------------
 
-    def _need(self, attribute: str) -> None:
-        # scikit-learn asks hasattr(): an attribute of a learner that has seen nothing does not exist.
-        if not self._is_started():
-            raise AttributeError(f"{type(self).__name__} has no {attribute} before it has seen rows.")
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return self._is_started()
-
     @property
     def classes_(self) -> NDArray[Any]:
         """Labels seen, sorted."""
@@ -206,8 +198,7 @@ class OnlineLearner(Learner):
         if not self._is_started():
             return {}
         return {
-            "n_features": int(self.n_features_in_),
-            "feature_names": self.__dict__.get("feature_names_in_"),
+            **self._features(),
             "labels": list(self._labels),
             "machines": self._machines_state(),
         }
@@ -215,9 +206,7 @@ class OnlineLearner(Learner):
     def _set_state(self, state: dict[str, Any]) -> None:
         if not state:
             return
-        self.n_features_in_ = int(state["n_features"])
-        if state["feature_names"] is not None:
-            self.feature_names_in_ = state["feature_names"]
+        self._set_features(state)
         self._labels = list(state["labels"])
         if not self._labels or len(set(self._labels)) != len(self._labels):
             raise ValueError("the labels are empty or repeat")

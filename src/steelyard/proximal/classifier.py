@@ -10,12 +10,10 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from steelyard import _native
 from steelyard.base import (
     Batch,
     ForgettingMixin,
     Label,
-    Learner,
     MergingMixin,
     Traits,
     all_or_nothing,
@@ -25,7 +23,7 @@ from steelyard.exceptions import DataError, ParameterError
 from steelyard.features import RandomFeatures
 from steelyard.params import AnyOf, Constraint, Instance, OneOf, Positive, Switch
 from steelyard.persistence import storable
-from steelyard.proximal import messages
+from steelyard.proximal.folds import FoldedStatistics
 from steelyard.proximal.planes import Planes
 from steelyard.proximal.rule import Rule
 from steelyard.proximal.statistics import ClassStatistics
@@ -34,25 +32,11 @@ FloatArray = NDArray[np.float64]
 
 __all__ = ["ProximalSVC"]
 
-_BLOCK_ROWS = 2048  # rows that are mapped to random features at a time
-_MAPPED_TOLERANCE = 1e-10  # a product of matrices may round differently for other numbers of rows
 _LARGEST = 1e100  # far from overflow also after mapping
 
 
-class _Derived:
-    """Remembers what was derived from the statistics until they, or the parameters, change."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, tuple[Any, Any]] = {}
-
-    def get(self, name: str, key: Any, make: Any) -> Any:
-        if name not in self._kept or self._kept[name][0] != key:
-            self._kept[name] = (key, make())
-        return self._kept[name][1]
-
-
 @storable("ProximalSVC")
-class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
+class ProximalSVC(ForgettingMixin, MergingMixin):
     r"""Proximal support vector machine that learns, forgets and merges exactly.
 
     A plane is fitted to each class against the rest by (weighted) least squares. All it needs of the
@@ -177,49 +161,20 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
     # -- learning and forgetting --------------------------------------------------------------------
 
     def _start(self, batch: Batch) -> None:
-        self._map = None
-        width, tolerance = batch.X.shape[1], 0.0
+        feature_map = None
         if self.feature_map is not None:
             self._check_range(batch.X, "fit")
-            self._map = self.feature_map.settled(batch.X)
-            width, tolerance = self._map.n_components, _MAPPED_TOLERANCE
+            feature_map = self.feature_map.settled(batch.X)
         n_folds = self._n_folds if self.C == "auto" else 1
-        self._folds = [ClassStatistics(width, row_tolerance=tolerance) for _ in range(n_folds)]
-        self._derived = _Derived()
+        self._state = FoldedStatistics.start(batch.X.shape[1], n_folds, feature_map)
 
     def _learn(self, batch: Batch) -> None:
-        if self._map is None and len(self._folds) == 1:
-            try:
-                self._folds[0].add_batch(batch)
-            except DataError:
-                raise self._nonfinite_error(batch.X, "partial_fit") from None
-        else:
+        if not self._state.is_plain:  # a refusal half-way would leave some of the rows learned
             self._check_range(batch.X, "partial_fit")
-            self._add(self._folds, batch)
-
-    def _add(self, folds: list[ClassStatistics], batch: Batch) -> None:
-        for fold, part in self._parts(batch):
-            folds[fold].add_batch(part)
-
-    def _remove(self, folds: list[ClassStatistics], batch: Batch, method: str) -> None:
-        for fold, part in self._parts(batch):
-            folds[fold].remove_batch(part, f"ProximalSVC.{method}")
-
-    def _parts(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
-        """Cut a batch into folds and blocks of mapped rows."""
-        numbers = _fold_numbers(batch.X, len(self._folds))
-        for fold in range(len(self._folds)):
-            mine = np.flatnonzero(numbers == fold)
-            step = len(mine) if self._map is None else _BLOCK_ROWS
-            for begin in range(0, len(mine), max(step, 1)):
-                rows = mine[begin : begin + step]
-                X = batch.X if len(rows) == batch.X.shape[0] else batch.X[rows]
-                if self._map is not None:
-                    X = self._map.map_rows(X)
-                used, codes = np.unique(batch.codes[rows], return_inverse=True)
-                labels = [batch.labels[code] for code in used]
-                weights = None if batch.weights is None else batch.weights[rows]
-                yield fold, Batch(X, labels, codes.astype(np.int32), weights)
+        try:
+            self._state.add(batch)
+        except DataError:
+            raise self._nonfinite_error(batch.X, "partial_fit") from None
 
     def _check_range(self, X: Any, method: str) -> None:
         """Refuse, before anything changes, whatever could overflow on the way."""
@@ -232,70 +187,15 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
                 hint="bring the features to a common scale first",
             )
 
-    def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Unlearn rows that were learned before: the model is as if they had never come.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
-            Rows with exactly the values with which they were learned.
-        y : array-like of shape (n_samples,)
-            Their labels.
-        sample_weight : array-like of shape (n_samples,), optional
-            Their weights.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        DataError
-            If counts or the statistics show that some of the rows were never learned. Nothing changes.
-        """
-        return self._change(None, (X, y, sample_weight), "forget")
-
-    def update(
-        self,
-        add: tuple[ArrayLike, ArrayLike] | None = None,
-        retire: tuple[ArrayLike, ArrayLike] | None = None,
-    ) -> Self:
-        """Learn some rows and unlearn others, both or neither.
-
-        Parameters
-        ----------
-        add : tuple (X, y), optional
-            Rows to learn and their labels; weights may follow as a third item.
-        retire : tuple (X, y), optional
-            Rows to unlearn, likewise.
-
-        Returns
-        -------
-        self
-        """
-        return self._change(add, retire, "update")
-
-    @all_or_nothing
-    def _change(self, add: Any, retire: Any, method: str) -> Self:
-        self._check_params()
-        if retire is not None:
-            self._check_started(method)
-        added = None
+    def _apply(self, add: Batch | None, retire: Batch | None, method: str) -> None:
+        state = self._state.copy()
         if add is not None:
-            first = not self._is_started()
-            added = self._check_batch(*_triple(add, method), method, reset=first)
-            self._check_range(added.X, method)
-            if first:
-                self._start(added)
-        folds = [fold.copy() for fold in self._folds]
-        if added is not None:
-            self._add(folds, added)
+            self._check_range(add.X, method)
+            state.add(add)
         if retire is not None:
-            retired = self._check_batch(*_triple(retire, method), method)
-            self._check_range(retired.X, method)
-            self._remove(folds, retired, method)
-        self._folds = folds
-        return self
+            self._check_range(retire.X, method)
+            state.remove(retire, f"ProximalSVC.{method}")
+        self._state = state
 
     @all_or_nothing
     def grow(self, n_features: int) -> Self:
@@ -311,12 +211,7 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
         self
         """
         self._check_started("grow")
-        if self._map is not None:
-            raise DataError(
-                "ProximalSVC.grow: a feature map has settled the width of the rows, so it cannot grow.",
-                hint="give new categories places among the features before the map, such as hashed ones",
-            )
-        self._folds = [fold.copy().grow(n_features) for fold in self._folds]
+        self._state = self._state.grown(n_features)
         self.n_features_in_ = int(n_features)
         self.__dict__.pop("feature_names_in_", None)  # names of the new ones are not known
         return self
@@ -337,11 +232,8 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
         """
         self._check_started("rearranged")
         twin: ProximalSVC = clone(self)
-        twin.n_features_in_, twin._map = int(n_features), None
-        if self._map is not None:
-            raise DataError("ProximalSVC.rearranged: features behind a feature map cannot be moved.")
-        twin._folds = [fold.rearranged(places, n_features) for fold in self._folds]
-        twin._derived = _Derived()
+        twin.n_features_in_ = int(n_features)
+        twin._state = self._state.rearranged(places, n_features)
         return twin
 
     def fade(self, factor: float, *, drop_below: float = 0.0) -> Self:
@@ -359,12 +251,7 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
         self
         """
         self._check_started("fade")
-        for fold in self._folds:
-            fold.scale(factor)
-        for label in self.statistics_.classes:
-            if self.statistics_.count(label) < drop_below:
-                for fold in self._folds:
-                    fold.forget_class(label)
+        self._state.fade(factor, drop_below)
         return self
 
     @all_or_nothing
@@ -383,8 +270,7 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
         """
         self._check_params()
         theirs = self._mergeable(other)
-        folds = [mine + fold for mine, fold in zip(self._folds, theirs, strict=True)]
-        self._folds = folds
+        self._state = self._state.merged(theirs)
         return self
 
     @all_or_nothing
@@ -407,61 +293,32 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
         """
         self._check_params()
         self._check_started("unmerge")
-        theirs = self._mergeable(other)
-        self._folds = [
-            mine.copy().unmerge(fold, "ProximalSVC.unmerge")
-            for mine, fold in zip(self._folds, theirs, strict=True)
-        ]
+        self._state = self._state.unmerged(self._mergeable(other), "ProximalSVC.unmerge")
         return self
 
-    def _mergeable(self, other: Any) -> list[ClassStatistics]:
-        """The folds of the other side, after all checks; a learner without rows adopts its shape."""
+    def _mergeable(self, other: Any) -> FoldedStatistics:
+        """What the other side holds, after all checks; a learner without rows adopts its shape."""
         if isinstance(other, ClassStatistics):
             if not self._is_started():
                 self.n_features_in_ = other.n_features
-                self._map, self._folds = None, [ClassStatistics(other.n_features)]
-                self._derived = _Derived()
-            if len(self._folds) > 1 or self._map is not None:
+                self._state = FoldedStatistics.start(other.n_features, 1)
+            if not self._state.is_plain:
                 raise DataError(
                     "ProximalSVC.merge: bare statistics have no folds and no feature map; this learner has.",
                     hint="merge the learner that the statistics belong to",
                 )
-            return [other]
+            return FoldedStatistics([other])
         if not isinstance(other, ProximalSVC):
             raise DataError(
                 f"ProximalSVC.merge: expected a ProximalSVC or ClassStatistics; got {type(other).__name__}."
             )
         other._check_started("merge")
         if not self._is_started():
-            self.n_features_in_ = other.n_features_in_
-            if "feature_names_in_" in other.__dict__:
-                self.feature_names_in_ = other.feature_names_in_
-            self._map = other._map
-            self._folds = [fold.empty() for fold in other._folds]
-            self._derived = _Derived()
-        self._check_same_shape(other)
-        return other._folds
-
-    def _check_same_shape(self, other: ProximalSVC) -> None:
-        names, other_names = (vars(learner).get("feature_names_in_") for learner in (self, other))
-        if self.n_features_in_ != other.n_features_in_ or (
-            names is not None and other_names is not None and list(names) != list(other_names)
-        ):
-            raise DataError(
-                f"ProximalSVC.merge: both learners need the same features; got {self.n_features_in_} and "
-                f"{other.n_features_in_} features, or other names; nothing was changed."
-            )
-        same_map = other._map is None if self._map is None else self._map.same_map(other._map)
-        if not same_map:
-            raise DataError(
-                "ProximalSVC.merge: the two learners have different feature maps; nothing was changed.",
-                hint="settle one map first, RandomFeatures(...).fit(X), and give it to all learners",
-            )
-        if len(self._folds) != len(other._folds):
-            raise DataError(
-                'ProximalSVC.merge: one learner keeps fold statistics (C="auto") and the other does not.',
-                hint='start both with C="auto" or both with a number',
-            )
+            self._set_features(other._features())
+            self._state = other._state.empty()
+        self._check_same_features(other, "merge")
+        self._state.check_same_kind(other._state)
+        return other._state
 
     # -- what was learned ---------------------------------------------------------------------------
 
@@ -469,25 +326,13 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
     def statistics_(self) -> ClassStatistics:
         """All that is kept of the rows."""
         self._need("statistics_")
-        if len(self._folds) == 1:
-            return self._folds[0]
-        statistics: ClassStatistics = self._derived.get("total", self._versions(), self._merged_folds)
-        return statistics
-
-    def _merged_folds(self) -> ClassStatistics:
-        total = self._folds[0].empty()
-        for fold in self._folds:
-            total.merge(fold)
-        return total
+        return self._state.total
 
     @property
     def classes_(self) -> NDArray[Any]:
         """Labels of the classes that have rows now."""
         self._need("classes_")
-        classes: NDArray[Any] = self._derived.get(
-            "classes", self._versions(), lambda: sorted_classes(self.statistics_.classes)
-        )
-        return classes
+        return self._state.derived("classes", None, lambda: sorted_classes(self.statistics_.classes))
 
     @property
     def class_count_(self) -> FloatArray:
@@ -513,24 +358,13 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
         self._need("C_")
         return self._planes().C
 
-    def _need(self, attribute: str) -> None:
-        # scikit-learn asks hasattr(): an attribute of a learner that has seen nothing does not exist.
-        if not self._is_started():
-            raise AttributeError(f"ProximalSVC has no {attribute} before it has seen rows.")
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return self._is_started()
-
-    def _versions(self) -> tuple[tuple[int, int], ...]:
-        return tuple((id(fold), fold.version) for fold in self._folds)
-
     def _rule(self) -> Rule:
         self._check_params()
         weights = dict(self.class_weight) if isinstance(self.class_weight, dict) else self.class_weight
         return Rule(
             self.C,
             weights,
-            self.standardize and self._map is None,
+            self.standardize and self._state.feature_map is None,
             self.objective,
             self.threshold,
             self.penalize_intercept,
@@ -538,9 +372,7 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
 
     def _planes(self) -> Planes:
         rule = self._rule()
-        return self._derived.get(
-            "planes", (self._versions(), rule), lambda: rule.planes(self.statistics_, self._folds)
-        )
+        return self._state.derived("planes", rule, lambda: rule.planes(self._state.total, self._state.folds))
 
     def regularization_path(self, Cs: ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Planes for a whole grid of C, from one decomposition where the planes share their matrix.
@@ -633,14 +465,10 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
         return scores
 
     def _blocks(self, X: Any, method: str) -> Iterator[tuple[slice, Any]]:
-        """The rows that meet the planes: as they are, or mapped some at a time."""
-        if self._map is None:
-            yield slice(None), X
-            return
-        self._check_range(X, method)
-        for begin in range(0, X.shape[0], _BLOCK_ROWS):
-            part = slice(begin, begin + _BLOCK_ROWS)
-            yield part, self._map.map_rows(X[part])
+        """The rows that meet the planes, and where in X they stand."""
+        if self._state.feature_map is not None:
+            self._check_range(X, method)
+        return self._state.blocks(X)
 
     def _check_scored(self, X: Any, planes: Planes, method: str, *, finite: bool) -> None:
         """A value that is not finite makes its row's score so: looking at scores is cheaper than at rows."""
@@ -653,42 +481,12 @@ class ProximalSVC(ForgettingMixin, MergingMixin, Learner):
         if not self._is_started():
             return {}
         return {
-            "n_features": int(self.n_features_in_),
-            "feature_names": self.__dict__.get("feature_names_in_"),
-            "map": self._map,
-            "folds": [messages.get_state(fold) for fold in self._folds],
+            **self._features(),
+            **self._state.get_state(),
         }
 
     def _set_state(self, state: dict[str, Any]) -> None:
         if not state:
             return
-        self.n_features_in_ = int(state["n_features"])
-        if state["feature_names"] is not None:
-            self.feature_names_in_ = state["feature_names"]
-        self._map = state["map"]
-        self._folds = [messages.from_state(fold, ClassStatistics) for fold in state["folds"]]
-        width = self.n_features_in_ if self._map is None else self._map.n_components
-        if {fold.n_features for fold in self._folds} != {width}:
-            raise ValueError("the statistics do not have the width of the features")
-        self._derived = _Derived()
-
-
-def _triple(rows: Any, method: str) -> tuple[Any, Any, Any]:
-    """(X, y) or (X, y, weights) as three items."""
-    if not isinstance(rows, tuple) or len(rows) not in {2, 3}:
-        raise DataError(
-            f"ProximalSVC.{method}: expected (X, y) or (X, y, sample_weight) as a tuple; got "
-            f"{type(rows).__name__}."
-        )
-    return rows if len(rows) == 3 else (*rows, None)
-
-
-def _fold_numbers(X: Any, n_folds: int) -> NDArray[np.uint64]:
-    """The fold of each row: a matter of its values alone, so a row is forgotten where it was learned."""
-    if n_folds == 1:
-        return np.zeros(X.shape[0], dtype=np.uint64)
-    if sp.issparse(X):
-        hashes = _native.sparse_row_hashes(X.data, X.indices, X.indptr)
-    else:
-        hashes = _native.row_hashes(X)
-    return hashes % np.uint64(n_folds)
+        self._set_features(state)
+        self._state = FoldedStatistics.from_state(state, self.n_features_in_)

@@ -8,15 +8,14 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import check_array, column_or_1d
 
 from steelyard import _native
 from steelyard._memory import check_fits_memory
 from steelyard._threads import num_threads
-from steelyard.base import Batch, Label, encode_labels
+from steelyard.base import Batch, Label
 from steelyard.exceptions import DataError
 from steelyard.proximal import messages
-from steelyard.proximal.batches import one_class, without_zero_weights
+from steelyard.proximal.batches import check_magnitude, checked_batch, one_class, without_zero_weights
 from steelyard.proximal.moments import Moments, buffer_capacity, symmetric
 from steelyard.proximal.removal import (
     check_enough,
@@ -30,7 +29,6 @@ FloatArray = NDArray[np.float64]
 __all__ = ["ClassStatistics"]
 
 _ORIGIN_ROWS = 256  # rows that settle the origin: enough for the neighbourhood of the mean
-_MANY_VALUES = 1_000_000
 _FAR = 100.0  # standard deviations from origin to mean at which the origin is moved
 
 
@@ -139,16 +137,17 @@ class ClassStatistics:
 
     def add(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
         """Take in rows; on error nothing changes."""
-        self.add_batch(self._check(X, y, sample_weight, "add"))
+        self.add_batch(checked_batch(X, y, sample_weight, self.n_features, "ClassStatistics.add"))
 
     def remove(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
         """Take out rows that were added before; on error nothing changes."""
-        self.remove_batch(self._check(X, y, sample_weight, "remove"), "ClassStatistics.remove")
+        who = "ClassStatistics.remove"
+        self.remove_batch(checked_batch(X, y, sample_weight, self.n_features, who), who)
 
     def add_batch(self, batch: Batch) -> None:
         """Take in rows that were checked before, except for values that are not finite."""
         batch = without_zero_weights(batch)
-        _check_magnitude(batch)
+        check_magnitude(batch)
         waiting, folding = self._split(batch)
         if folding:
             check_statistics_fit(self.n_features, len(folding))
@@ -164,7 +163,7 @@ class ClassStatistics:
     def remove_batch(self, batch: Batch, who: str) -> None:
         """Take out rows that were checked before; refuse what was never there."""
         batch = without_zero_weights(batch)
-        _check_magnitude(batch)
+        check_magnitude(batch)
         after: dict[Label, Moments | None] = {}
         for code, label in enumerate(batch.labels):
             after[label] = self._removed(label, one_class(batch, code), who)
@@ -496,32 +495,6 @@ class ClassStatistics:
         more = "" if len(self._classes) <= 10 else f", and {len(self._classes) - 10} more classes"
         return f"ClassStatistics(n_features={self.n_features}, counts={counts}{more})"
 
-    def _check(self, X: Any, y: Any, sample_weight: Any, method: str) -> Batch:
-        who = f"ClassStatistics.{method}"
-        try:
-            X = check_array(
-                X, accept_sparse="csr", dtype=(np.float64, np.float32), order="C", ensure_all_finite=False
-            )
-            labels, codes = encode_labels(column_or_1d(y))
-            if sample_weight is not None:
-                sample_weight = np.array(column_or_1d(sample_weight), dtype=np.float64)
-        except (ValueError, TypeError) as error:
-            raise DataError(f"{who}: {error}") from error
-        if X.shape[1] != self.n_features:
-            raise DataError(f"{who}: X has {X.shape[1]} features, but {self.n_features} were expected.")
-        lengths = {X.shape[0], len(codes), X.shape[0] if sample_weight is None else len(sample_weight)}
-        if len(lengths) > 1:
-            raise DataError(
-                f"{who}: X, y and sample_weight must have the same number of rows; got {lengths}."
-            )
-        if sample_weight is not None and not (
-            np.isfinite(sample_weight).all() and (sample_weight >= 0).all()
-        ):
-            raise DataError(f"{who}: sample_weight must be finite and not negative.")
-        if sp.issparse(X):
-            X.sum_duplicates()
-        return Batch(X, labels, codes, sample_weight)
-
 
 def check_statistics_fit(n_features: int, n_matrices: int) -> None:
     """Refuse a number of features whose matrices could not be kept, before anything is allocated."""
@@ -541,18 +514,6 @@ def _few_dense_rows(batch: Batch, moments: Moments) -> FloatArray | None:
     X = batch.X.toarray() if sp.issparse(batch.X) else batch.X
     rows: FloatArray = np.asarray(X, dtype=np.float64)
     return rows
-
-
-def _check_magnitude(batch: Batch) -> None:
-    """Refuse values that are not finite, or whose weighted squares would not be."""
-    values = batch.X.data if sp.issparse(batch.X) else batch.X
-    # Few values are looked at in less time than asking for the number of cores takes.
-    largest = _native.largest_magnitude(values, num_threads() if values.size >= _MANY_VALUES else 1)
-    weight = 1.0 if batch.weights is None else float(batch.weights.max(initial=0.0))
-    if not largest * largest * weight * max(len(batch.codes), 1) < np.inf:  # also refuses NaN
-        raise DataError(
-            "ClassStatistics: X has NaN or inf, or values whose squares overflow; nothing was changed."
-        )
 
 
 def _some(labels: list[Label]) -> str:
