@@ -171,17 +171,62 @@ def test_a_fall_counts_when_it_is_larger_than_its_own_error_and_than_tol():
     assert not clearly_lower(before - [0.4, -0.3, 0.0, 0.0], before, 0.0)
 
 
-def test_best_shift_has_the_largest_g_mean_of_all(rng):
-    def product(shift):
-        return np.mean(scores[signs > 0] + shift > 0) * np.mean(scores[signs < 0] + shift <= 0)
+def two_sides(rng, n_rare, n_other, apart=1.5):
+    scores = np.concatenate([rng.normal(size=n_rare) + apart, rng.normal(size=n_other)])
+    return scores, np.repeat([1.0, -1.0], [n_rare, n_other])
 
-    for _ in range(20):
-        scores, signs = rng.normal(size=50).round(1), np.where(rng.random(50) < 0.3, 1.0, -1.0)
-        assert product(best_shift(scores, signs)) >= max(map(product, np.linspace(-4, 4, 801))) - 1e-12
+
+@pytest.mark.parametrize(("n_rare", "n_other"), [(2, 30), (7, 40), (40, 60)])
+@pytest.mark.parametrize("apart", [0.0, 1.5, 8.0])
+def test_best_shift_has_the_largest_g_mean_of_the_smoothed_sides(rng, n_rare, n_other, apart):
+    scores, signs = two_sides(rng, n_rare, n_other, apart)
+    cuts = np.linspace(scores.min(), scores.max(), 201)
+    most = max(reference.smooth_product(cut, scores, signs) for cut in cuts)
+    own = reference.smooth_product(-best_shift(scores, signs), scores, signs)
+    assert own >= most - 1e-5
+
+
+def test_best_shift_of_many_rows_is_that_of_their_quantiles(rng):
+    scores, signs = two_sides(rng, 300, 2000)
+    own = reference.smooth_product(-best_shift(scores, signs), scores, signs)
+    assert own >= max(reference.smooth_product(cut, scores, signs) for cut in np.linspace(-1, 2, 61)) - 1e-4
+
+
+def test_best_shift_scatters_less_than_the_best_g_mean_of_the_rows_and_cuts_better(rng):
+    def best_of_the_rows(scores, signs):
+        cuts = np.sort(scores)
+        return -max(cuts, key=lambda c: np.mean(scores[signs > 0] > c) * np.mean(scores[signs < 0] <= c))
+
+    samples = [two_sides(rng, 12, 100, apart=2.0) for _ in range(60)]  # the best cut is at 1
+    smooth, rough = (np.array([rule(*one) for one in samples]) for rule in (best_shift, best_of_the_rows))
+    assert smooth.std() < 0.6 * rough.std()
+    assert np.mean((smooth + 1.0) ** 2) < 0.5 * np.mean((rough + 1.0) ** 2)
+
+
+@given(st.integers(0, 99), st.integers(1, 9), st.integers(1, 30), st.booleans())
+def test_best_shift_goes_with_the_scores_and_turns_with_the_sides(seed, n_rare, n_other, ties):
+    scores, signs = two_sides(np.random.default_rng(seed), n_rare, n_other)
+    scores = scores.round() if ties else scores
+    shift = best_shift(scores, signs)
+    assert scores.min() <= -shift <= scores.max() or shift == 0.0
+    assert best_shift(4.0 * scores, signs) == pytest.approx(4.0 * shift, abs=1e-6)
+    assert best_shift(scores + 2.0, signs) == pytest.approx(shift - 2.0, abs=1e-6) or np.ptp(scores) == 0.0
+    assert best_shift(-scores, -signs) == pytest.approx(-shift, abs=1e-6)
 
 
 def test_best_shift_of_separated_scores_leaves_the_cut_in_the_gap():
-    assert abs(best_shift(np.array([-1.0, -0.8, 0.9, 1.0]), np.array([-1.0, -1.0, 1.0, 1.0])) + 0.05) < 1e-12
+    scores, signs = np.array([-1.0, -0.8, 0.8, 1.0]), np.array([-1.0, -1.0, 1.0, 1.0])
+    assert best_shift(scores, signs) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_best_shift_of_two_single_scores_lies_in_the_middle():
+    shift = best_shift(np.array([-1.0, -1.0, 3.0]), np.array([-1.0, -1.0, 1.0]))
+    assert shift == pytest.approx(-1.0, abs=1e-9)
+
+
+def test_best_shift_finds_a_lone_rare_row(rng):
+    scores, signs = two_sides(rng, 1, 50)
+    assert scores[0] + best_shift(scores, signs) > 0
 
 
 def test_best_shift_of_equal_scores_is_none():

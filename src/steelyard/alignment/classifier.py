@@ -56,8 +56,9 @@ class AlignedSVC(BatchLearner):
     Trained on imbalanced classes, an SVM puts its boundary too near to the rarer class. Each round of this
     learner finds out on held-out rows how far the boundary should move, places points along the boundary that
     it should be, and stretches the space around them: the kernel becomes :math:`D(x) D(z) k(x, z)`. Rounds go
-    on while held-out rows are ranked better. At the end the boundary itself is shifted to where the held-out
-    rows have the largest G-mean. Only kernel values are needed, so sequences can be learned too.
+    on while held-out rows are ranked better. At the end the boundary itself is shifted to where the smoothed
+    scores of held-out rows have the largest G-mean. Only kernel values are needed, so sequences can be
+    learned too.
 
     Parameters
     ----------
@@ -83,7 +84,8 @@ class AlignedSVC(BatchLearner):
         Boundary points lie between each support row and its nearest opposite one, or between all opposite
         pairs (an even selection of 2,000 of them if there are more).
     shift : bool, default=True
-        Whether the decision function is shifted to where held-out rows have the largest G-mean.
+        Whether the decision function is shifted to where the scores of held-out rows, made a smooth
+        distribution for each side, have the largest G-mean.
     max_iter : int, default=5
         Most rounds of reshaping; with 0 the boundary is shifted and the kernel left alone.
     tol : float, default=1e-3
@@ -130,8 +132,9 @@ class AlignedSVC(BatchLearner):
     where the sums run over held-out rows misclassified inside the margin and :math:`\tau_b^2` is the mean
     squared distance to the five nearest boundary points. The paper prints those closer than the margin, the
     mean of the bumps, c = 0 and s = 1; the maximum, c = 0.3 and the s that keeps the trace of the kernel
-    matrix are what makes the rounds help. The cut by G-mean on held-out rows and the stopping rule are ours
-    too. Numbers are on the documentation page.
+    matrix are what makes the rounds help. The stopping rule is ours too, and so is the cut by G-mean: each
+    held-out score becomes a Gaussian bump of standard deviation :math:`1.06\, \sigma\, n^{-1/5}`, where
+    :math:`\sigma` and :math:`n` belong to its side. Numbers are on the documentation page.
 
     References
     ----------

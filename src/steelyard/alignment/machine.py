@@ -230,7 +230,7 @@ def train_machine(
         solution, svc = chain.train_again(settings.C, solution)
     rounds = [Round(t.eta, t.beta, t.n_support, t.loss, n <= n_kept) for n, t in enumerate(trials)]
     rounds[n_kept] = replace(rounds[n_kept], n_support=solution.n_support)
-    shift = trials[n_kept].shift if settings.shift else 0.0
+    shift = best_shift(*trials[n_kept].held_out) if settings.shift else 0.0
     return _compact(chain, solution, shift), rounds, svc
 
 
@@ -240,7 +240,7 @@ class _Trial:
 
     eta: float
     losses: FloatArray  # of each held-out row of the rarer side
-    shift: float
+    held_out: tuple[FloatArray, FloatArray]  # scores and signs of all held-out rows
     n_support: tuple[int, int]  # of the first split
 
     @property
@@ -267,7 +267,7 @@ def _try_rounds(
         solutions = solver.solve(np.array([chain.factor for chain in chains]))
         scores = np.concatenate([s.scores[out] for s, out in zip(solutions, held_out, strict=True)])
         eta, losses = boundary_shift(scores, signs), ranking_losses(scores, signs)
-        trials.append(_Trial(eta, losses, best_shift(scores, signs), solutions[0].n_support))
+        trials.append(_Trial(eta, losses, (scores, signs), solutions[0].n_support))
         if number and not clearly_lower(losses, trials[n_kept].losses, settings.tol):
             break
         n_kept = number
