@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard import KOIL, _native
-from steelyard.exceptions import DataError, ParameterError
+from steelyard.exceptions import DataError, MemoryLimitError, ParameterError
 from steelyard.kernels import Kernel
 from tests.online import reference
 from tests.online.streams import make_stream
@@ -361,6 +361,13 @@ def test_fractions_of_a_row_are_refused():
     X, y = make_stream(50)
     with pytest.raises(DataError, match="whole numbers"):
         KOIL().fit(X, y, sample_weight=np.full(50, 0.5))
+
+
+@pytest.mark.parametrize("weight", [1e18, 1e300])
+def test_more_repetitions_than_memory_holds_are_refused_with_a_sentence(weight):
+    X, y = np.eye(2), [0, 1]
+    with pytest.raises(MemoryLimitError, match="KOIL: rows repeated as often as sample_weight says"):
+        KOIL().fit(X, y, sample_weight=[1.0, weight])
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 
+from steelyard._memory import check_fits_memory
 from steelyard.base import Batch, Label, Learner
 from steelyard.exceptions import DataError
 
@@ -82,6 +83,11 @@ class OnlineLearner(Learner):
         """A row of weight k is a row that comes k times."""
         if batch.weights is None:
             return batch.X, batch.codes
+        check_fits_memory(
+            8 * self.n_features_in_ * int(batch.weights.sum()),
+            f"{type(self).__name__}: rows repeated as often as sample_weight says",
+            "scale the weights down, or set C for the size of a step",
+        )
         times = batch.weights.astype(np.int64)
         if not np.array_equal(times, batch.weights):
             raise DataError(

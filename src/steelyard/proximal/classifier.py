@@ -316,10 +316,10 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
             )
         other._check_started("merge")
         if not self._is_started():
+            if self.C == "auto":
+                other._state.check_has_folds()
             self._set_features(other._features())
-            n_folds = max(len(other._state.folds), self._n_folds if self.C == "auto" else 1)
-            empty = [other._state.folds[0].empty() for _ in range(n_folds)]
-            self._state = FoldedStatistics(empty, other._state.feature_map)
+            self._state = other._state.empty()
         self._check_same_features(other, "merge")
         self._state.check_same_kind(other._state)
         return other._state

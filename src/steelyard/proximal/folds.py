@@ -177,10 +177,12 @@ class FoldedStatistics:
                 hint="settle one map first, RandomFeatures(...).fit(X), and give it to all learners",
             )
         if len(self.folds) != len(other.folds):
-            raise DataError(
-                'ProximalSVC.merge: one learner keeps fold statistics (C="auto") and the other does not.',
-                hint='start both with C="auto" or both with a number',
-            )
+            raise _different_folds()
+
+    def check_has_folds(self) -> None:
+        """Refuse to serve a learner that chooses C by folds, where there are none."""
+        if len(self.folds) == 1:
+            raise _different_folds()
 
     # -- files --------------------------------------------------------------------------------------
 
@@ -196,6 +198,13 @@ class FoldedStatistics:
         if {fold.n_features for fold in folds} != {width}:
             raise ValueError("the statistics do not have the width of the features")
         return cls(folds, state["map"])
+
+
+def _different_folds() -> DataError:
+    return DataError(
+        'ProximalSVC.merge: one learner keeps fold statistics (C="auto") and the other does not.',
+        hint='start both with C="auto" or both with a number',
+    )
 
 
 def fold_numbers(X: Any, n_folds: int) -> NDArray[np.uint64]:
