@@ -190,7 +190,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
 
     def _check_params(self) -> None:
         # Parameters rarely change between calls, and a stream of single rows pays for every call.
-        values = [self.__dict__[name] for name in self._constraints]
+        values = list(map(self.__dict__.__getitem__, self._constraints))
         checked = self.__dict__.get("_checked_params")
         if checked is not None and all(map(operator.is_, checked, values)):
             return
@@ -288,7 +288,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
 
     def _sequence_kernel(self) -> Any:
         """The kernel, if it compares sequences: samples are then things that no table holds."""
-        kernel = getattr(self, "kernel", None)
+        kernel = self.__dict__.get("kernel")
         return kernel if getattr(kernel, "takes_collections", False) else None
 
     def _check_sequences(self, kernel: Any, X: Any, method: str, *, reset: bool) -> list[Any]:

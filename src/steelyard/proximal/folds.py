@@ -38,6 +38,7 @@ class FoldedStatistics:
     def __init__(self, folds: list[ClassStatistics], feature_map: RandomFeatures | None = None) -> None:
         self.folds = folds
         self.feature_map = feature_map
+        self.is_plain = feature_map is None and len(folds) == 1  # rows go into a single fold as they are
         self._derived: dict[str, tuple[Any, Any]] = {}
 
     @classmethod
@@ -60,18 +61,15 @@ class FoldedStatistics:
     def _with(self, folds: list[ClassStatistics]) -> FoldedStatistics:
         return FoldedStatistics(folds, self.feature_map)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether rows go into a single fold as they are."""
-        return self.feature_map is None and len(self.folds) == 1
-
     # -- rows ---------------------------------------------------------------------------------------
 
     def add(self, batch: Batch) -> None:
         """Take in rows that were checked before; if memory is short, nothing changes."""
-        if not self.is_plain:
-            new = sum(label not in fold.classes for fold in self.folds for label in batch.labels)
-            check_statistics_fit(self.folds[0].n_features, new)
+        if self.is_plain:  # a stream of single rows pays for every call
+            self.folds[0].add_batch(batch)
+            return
+        new = sum(label not in fold.classes for fold in self.folds for label in batch.labels)
+        check_statistics_fit(self.folds[0].n_features, new)
         for fold, part in self._parts(batch):
             fold.add_batch(part)
 
