@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 
 #include "steelyard/packed_planes.hpp"
 #include "steelyard/simd.hpp"
@@ -14,13 +15,25 @@ namespace {
 constexpr std::size_t kTaskRows = 2048;  // what a thread takes at a time
 constexpr std::size_t kBlockRows = 128;  // scored together: the scores stay in the first-level cache
 
+double add_intercept(double* scores, std::size_t n_rows, const double* intercept, std::size_t) {
+    double doubt = 0.0;
+    for (std::size_t i = 0; i < n_rows; ++i) {
+        scores[i] += *intercept;
+        doubt += scores[i] - scores[i];
+    }
+    return doubt;
+}
+
 // Calls use(i, scores of row i) for every row; false if a score is not finite.
 template <class T, class Use>
 bool for_each_row(Rows<T> rows, const Planes& planes, unsigned n_threads, Use&& use) {
     const std::size_t n_planes = planes.intercepts.size(), d = rows.n_features;
     const PackedPlanes packed(planes.normals, n_planes, d);
     const double work = static_cast<double>(rows.n_rows) * static_cast<double>(d * n_planes);
-    const auto add_intercepts = loops().score.add_intercepts;
+    // Planes that only fill up the last panel never win.
+    AlignedVector<double> intercepts(packed.stride(), std::numeric_limits<double>::lowest());
+    std::copy(planes.intercepts.begin(), planes.intercepts.end(), intercepts.begin());
+    const auto add_intercepts = n_planes == 1 ? add_intercept : loops().score.add_intercepts;
     std::atomic<bool> finite{true};
     parallel_for((rows.n_rows + kTaskRows - 1) / kTaskRows, work < 2e6 ? 1 : n_threads, [&](std::size_t task) {
         const AlignedBuffer<double> scores = aligned_buffer<double>(kBlockRows * packed.stride());
@@ -29,11 +42,8 @@ bool for_each_row(Rows<T> rows, const Planes& planes, unsigned n_threads, Use&& 
         for (std::size_t begin = task * kTaskRows; begin < end; begin += kBlockRows) {
             const Rows<T> block{rows.data + begin * d, std::min(kBlockRows, end - begin), d};
             packed.products(block, scores.get());
-            for (std::size_t i = 0; i < block.n_rows; ++i) {
-                double* row = scores.get() + i * packed.stride();
-                doubt += add_intercepts(row, planes.intercepts.data(), n_planes);
-                use(begin + i, row);
-            }
+            doubt += add_intercepts(scores.get(), block.n_rows, intercepts.data(), packed.stride());
+            for (std::size_t i = 0; i < block.n_rows; ++i) use(begin + i, scores.get() + i * packed.stride());
         }
         if (doubt != 0.0) finite.store(false, std::memory_order_relaxed);
     });
@@ -52,10 +62,12 @@ bool linear_scores(Rows<T> rows, const Planes& planes, double* scores, unsigned 
 template <class T>
 bool linear_labels(Rows<T> rows, const Planes& planes, std::span<const std::uint64_t> labels_of, std::uint64_t* labels,
                    unsigned n_threads) {
-    const std::size_t n_planes = planes.intercepts.size();
+    const std::size_t n_planes = planes.intercepts.size(), width = loops().score.width;
+    const std::size_t n_scores = (n_planes + width - 1) / width * width;
     const auto first_highest = loops().score.first_highest;
     return for_each_row(rows, planes, n_threads, [&](std::size_t i, const double* row) {
-        labels[i] = labels_of[n_planes == 1 ? row[0] > 0.0 : first_highest(row, n_planes)];
+        // Scores that are not finite may seem to be lost to a plane that is none; the caller is told of them.
+        labels[i] = labels_of[n_planes == 1 ? row[0] > 0.0 : std::min(first_highest(row, n_scores), n_planes - 1)];
     });
 }
 

@@ -87,37 +87,27 @@ static void many_planes(const T* X, size_t n, size_t d, const double* panel, siz
     }
 }
 
-static double add_intercepts(double* scores, const double* intercepts, size_t n) {
+static double add_intercepts(double* scores, size_t n_rows, const double* intercepts, size_t n) {
     VecD doubts{};  // infinity and NaN minus themselves are NaN
-    size_t k = 0;
-    for (; k + kDoubles <= n; k += kDoubles) {
-        const VecD score = load(scores + k) + load(intercepts + k);
-        store(scores + k, score);
-        doubts += score - score;
-    }
-    double doubt = lane_sum(doubts);
-    for (; k < n; ++k) {
-        scores[k] += intercepts[k];
-        doubt += scores[k] - scores[k];
-    }
-    return doubt;
+    for (const double* end = scores + n_rows * n; scores != end; scores += n)
+        for (size_t k = 0; k < n; k += kDoubles) {
+            const VecD score = load(scores + k) + load(intercepts + k);
+            store(scores + k, score);
+            doubts += score - score;
+        }
+    return lane_sum(doubts);
 }
 
 static size_t first_highest(const double* scores, size_t n) {
-    double best = scores[0];
-    size_t k = 0;
-    if (n >= kDoubles) {
-        VecD highest = load(scores);
-        for (k = kDoubles; k + kDoubles <= n; k += kDoubles) {
-            const VecD score = load(scores + k);
-            highest = score > highest ? score : highest;
-        }
-        for (size_t lane = 0; lane < kDoubles; ++lane) best = highest[lane] > best ? highest[lane] : best;
+    VecD highest = load(scores), place = first_places(), best = place;
+    for (size_t k = kDoubles; k < n; k += kDoubles) {
+        const VecD score = load(scores + k);
+        place += static_cast<double>(kDoubles);
+        best = score > highest ? place : best;
+        highest = larger(score, highest);
     }
-    for (; k < n; ++k) best = scores[k] > best ? scores[k] : best;
-    size_t at = 0;
-    while (at + 1 < n && scores[at] != best) ++at;
-    return at;
+    const double top = -lane_least(-highest);
+    return static_cast<size_t>(lane_least(highest == top ? best : broadcast(static_cast<double>(n))));
 }
 
 constexpr ScoreLoops score_loops{kDoubles,         kScoreGroup,         one_plane<double>,

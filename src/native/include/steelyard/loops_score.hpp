@@ -20,9 +20,10 @@ struct ScoreLoops {
     void (*many_planes_f32)(const float* X, std::size_t n, std::size_t d, const double* panel, std::size_t panels,
                             double* out, std::size_t stride);
 
-    // scores += intercepts. Returns 0 if all are finite, else NaN.
-    double (*add_intercepts)(double* scores, const double* intercepts, std::size_t n);
-    // The first place of the highest score; none is NaN, n is at least 1.
+    // Both take whole panels: n is a multiple of width.
+    // The scores of every row += intercepts. Returns 0 if all are finite, else NaN.
+    double (*add_intercepts)(double* scores, std::size_t n_rows, const double* intercepts, std::size_t n);
+    // The first place of the highest score, or n; of no meaning if a score is NaN.
     std::size_t (*first_highest)(const double* scores, std::size_t n);
 };
 
