@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from steelyard import _native
+from steelyard._labels import check_sortable
 from steelyard._threads import num_threads
 from steelyard.base import Batch, Label, Learner, MergingMixin, Traits, all_or_nothing, sorted_classes
 from steelyard.enclosing.bodies import Body, BodySettings
@@ -264,12 +265,7 @@ class EnclosingClassifier(MergingMixin, Learner):
                 f"{sorted(shared)[:5]!r}.",
                 hint="forget the class in one of them, or teach one the rows of the other with partial_fit()",
             )
-        try:
-            sorted([*self._classes, *other._classes])
-        except TypeError as error:
-            raise DataTypeError(
-                f"EnclosingClassifier.merge: the labels of the two learners cannot be compared ({error})."
-            ) from error
+        check_sortable([*self._classes, *other._classes], "EnclosingClassifier.merge")
 
     # -- answers ------------------------------------------------------------------------------------
 

@@ -199,25 +199,8 @@ class IncrementalSVC(ForgettingMixin):
             who=f"IncrementalSVC.{method}",
         )
 
-    def update(
-        self,
-        add: tuple[ArrayLike, ArrayLike] | None = None,
-        retire: tuple[ArrayLike, ArrayLike] | None = None,
-    ) -> Self:
-        """Learn some rows and unlearn others in one solve, both or neither.
-
-        Parameters
-        ----------
-        add : tuple (X, y), optional
-            Rows to learn and their labels; weights may follow as a third item.
-        retire : tuple (X, y), optional
-            Rows to unlearn, likewise. They may be among those to learn.
-
-        Returns
-        -------
-        self
-        """
-        return self if self._slide(add, retire) else self._change(add, retire, "update")
+    def _change(self, add: Any, retire: Any, method: str) -> Self:
+        return self if self._slide(add, retire) else super()._change(add, retire, method)
 
     def _slide(self, add: object, retire: object) -> bool:
         """Take the short way of a sliding window, or return False and change nothing.
