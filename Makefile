@@ -6,7 +6,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-BUILD_TOOLS := "scikit-build-core>=0.11" "nanobind>=2.9" "cmake>=3.26" "ninja>=1.11"
+# setuptools and wheel: pyspark comes as source and is built with what is here.
+BUILD_TOOLS := "scikit-build-core>=0.11" "nanobind>=2.9" "cmake>=3.26" "ninja>=1.11" "setuptools>=77" wheel
 NATIVE := $(shell find src/native -type f) CMakeLists.txt pyproject.toml
 CPP := $(shell find src/native -name '*.cpp' -o -name '*.hpp')
 
@@ -80,7 +81,7 @@ bench: $(VENV)/.dev
 
 # Minutes, and most of it needs data that is not shipped: no part of `make test`.
 papers: $(VENV)/.dev
-	$(BIN)/steelyard papers run all --quick --output build/papers $(if $(DATA),--data-dir $(DATA))
+	$(BIN)/python -m papers run all --quick --output build/papers $(if $(DATA),--data-dir $(DATA))
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m sphinx -E -W --keep-going -q -b html docs docs/_build/html

@@ -16,7 +16,9 @@ import matplotlib.pyplot as plt
 from sklearn.linear_model import SGDClassifier
 
 from steelyard import ProximalSVC
-from steelyard.streams import DriftWindows, SklearnPeer, SlidingWindow, demo_stream, prequential
+from steelyard.evaluation import SklearnPeer, prequential
+from steelyard.memory import DriftWindows, SlidingWindow
+from steelyard.streams import demo_stream
 
 stream = demo_stream(40_000)
 models = {

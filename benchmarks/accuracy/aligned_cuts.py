@@ -2,7 +2,7 @@
 
 None of them is a task of the paper. Ten are those of ``aligned_readings.py``; for the other 18 larger sets
 are thinned out anew for every split, so that few rows are learned and many are asked. C and the width of the
-kernel are chosen inside the rows to learn, as in ``steelyard papers run kba-tables-2-3``; "untuned" is the
+kernel are chosen inside the rows to learn, as in ``python -m papers run kba-tables-2-3``; "untuned" is the
 mean over all nine settings. Every machine is trained once, and all rules are asked about its held-out scores.
 
     python benchmarks/accuracy/aligned_cuts.py --data-dir DIR [--tasks oil,path]
@@ -24,12 +24,12 @@ from scipy.special import ndtr
 from scipy.stats import ttest_1samp
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 
+from papers.kba.methods import PENALTIES, WIDTHS, Parts, measures, parts_of
 from steelyard.alignment.boundary import boundary_shift
 from steelyard.alignment.holdout import best_shift, deal_splits, ranking_losses
 from steelyard.alignment.machine import Chain, Settings, _compact
 from steelyard.alignment.rough import Matrix, Problem, RoughSolver
 from steelyard.datasets import load
-from steelyard.papers.kba.methods import PENALTIES, WIDTHS, Parts, measures, parts_of
 
 # Name: set, class that is looked for, rows of it to learn, other rows to learn.
 THINNED: dict[str, tuple[str, str | int, int, int]] = {

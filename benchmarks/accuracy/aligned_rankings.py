@@ -24,10 +24,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
+from papers import Context
+from papers.kba.uci import SETS, features
 from steelyard import AlignedSVC, ProximalSVC
 from steelyard.datasets import load
-from steelyard.papers import Context
-from steelyard.papers.kba.uci import SETS, features
 
 SPLITS = 7
 

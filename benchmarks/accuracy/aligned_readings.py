@@ -1,7 +1,7 @@
 """Ways to read the paper of kernel boundary alignment, on its six sets or on ten other tasks.
 
 What the paper leaves open was settled on the ten tasks, so that the paper's own sets
-(``steelyard papers run kba-tables-2-3``) had no part in it; on those it is only looked at afterwards. Nothing
+(``python -m papers run kba-tables-2-3``) had no part in it; on those it is only looked at afterwards. Nothing
 is tuned: one Laplacian kernel, a few values of C, with and without balanced penalties.
 
     python benchmarks/accuracy/aligned_readings.py --data-dir DIR [--tasks paper|others|oil,vowel]
@@ -18,10 +18,10 @@ import numpy as np
 from scipy.stats import wilcoxon
 from sklearn.model_selection import StratifiedShuffleSplit
 
+from papers.kba.methods import PENALTIES, Variant, aligned, measures, parts_of, plain
+from papers.kba.uci import SETS, features
 from steelyard.alignment.view import Reading
 from steelyard.datasets import load
-from steelyard.papers.kba.methods import PENALTIES, Variant, aligned, measures, parts_of, plain
-from steelyard.papers.kba.uci import SETS, features
 
 OTHERS: dict[str, tuple[str, str | int]] = {
     "oil": ("oil_spill", 1),

@@ -18,9 +18,9 @@ from sklearn.metrics import f1_score
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
+from papers import mhe
 from steelyard import EnclosingClassifier, datasets
 from steelyard.exceptions import DatasetUnavailable
-from steelyard.papers import mhe
 
 SETTINGS = {
     "sphere": {"shape": "sphere"},

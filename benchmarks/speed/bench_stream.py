@@ -24,8 +24,9 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "STEELYARD_NUM_THREA
 import numpy as np  # noqa: E402  after the number of threads is set
 
 from steelyard import ProximalSVC  # noqa: E402  after the number of threads is set
-from steelyard.streams import open_stream, prequential  # noqa: E402  after the number of threads is set
-from steelyard.streams.race import resident_megabytes  # noqa: E402  after the number of threads is set
+from steelyard.evaluation.race import resident_megabytes  # noqa: E402  after the number of threads is set
+from steelyard.streams import prequential  # noqa: E402  after the number of threads is set
+from steelyard.tables import open_stream  # noqa: E402  after the number of threads is set
 
 N_FEATURES = 30
 

@@ -29,7 +29,7 @@ def _page(name, described_elsewhere):
         links = ", ".join(f":obj:`steelyard.{public}`" for public in same)
         text += f"Public from ``steelyard`` itself: {links}.\n\n"
     for heading, kind in _KINDS.items():
-        names = [public for public in own if kind(getattr(module, public))]
+        names = [public for public in own if public in vars(module) and kind(vars(module)[public])]
         if names:
             rows = "".join(f"   {public}\n" for public in names)
             text += f"{_title(heading, '-')}.. autosummary::\n   :toctree: ../objects\n\n{rows}\n"

@@ -54,8 +54,9 @@ def check_sortable(labels: Iterable[Label], who: str) -> None:
 def unsortable_error(who: str, error: TypeError) -> DataTypeError:
     """The sentence for labels that cannot be compared."""
     return DataTypeError(
-        f"{who}: all labels, also those learned before, must be of one sortable type, such as all numbers or "
-        f"all strings; these cannot be compared ({error}); nothing was changed."
+        f"all labels, also those learned before, must be of one sortable type, such as all numbers or "
+        f"all strings; these cannot be compared ({error}); nothing was changed.",
+        who=who,
     )
 
 

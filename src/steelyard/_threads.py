@@ -36,7 +36,8 @@ def num_threads() -> int:
         return cores
     if not limit.isdecimal() or int(limit) == 0:
         raise ParameterError(
-            f"num_threads: STEELYARD_NUM_THREADS must be a positive integer; got {limit!r}.",
+            f"STEELYARD_NUM_THREADS must be a positive integer; got {limit!r}.",
+            who="num_threads",
             hint="set the environment variable to a number, or unset it to use all cores",
         )
     return min(cores, int(limit))
@@ -47,5 +48,5 @@ def check_threads(n_threads: Any, who: str) -> int:
     if n_threads is None:
         return num_threads()
     if isinstance(n_threads, bool) or not isinstance(n_threads, Integral) or int(n_threads) < 1:
-        raise ParameterError(f"{who}: n_threads must be a positive integer or None; got {n_threads!r}.")
+        raise ParameterError(f"n_threads must be a positive integer or None; got {n_threads!r}.", who=who)
     return int(n_threads)

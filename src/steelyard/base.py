@@ -176,7 +176,8 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
     def _check_started(self, method: str) -> None:
         if not self._is_started():
             raise NotFittedError(
-                f"{type(self).__name__}.{method}: this learner is not fitted yet, it has seen no rows.",
+                "this learner is not fitted yet, it has seen no rows.",
+                who=f"{type(self).__name__}.{method}",
                 hint="call fit() or partial_fit() first" if isinstance(self, Learner) else "call fit() first",
             )
 
@@ -204,7 +205,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
             return Batch(X if self._finds_nonfinite else self._check_finite(X, method), labels, codes, None)
         if y is None:
             raise DataError(
-                f"{type(self).__name__}.{method}: requires y to be passed, but the target y is None."
+                "requires y to be passed, but the target y is None.", who=f"{type(self).__name__}.{method}"
             )
         X = self._check_table(X, method, reset=reset)
         try:
@@ -212,7 +213,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
             n_rows = len(X) if isinstance(X, list) else X.shape[0]
             if len(y) != n_rows:
                 raise DataError(
-                    f"{type(self).__name__}.{method}: X has {n_rows} rows but y has {len(y)} labels."
+                    f"X has {n_rows} rows but y has {len(y)} labels.", who=f"{type(self).__name__}.{method}"
                 )
             if sample_weight is not None:
                 sample_weight = _check_sample_weight(
@@ -222,7 +223,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         except SteelyardError:
             raise
         except (ValueError, TypeError) as error:
-            raise DataError(f"{type(self).__name__}.{method}: {error}") from error
+            raise DataError(f"{error}", who=f"{type(self).__name__}.{method}") from error
         if reset:
             self._label_type = type(labels[0])
         else:
@@ -279,9 +280,9 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
                 ensure_all_finite=False,
             )
         except TypeError as error:
-            raise DataTypeError(f"{type(self).__name__}.{method}: {error}") from error
+            raise DataTypeError(f"{error}", who=f"{type(self).__name__}.{method}") from error
         except ValueError as error:
-            raise DataError(f"{type(self).__name__}.{method}: {error}") from error
+            raise DataError(f"{error}", who=f"{type(self).__name__}.{method}") from error
         if sp.issparse(X):
             X = canonical_csr(X)
         return X if self._finds_nonfinite and not sp.issparse(X) else self._check_finite(X, method)
@@ -296,8 +297,9 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         who = f"{type(self).__name__}.{method}"
         if isinstance(X, str | bytes) or not hasattr(X, "__len__") or not len(X):
             raise DataTypeError(
-                f"{who}: this kernel compares sequences, so X must be a list of one or more of them; "
-                f"got {type(X).__name__}."
+                f"this kernel compares sequences, so X must be a list of one or more of them; "
+                f"got {type(X).__name__}.",
+                who=who,
             )
         items: list[Any] = kernel.check(X, who)
         width = kernel.width(items)
@@ -305,8 +307,9 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
             self.n_features_in_ = width
         elif width != self.n_features_in_:
             raise DataError(
-                f"{who}: sequences of elements of {self.n_features_in_} dimensions were learned; these have "
-                f"{width}."
+                f"sequences of elements of {self.n_features_in_} dimensions were learned; these have "
+                f"{width}.",
+                who=who,
             )
         return items
 
@@ -329,8 +332,8 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
             bad = np.argwhere(~np.isfinite(X))
             if not len(bad):
                 return DataError(
-                    f"{type(self).__name__}.{method}: X has values so large that their squares overflow; "
-                    "nothing was changed.",
+                    "X has values so large that their squares overflow; nothing was changed.",
+                    who=f"{type(self).__name__}.{method}",
                     hint="bring the features to a common scale first",
                 )
             row, column = map(int, bad[0])
@@ -339,8 +342,8 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         names = self.__dict__.get("feature_names_in_")
         where = f"column {column}" if names is None else f"column {column} ({str(names[column])!r})"
         return DataError(
-            f"{type(self).__name__}.{method}: X has {kind} in row {row}, {where}; only finite numbers can be "
-            "used, and nothing was changed.",
+            f"X has {kind} in row {row}, {where}; only finite numbers can be used, and nothing was changed.",
+            who=f"{type(self).__name__}.{method}",
             hint="fill in or drop missing values first, for example with sklearn.impute.SimpleImputer",
         )
 
@@ -364,14 +367,15 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         mine, theirs = self._features(), other._features()
         if mine["n_features"] != theirs["n_features"]:
             raise DataError(
-                f"{type(self).__name__}.{method}: both learners must have the same features; this one has "
-                f"{mine['n_features']}, the other {theirs['n_features']}; nothing was changed."
+                f"both learners must have the same features; this one has "
+                f"{mine['n_features']}, the other {theirs['n_features']}; nothing was changed.",
+                who=f"{type(self).__name__}.{method}",
             )
         names, other_names = mine["feature_names"], theirs["feature_names"]
         if names is not None and other_names is not None and list(names) != list(other_names):
             raise DataError(
-                f"{type(self).__name__}.{method}: the two learners name their features differently; nothing "
-                "was changed."
+                "the two learners name their features differently; nothing was changed.",
+                who=f"{type(self).__name__}.{method}",
             )
 
     def __sklearn_tags__(self) -> Any:
@@ -424,13 +428,14 @@ class Learner(BatchLearner):
             allowed = set(column_or_1d(numpy_labels(classes)).tolist())
         except (ValueError, TypeError) as error:
             raise DataError(
-                f"{type(self).__name__}.partial_fit: `classes` must be a flat list of labels; got "
-                f"{classes!r}."
+                f"`classes` must be a flat list of labels; got {classes!r}.",
+                who=f"{type(self).__name__}.partial_fit",
             ) from error
         unknown = [label for label in labels if label not in allowed]
         if unknown:
             raise DataError(
-                f"{type(self).__name__}.partial_fit: y has labels not listed in `classes`: {unknown[:5]!r}.",
+                f"y has labels not listed in `classes`: {unknown[:5]!r}.",
+                who=f"{type(self).__name__}.partial_fit",
                 hint="leave `classes` out: labels never seen before become classes by themselves",
             )
 
@@ -504,8 +509,8 @@ class ForgettingMixin(Learner):
         """(X, y) or (X, y, weights) as three items."""
         if not isinstance(rows, tuple) or len(rows) not in {2, 3}:
             raise DataError(
-                f"{type(self).__name__}.{method}: expected a tuple (X, y) or (X, y, sample_weight); got "
-                f"{type(rows).__name__}."
+                f"expected a tuple (X, y) or (X, y, sample_weight); got {type(rows).__name__}.",
+                who=f"{type(self).__name__}.{method}",
             )
         return rows if len(rows) == 3 else (*rows, None)
 

@@ -27,16 +27,32 @@ class SteelyardError(Exception):
 
     Parameters
     ----------
-    message : str
-        What was expected and what came, as a sentence.
+    sentence : str
+        What was expected and what came.
+    who : str, optional
+        Who says so, such as ``"ProximalSVC.forget"``; stands in front of the sentence.
     hint : str, optional
         What to do next; shown on a line of its own.
+
+    Attributes
+    ----------
+    message : str
+        Speaker and sentence, without the hint.
     """
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(message if hint is None else f"{message}\nhint: {hint}")
-        self.message = message
+    def __init__(self, sentence: str, *, who: str | None = None, hint: str | None = None) -> None:
+        self.sentence = sentence
+        self.who = who
         self.hint = hint
+        super().__init__(self.message if hint is None else f"{self.message}\nhint: {hint}")
+
+    @property
+    def message(self) -> str:
+        return self.sentence if self.who is None else f"{self.who}: {self.sentence}"
+
+    def told_by(self, who: str) -> SteelyardError:
+        """The same error from another mouth: a caller that knows better where it happened."""
+        return type(self)(self.sentence, who=who, hint=self.hint)
 
 
 class ParameterError(SteelyardError, ValueError):

@@ -177,7 +177,7 @@ class RandomFeatures(TransformerMixin, BaseEstimator):
         try:
             X = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
         except ValueError as error:
-            raise DataError(f"RandomFeatures.fit: {error}") from error
+            raise DataError(f"{error}", who="RandomFeatures.fit") from error
         self._map = _settle(self, X)
         return self
 
@@ -195,12 +195,14 @@ class RandomFeatures(TransformerMixin, BaseEstimator):
         """
         if not self.is_settled:
             raise NotFittedError(
-                "RandomFeatures.transform: this map is not fitted yet.", hint="call fit() with the first rows"
+                "this map is not fitted yet.",
+                who="RandomFeatures.transform",
+                hint="call fit() with the first rows",
             )
         try:
             X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         except ValueError as error:
-            raise DataError(f"RandomFeatures.transform: {error}") from error
+            raise DataError(f"{error}", who="RandomFeatures.transform") from error
         return self._map.apply(X)
 
     @property
@@ -215,7 +217,8 @@ class RandomFeatures(TransformerMixin, BaseEstimator):
             return twin.fit(check_array(X, accept_sparse="csr", dtype=np.float64))
         if X.shape[1] != self.n_features_in_:
             raise DataError(
-                f"RandomFeatures: the map was settled for {self.n_features_in_} features; got {X.shape[1]}."
+                f"the map was settled for {self.n_features_in_} features; got {X.shape[1]}.",
+                who="RandomFeatures",
             )
         return copy.copy(self)
 

@@ -110,13 +110,14 @@ class Kernel:
         """Return the kernel in the form that native learners take; gamma must be a number."""
         if not (isinstance(self.kernel, str) and self.is_native):
             raise ParameterError(
-                f"Kernel.spec: {self!r} is not one of the native kernels {_names(native=True)}."
+                f"{self!r} is not one of the native kernels {_names(native=True)}.", who="Kernel.spec"
             )
         gamma = self.gamma
         if isinstance(gamma, str):
             if "gamma" in self._parameters():
                 raise ParameterError(
-                    f"Kernel: gamma={gamma!r} depends on data that has not been seen.",
+                    f"gamma={gamma!r} depends on data that has not been seen.",
+                    who="Kernel",
                     hint="call kernel = kernel.resolve(X) first, or give gamma as a number",
                 )
             gamma = 1.0
@@ -165,8 +166,8 @@ class Kernel:
         right = left if Z is None else _check_rows(Z, "Kernel.block")
         if left.shape[1] != right.shape[1]:
             raise DataError(
-                "Kernel.block: X and Z must have the same number of features; "
-                f"got {left.shape[1]} and {right.shape[1]}."
+                f"X and Z must have the same number of features; got {left.shape[1]} and {right.shape[1]}.",
+                who="Kernel.block",
             )
         if left.dtype != right.dtype:
             left, right = left.astype(np.float64), right.astype(np.float64)
@@ -204,7 +205,8 @@ class Kernel:
         """Return the kernel as plain JSON values; a callable cannot be written down and is refused."""
         if not isinstance(self.kernel, str):
             raise ParameterError(
-                f"Kernel.to_dict: a kernel given as a function cannot be saved; got {self!r}.",
+                f"a kernel given as a function cannot be saved; got {self!r}.",
+                who="Kernel.to_dict",
                 hint="use one of the named kernels, or kernel='precomputed' and keep the function elsewhere",
             )
         return {"kernel": self.kernel, **self._parameters()}
@@ -224,8 +226,9 @@ class Kernel:
         known = {"kernel", "gamma", "degree", "coef0"}
         if not known.issuperset(values) or not isinstance(values.get("kernel"), str):
             raise ParameterError(
-                "Kernel.from_dict: expected the name 'kernel' and, where it has them, 'gamma', 'degree' and "
-                f"'coef0'; got {dict(values)!r}."
+                "expected the name 'kernel' and, where it has them, 'gamma', 'degree' and "
+                f"'coef0'; got {dict(values)!r}.",
+                who="Kernel.from_dict",
             )
         return cls(**values)
 
@@ -266,7 +269,8 @@ def _check_kernel(kernel: object) -> str | KernelFunction:
     name = "polynomial" if kernel == "poly" else kernel
     if not isinstance(name, str) or name not in _PARAMETERS:
         raise ParameterError(
-            f"Kernel: kernel must be one of {_names()} or a function of two collections; got {kernel!r}."
+            f"kernel must be one of {_names()} or a function of two collections; got {kernel!r}.",
+            who="Kernel",
         )
     return name
 
@@ -280,20 +284,23 @@ def _check_gamma(gamma: Any) -> float | str:
         return gamma
     if not _is_number(gamma) or gamma <= 0:
         raise ParameterError(
-            f"Kernel: gamma must be a positive, finite number, 'scale', 'auto' or 'median'; got {gamma!r}."
+            f"gamma must be a positive, finite number, 'scale', 'auto' or 'median'; got {gamma!r}.",
+            who="Kernel",
         )
     return float(gamma)
 
 
 def _check_degree(degree: Any) -> int:
     if isinstance(degree, bool) or not isinstance(degree, Integral) or not 0 <= int(degree) < 2**31:
-        raise ParameterError(f"Kernel: degree must be an integer, 0 or more and below 2**31; got {degree!r}.")
+        raise ParameterError(
+            f"degree must be an integer, 0 or more and below 2**31; got {degree!r}.", who="Kernel"
+        )
     return int(degree)
 
 
 def _check_coef0(coef0: Any) -> float:
     if not _is_number(coef0):
-        raise ParameterError(f"Kernel: coef0 must be a finite number; got {coef0!r}.")
+        raise ParameterError(f"coef0 must be a finite number; got {coef0!r}.", who="Kernel")
     return float(coef0)
 
 
@@ -306,7 +313,7 @@ def _gamma_scale(rows: Any, rule: str, kernel: str | KernelFunction) -> float:
     if rule == "auto":
         return float(n_features)
     if n_rows == 0:
-        raise DataError(f"Kernel.resolve: gamma={rule!r} needs at least 1 row; got 0.")
+        raise DataError(f"gamma={rule!r} needs at least 1 row; got 0.", who="Kernel.resolve")
     if rule == "scale":
         return float(n_features * _variance(rows))
     return _median_distance(rows, "cityblock" if kernel == "laplacian" else "sqeuclidean")
@@ -344,12 +351,13 @@ def _check_rows(X: Any, who: str) -> Any:
     rows = _sparse_rows(X) if sparse.issparse(X) else _dense(X, who)
     if rows.ndim != 2:
         raise DataError(
-            f"{who}: expected a table of rows and columns; got an array of {rows.ndim} dimension(s).",
+            f"expected a table of rows and columns; got an array of {rows.ndim} dimension(s).",
+            who=who,
             hint="one sample is X.reshape(1, -1)" if rows.ndim == 1 else None,
         )
     values = rows.data if sparse.issparse(rows) else rows
     if not np.isfinite(values).all():
-        raise DataError(f"{who}: {_first_bad(rows)}")
+        raise DataError(f"{_first_bad(rows)}", who=who)
     return rows
 
 
@@ -360,11 +368,12 @@ def _dense(X: Any, who: str) -> Floats:
             array = array.astype(np.float64, copy=False)
     except (TypeError, ValueError) as error:
         raise DataTypeError(
-            f"{who}: expected a table of real numbers; got {type(X).__name__}: {error}.",
+            f"expected a table of real numbers; got {type(X).__name__}: {error}.",
+            who=who,
             hint="lists of sequences need a kernel given as a function",
         ) from error
     if array.dtype.kind != "f":
-        raise DataTypeError(f"{who}: expected a table of real numbers; got values of type {array.dtype}.")
+        raise DataTypeError(f"expected a table of real numbers; got values of type {array.dtype}.", who=who)
     return np.ascontiguousarray(array) if array.ndim else array
 
 
@@ -407,12 +416,13 @@ def _called_block(function: KernelFunction, X: Any, Z: Any) -> Floats:
     who = f"Kernel({_function_name(function)})"
     if values.shape != expected:
         raise DataError(
-            f"{who}: for {expected[0]} and {expected[1]} samples the function must return a matrix of shape "
+            f"for {expected[0]} and {expected[1]} samples the function must return a matrix of shape "
             f"{expected}; got shape {values.shape}.",
+            who=who,
             hint="a kernel function takes two collections of samples and returns the whole block",
         )
     if not np.isfinite(values).all():
-        raise DataError(f"{who}: {_first_bad(values)}")
+        raise DataError(f"{_first_bad(values)}", who=who)
     return values
 
 

@@ -204,5 +204,5 @@ def check_params(owner: Any, constraints: Mapping[str, Constraint]) -> None:
         value = getattr(owner, name)
         if not constraint.accepts(value):
             raise ParameterError(
-                f"{type(owner).__name__}: {name} must be {constraint.description}; got {value!r}."
+                f"{name} must be {constraint.description}; got {value!r}.", who=type(owner).__name__
             )

@@ -108,8 +108,8 @@ class SequenceKernel(BaseEstimator):
     def _finite(self, values: FloatArray) -> FloatArray:
         if not np.isfinite(values).all():
             raise DataError(
-                f"{type(self).__name__}: the sums over alignments of such long sequences exceed the range of "
-                "float64.",
+                "the sums over alignments of such long sequences exceed the range of float64.",
+                who=type(self).__name__,
                 hint="use normalize=True: such values are computed in logarithms and lie between 0 and 1",
             )
         return values
@@ -210,7 +210,8 @@ class GlobalAlignmentKernel(SequenceKernel):
     def _numbers(self) -> tuple[float, int]:
         if isinstance(self.gamma, str):
             raise ParameterError(
-                f"GlobalAlignmentKernel: gamma={self.gamma!r} depends on data that has not been seen.",
+                f"gamma={self.gamma!r} depends on data that has not been seen.",
+                who="GlobalAlignmentKernel",
                 hint="call kernel = kernel.resolve(X) first, or give gamma as a number",
             )
         return float(self.gamma), int(self.band or 0)
@@ -227,8 +228,8 @@ class GlobalAlignmentKernel(SequenceKernel):
         widths = {t.shape[1] for t in trajectories}
         if len(widths) > 1:
             raise DataError(
-                "GlobalAlignmentKernel: all trajectories must have the same number of dimensions; "
-                f"got {sorted(widths)}."
+                f"all trajectories must have the same number of dimensions; got {sorted(widths)}.",
+                who="GlobalAlignmentKernel",
             )
         elements = np.concatenate(trajectories) if trajectories else np.empty((0, 1))
         return _Packed(elements, [len(t) for t in trajectories])
@@ -237,8 +238,8 @@ class GlobalAlignmentKernel(SequenceKernel):
         widths = left.elements.shape[1], right.elements.shape[1]
         if len(left) and len(right) and widths[0] != widths[1]:
             raise DataError(
-                "GlobalAlignmentKernel: all trajectories must have the same number of dimensions; "
-                f"got {widths[0]} and {widths[1]}."
+                f"all trajectories must have the same number of dimensions; got {widths[0]} and {widths[1]}.",
+                who="GlobalAlignmentKernel",
             )
 
     def _fill_matrix(self, packed: _Packed, out: FloatArray) -> None:
@@ -354,7 +355,8 @@ def sequence_key(item: Any) -> Any:
 def _items(X: Any, who: str) -> list[Any]:
     if isinstance(X, str | bytes) or not hasattr(X, "__len__"):
         raise DataTypeError(
-            f"{who}: expected a collection of sequences; got {type(X).__name__}.",
+            f"expected a collection of sequences; got {type(X).__name__}.",
+            who=who,
             hint="one sequence alone is [sequence]",
         )
     return list(X)
@@ -364,16 +366,17 @@ def _as_trajectory(x: Any, position: int, who: str = "GlobalAlignmentKernel") ->
     try:
         values = np.asarray(x, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise DataTypeError(f"{who}: trajectory {position} is no array of numbers: {error}.") from error
+        raise DataTypeError(f"trajectory {position} is no array of numbers: {error}.", who=who) from error
     if values.ndim == 1:
         values = values[:, None]
     if values.ndim != 2 or not values.size:
         raise DataError(
-            f"{who}: a trajectory must be an array of one row or more, one column for each "
-            f"dimension; trajectory {position} has shape {values.shape}."
+            f"a trajectory must be an array of one row or more, one column for each "
+            f"dimension; trajectory {position} has shape {values.shape}.",
+            who=who,
         )
     if not np.isfinite(values).all():
-        raise DataError(f"{who}: trajectory {position} has values that are not finite.")
+        raise DataError(f"trajectory {position} has values that are not finite.", who=who)
     return values
 
 
@@ -385,10 +388,11 @@ def _as_symbols(x: Any, position: int, who: str = "EditKernel") -> NDArray[np.in
     values = np.asarray(x)
     if values.ndim != 1 or (values.dtype.kind not in "iu" and values.size):
         raise DataTypeError(
-            f"{who}: a string must be a str, bytes or a one-dimensional array of integers; "
-            f"item {position} is {type(x).__name__} of shape {values.shape} and type {values.dtype}."
+            f"a string must be a str, bytes or a one-dimensional array of integers; "
+            f"item {position} is {type(x).__name__} of shape {values.shape} and type {values.dtype}.",
+            who=who,
         )
     limits = np.iinfo(np.int32)
     if values.size and not limits.min <= int(values.min()) <= int(values.max()) <= limits.max:
-        raise DataError(f"{who}: symbols must fit in 32 bits; item {position} has larger ones.")
+        raise DataError(f"symbols must fit in 32 bits; item {position} has larger ones.", who=who)
     return values.astype(np.int32)

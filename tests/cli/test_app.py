@@ -6,11 +6,11 @@ import json
 
 import click
 import pytest
-from tests.runner import cli_runner
 
 from steelyard.cli import app, main
 from steelyard.cli.registry import LEARNERS, available, make_models, parse_settings
 from steelyard.exceptions import ParameterError
+from tests.runner import cli_runner
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from tests.runner import cli_runner
 
 from steelyard.cli import main
-from steelyard.streams import TableModel
+from steelyard.tables import TableModel
+from tests.runner import cli_runner
 
 
 @pytest.fixture

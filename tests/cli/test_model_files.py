@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from tests.runner import cli_runner
 
 import steelyard
 from steelyard import ProximalSVC
 from steelyard.cli import main
+from tests.runner import cli_runner
 
 
 @pytest.fixture

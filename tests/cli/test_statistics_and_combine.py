@@ -7,12 +7,12 @@ import shutil
 
 import numpy as np
 import pytest
-from tests.distributed.data import assert_same_model
-from tests.proximal.data import imbalanced
-from tests.runner import cli_runner
 
 from steelyard import ProximalSVC, RandomFeatures, load
 from steelyard.cli import main
+from tests.distributed.data import assert_same_model
+from tests.proximal.data import imbalanced
+from tests.runner import cli_runner
 
 
 @pytest.fixture

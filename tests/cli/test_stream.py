@@ -14,14 +14,15 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
-from tests.runner import cli_runner
 
 import steelyard
 from steelyard import ProximalSVC
 from steelyard.cli import main
 from steelyard.cli.panel import StreamPanel
 from steelyard.cli.registry import available
-from steelyard.streams import Race, demo_stream
+from steelyard.evaluation import Race
+from steelyard.streams import demo_stream
+from tests.runner import cli_runner
 
 
 @pytest.fixture

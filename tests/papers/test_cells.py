@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from steelyard.papers import Cells, Context, Experiment, Result, Row, run
-from steelyard.papers.cells import Cell
-from steelyard.papers.koil.contenders import CONTENDERS
-from steelyard.papers.koil.protocol import Task, benchmarks
+from papers import Cells, Context, Experiment, Result, Row, run
+from papers.cells import Cell
+from papers.koil.contenders import CONTENDERS
+from papers.koil.protocol import Task, benchmarks
 from tests.papers.generated import generated, generated_splits
 
 KOIL = CONTENDERS["KOIL RS++"]
@@ -54,7 +54,7 @@ def test_a_cell_of_another_key_is_not_taken(tmp_path, other):
 
 def test_a_cell_of_another_version_is_not_taken(tmp_path, monkeypatch):
     Cells(tmp_path).keep(KEY, Cell(1, 2.0))
-    monkeypatch.setattr("steelyard.papers.cells.version", lambda _: "99.0")
+    monkeypatch.setattr("papers.cells.version", lambda _: "99.0")
     assert Cells(tmp_path, resume=True).find(KEY) is None
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from papers import Context, find, run
+from papers.dcil.common import generated_people
+from papers.dcil.membership import _arrivals
+from papers.own import _components_for, _koil_bytes
 from steelyard.datasets import load
 from steelyard.exceptions import DatasetUnavailable
-from steelyard.papers import Context, find, run
-from steelyard.papers.dcil.common import generated_people
-from steelyard.papers.dcil.membership import _arrivals
-from steelyard.papers.own import _components_for, _koil_bytes
 
 
 def shipped(name):
@@ -63,7 +63,7 @@ def test_generated_people_have_one_image_in_five_for_testing():
 
 @pytest.mark.parametrize("n_features", [2, 60])
 def test_as_many_random_features_as_fit_into_the_memory_of_koil(n_features):
-    from steelyard.papers.own import _automatic
+    from papers.own import _automatic
     from steelyard.persistence import to_bytes
 
     rng = np.random.default_rng(0)

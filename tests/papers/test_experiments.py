@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from steelyard.papers import Context, experiments, run
-from steelyard.papers.storage import read_reports, write_report
+from papers import Context, experiments, run
+from papers.storage import read_reports, write_report
 from tests.papers.generated import generated, generated_splits
 
 EXPERIMENTS = experiments()
@@ -60,7 +60,7 @@ def test_another_seed_changes_the_third_digit(name, reports):
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_the_papers_figures_do_not_change_ours(name, reports, monkeypatch):
     before = numbers(reports(name))
-    for module in [m for key, m in sys.modules.items() if key.startswith("steelyard.papers.")]:
+    for module in [m for key, m in sys.modules.items() if key.startswith("papers.")]:
         for constant in [c for c in vars(module) if c.startswith("PAPER_")]:
             monkeypatch.setattr(module, constant, perturbed(getattr(module, constant)))
     again = run(EXPERIMENTS[name], tiny())

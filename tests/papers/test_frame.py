@@ -7,13 +7,13 @@ import math
 
 import pytest
 
+from papers import Context, Experiment, Result, Row, Series, experiments, find, judge, run
+from papers.page import write_page
+from papers.plots import line_picture
+from papers.storage import write_report
+from papers.tables import header, lines, markdown_table, series_csv
 from steelyard.cli import main
 from steelyard.exceptions import DatasetUnavailable, FileAccessError, ParameterError
-from steelyard.papers import Context, Experiment, Result, Row, Series, experiments, find, judge, run
-from steelyard.papers.page import write_page
-from steelyard.papers.plots import line_picture
-from steelyard.papers.storage import write_report
-from steelyard.papers.tables import header, lines, markdown_table, series_csv
 from tests.runner import cli_runner
 
 
@@ -154,7 +154,7 @@ def test_a_name_means_itself_or_all_that_it_begins(tmp_path, monkeypatch, name, 
         chosen.append(experiment.name)
         return run(Experiment(experiment.name, "p", "t", lambda _: Result()), Context())
 
-    monkeypatch.setattr("steelyard.cli.papers.run", listen)
+    monkeypatch.setattr("papers.__main__.run", listen)
     assert cli_runner().invoke(main, ["papers", "run", name, "-o", str(tmp_path)]).exit_code == 0
     assert len(chosen) == number
     assert name not in experiments() or chosen == [name]
@@ -164,7 +164,7 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path, monkeypatch):
     def interrupted(_experiment, _context):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("steelyard.cli.papers.run", interrupted)
+    monkeypatch.setattr("papers.__main__.run", interrupted)
     said = cli_runner().invoke(main, ["papers", "run", "dcil-table-5.1", "-o", str(tmp_path)])
     assert said.exit_code == 130
     assert "stopped; 0 of 1 experiments" in said.stderr

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from steelyard.papers import Context
-from steelyard.papers.koil.contenders import CONTENDERS, MANY_KERNELS, Contender
-from steelyard.papers.koil.protocol import benchmarks, choose, parameters
-from steelyard.papers.koil.published import PAPER_MANY_KERNELS, PAPER_ONE_KERNEL, PAPER_OTHERS
-from steelyard.papers.koil.tables import REAL, SYNTHETIC, better
+from papers import Context
+from papers.koil.contenders import CONTENDERS, MANY_KERNELS, Contender
+from papers.koil.protocol import benchmarks, choose, parameters
+from papers.koil.published import PAPER_MANY_KERNELS, PAPER_ONE_KERNEL, PAPER_OTHERS
+from papers.koil.tables import REAL, SYNTHETIC, better
 from tests.papers.generated import generated, generated_splits
 
 

@@ -7,8 +7,8 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.metrics import mutual_info_score
 
+from papers import mhe
 from steelyard.datasets import Dataset
-from steelyard.papers import mhe
 from tests.papers.generated import generated
 
 

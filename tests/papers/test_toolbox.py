@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from papers import Context
+from papers.koil.shuttle import SYMMETRIC, UNIT, _files
+from papers.koil.toolbox import AveragedKernel, AveragedOAM, PlainPerceptron, _alike
+from papers.result import Row
 from steelyard.kernels import Kernel
 from steelyard.online import OAM, RBP, Projectron
-from steelyard.papers import Context
-from steelyard.papers.koil.shuttle import SYMMETRIC, UNIT, _files
-from steelyard.papers.koil.toolbox import AveragedKernel, AveragedOAM, PlainPerceptron, _alike
-from steelyard.papers.result import Row
 from tests.papers.generated import generated, generated_splits
 
 GAMMA = 2.0

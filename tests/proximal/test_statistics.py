@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.proximal import ClassStatistics
-from steelyard.proximal.moments import buffer_capacity
+from steelyard.proximal.state.moments import buffer_capacity
 from tests.proximal.data import imbalanced, relative_difference
 
 

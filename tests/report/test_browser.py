@@ -11,8 +11,9 @@ import subprocess
 import pytest
 
 from steelyard import ProximalSVC
+from steelyard.evaluation import prequential
 from steelyard.report import render_report
-from steelyard.streams import Gaussians, demo_stream, prequential
+from steelyard.streams import Gaussians, demo_stream
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 

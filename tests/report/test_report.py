@@ -9,9 +9,10 @@ import pytest
 from sklearn.linear_model import SGDClassifier
 
 from steelyard import ProximalSVC
+from steelyard.evaluation import SklearnPeer, prequential
 from steelyard.report import render_report, write_report
 from steelyard.report.svg import nice_ticks, path_of
-from steelyard.streams import ArrayStream, Gaussians, SklearnPeer, demo_stream, prequential
+from steelyard.streams import ArrayStream, Gaussians, demo_stream
 
 
 class Balance(HTMLParser):

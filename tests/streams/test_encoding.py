@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from steelyard import ProximalSVC
 from steelyard.exceptions import DataError
 from steelyard.persistence import from_bytes, to_bytes
-from steelyard.streams import TableEncoder, TableModel, open_stream
+from steelyard.tables import TableEncoder, TableModel, open_stream
 
 
 def _frame(values, **columns):

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
-from steelyard.streams import open_stream, table_stream
+from steelyard.streams import table_stream
+from steelyard.tables import open_stream
 
 
 @pytest.fixture(params=["pyarrow", "built in"])

@@ -12,21 +12,14 @@ from sklearn.metrics import f1_score, recall_score, roc_auc_score
 from sklearn.naive_bayes import GaussianNB
 
 from steelyard import ProximalSVC
+from steelyard.evaluation import SklearnPeer, prequential
+from steelyard.evaluation.bands import confidence_bands
+from steelyard.evaluation.samples import ScoreSample
 from steelyard.exceptions import DataError, FileAccessError, ParameterError, SteelyardError
+from steelyard.memory import DriftWindows, SlidingWindow
 from steelyard.metrics import g_mean_score, pmauc_score
-from steelyard.streams import (
-    ArrayStream,
-    Drift,
-    DriftWindows,
-    Gaussians,
-    ImbalanceSchedule,
-    SklearnPeer,
-    SlidingWindow,
-    open_stream,
-    prequential,
-)
-from steelyard.streams.bands import confidence_bands
-from steelyard.streams.samples import ScoreSample
+from steelyard.streams import ArrayStream, Drift, Gaussians, ImbalanceSchedule
+from steelyard.tables import open_stream
 
 
 class Diary:
@@ -200,7 +193,7 @@ def test_results_go_to_pandas_polars_csv_and_json(tmp_path):
 
 
 def test_the_table_of_a_long_stream_stays_bounded(monkeypatch):
-    monkeypatch.setattr("steelyard.streams.race._MAX_RECORDS", 40)
+    monkeypatch.setattr("steelyard.evaluation.race._MAX_RECORDS", 40)
     result = prequential(ProximalSVC(), Gaussians(3000, n_features=2, chunk=10), window=10, every=10)
     assert 20 <= len(result.table) <= 41
     assert result.table[-1]["row"] == 3000
@@ -267,7 +260,7 @@ def test_the_sample_of_scores_is_fair_and_does_not_depend_on_chunks():
 def test_the_measures_agree_with_rivers_progressive_validation(delay):
     from river import evaluate, linear_model, metrics, preprocessing
 
-    from steelyard.streams import RiverPeer
+    from steelyard.evaluation import RiverPeer
 
     stream = Gaussians(1500, n_features=3, schedule=ImbalanceSchedule.constant(0.3), chunk=1)
     X, y = stream.rows(0, 1500)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from steelyard import ProximalSVC
 from steelyard.exceptions import DataError, NotFittedError, ParameterError
+from steelyard.memory import DriftWindows, Fading, SlidingWindow
 from steelyard.persistence import from_bytes, to_bytes
-from steelyard.streams import Drift, DriftWindows, Fading, Gaussians, SlidingWindow
+from steelyard.streams import Drift, Gaussians
 
 
 def _rows(n=600, seed=0):

@@ -210,16 +210,18 @@ class AlignedSVC(BatchLearner):
     def _start(self, batch: Batch) -> None:
         if self.alignment == "act" and not (isinstance(self.kernel, str) and self.kernel != "precomputed"):
             raise ParameterError(
-                "AlignedSVC: alignment='act' works in input space and needs one of the named kernels; "
+                "alignment='act' works in input space and needs one of the named kernels; "
                 f"got kernel={self.kernel!r}.",
+                who="AlignedSVC",
                 hint="alignment='kba' needs kernel values only",
             )
         present = batch.codes if batch.weights is None else batch.codes[batch.weights > 0]
         n_present = len(np.unique(present))
         if n_present < 2:
             raise DataError(
-                "AlignedSVC.fit: rows of at least two classes are needed, with weights above 0; got "
-                f"{n_present} class{'es' if n_present == 0 else ''}."
+                "rows of at least two classes are needed, with weights above 0; got "
+                f"{n_present} class{'es' if n_present == 0 else ''}.",
+                who="AlignedSVC.fit",
             )
         self.classes_ = sorted_classes(batch.labels)
 
@@ -379,9 +381,10 @@ class AlignedSVC(BatchLearner):
             values = values[:, :-1]
         elif self._self_similarity is None:
             raise DataError(
-                f"AlignedSVC.{method}: the training rows differ in their similarity with themselves, so each "
+                f"the training rows differ in their similarity with themselves, so each "
                 f"new sample needs {n_learned} kernel values with them and one more, with itself; got shape "
                 f"{values.shape}.",
+                who=f"AlignedSVC.{method}",
                 hint="append the column k(x, x), or normalise the kernel",
             )
         else:
@@ -444,8 +447,9 @@ def _check_matrix(K: Any, learner: AlignedSVC) -> FloatArray:
     """Return a precomputed kernel as a square, symmetric array of float64."""
     if K.shape[0] != K.shape[1]:
         raise DataError(
-            "AlignedSVC.fit: a precomputed kernel must be a square matrix, one row and one column for each "
-            f"sample; got shape {K.shape}."
+            "a precomputed kernel must be a square matrix, one row and one column for each "
+            f"sample; got shape {K.shape}.",
+            who="AlignedSVC.fit",
         )
     matrix: FloatArray = np.asarray(K.toarray() if sp.issparse(K) else K, dtype=np.float64)
     scale = max(float(np.abs(matrix.diagonal()).max()), float(np.abs(matrix[0]).max()))
@@ -455,13 +459,15 @@ def _check_matrix(K: Any, learner: AlignedSVC) -> FloatArray:
         if not np.isfinite(matrix[i, j] - matrix[j, i]):
             raise learner._nonfinite_error(matrix, "fit")
         raise DataError(
-            f"AlignedSVC.fit: a precomputed kernel must be symmetric; entry ({i}, {j}) is "
-            f"{matrix[i, j]:.6g} but ({j}, {i}) is {matrix[j, i]:.6g}."
+            f"a precomputed kernel must be symmetric; entry ({i}, {j}) is "
+            f"{matrix[i, j]:.6g} but ({j}, {i}) is {matrix[j, i]:.6g}.",
+            who="AlignedSVC.fit",
         )
     lowest = int(matrix.diagonal().argmin())
     if matrix[lowest, lowest] < 0:
         raise DataError(
-            "AlignedSVC.fit: no sample can have a negative similarity with itself; entry "
-            f"({lowest}, {lowest}) of the precomputed kernel is {matrix[lowest, lowest]:.6g}."
+            "no sample can have a negative similarity with itself; entry "
+            f"({lowest}, {lowest}) of the precomputed kernel is {matrix[lowest, lowest]:.6g}.",
+            who="AlignedSVC.fit",
         )
     return matrix

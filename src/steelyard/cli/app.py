@@ -20,7 +20,6 @@ _COMMANDS = {
     "inspect": "steelyard.cli.inspect:inspect_command",
     "merge": "steelyard.cli.merge:merge_command",
     "models": "steelyard.cli.models:models_command",
-    "papers": "steelyard.cli.papers:papers_command",
     "predict": "steelyard.cli.predict:predict_command",
     "statistics": "steelyard.cli.statistics:statistics_command",
     "stream": "steelyard.cli.stream:stream_command",

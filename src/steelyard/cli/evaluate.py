@@ -9,7 +9,7 @@ import click
 from steelyard.cli.models_io import load_table_model
 from steelyard.cli.options import MODEL_FILE, label_of
 from steelyard.cli.output import emit_json, emit_pairs, emit_table, json_option
-from steelyard.streams.tracking import METRICS, Tracker
+from steelyard.evaluation.tracking import METRICS, Tracker
 
 __all__ = ["evaluate_command"]
 

@@ -13,7 +13,7 @@ from steelyard.cli.options import MODEL_FILE, OUT_FILE, column_options, model_op
 from steelyard.cli.output import emit_json, emit_pairs, json_option, talk
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.persistence import save
-from steelyard.streams import TableModel
+from steelyard.tables import TableModel
 
 __all__ = ["fit_command"]
 

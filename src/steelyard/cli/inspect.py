@@ -12,7 +12,7 @@ from steelyard.cli.models_io import load_table_model, summary_of
 from steelyard.cli.options import MODEL_FILE
 from steelyard.cli.output import emit_json, emit_pairs, emit_table, json_option
 from steelyard.persistence import describe
-from steelyard.streams import TableModel
+from steelyard.tables import TableModel
 
 __all__ = ["inspect_command"]
 

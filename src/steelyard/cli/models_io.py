@@ -9,7 +9,7 @@ import numpy as np
 
 from steelyard.exceptions import DataTypeError, FileFormatError, ParameterError
 from steelyard.persistence import load, to_bytes
-from steelyard.streams import TableModel, TableStream, open_stream
+from steelyard.tables import TableModel, TableStream, open_stream
 
 __all__ = ["check_can_be_saved", "load_table_model", "open_table", "summary_of"]
 
@@ -19,7 +19,8 @@ def load_table_model(path: Path) -> TableModel:
     model = load(path)
     if not isinstance(model, TableModel):
         raise FileFormatError(
-            f"{path}: this file holds a {type(model).__name__} without the columns it was taught from.",
+            f"this file holds a {type(model).__name__} without the columns it was taught from.",
+            who=str(path),
             hint="models for the command line are written by `steelyard fit` and `steelyard stream --save`",
         )
     return model

@@ -10,7 +10,7 @@ import click
 
 from steelyard.cli.registry import available
 from steelyard.exceptions import ParameterError
-from steelyard.streams.encoding import MISSING
+from steelyard.tables.encoding import MISSING
 
 __all__ = ["MODEL_FILE", "OUT_FILE", "column_options", "complete_models", "label_of", "model_options"]
 

@@ -18,7 +18,8 @@ from rich.text import Text
 from steelyard.cli.output import talk_console
 
 if TYPE_CHECKING:
-    from steelyard.streams import Race, RowStream
+    from steelyard.evaluation import Race
+    from steelyard.streams import RowStream
 
 __all__ = ["StreamPanel", "sparkline"]
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from steelyard.exceptions import ParameterError
 
 if TYPE_CHECKING:
-    from steelyard.streams import Chunk, Race
+    from steelyard.evaluation import Race
+    from steelyard.streams import Chunk
 
 __all__ = ["WantedPositive"]
 

@@ -16,7 +16,7 @@ from steelyard.cli.models_io import load_table_model
 from steelyard.cli.options import MODEL_FILE, OUT_FILE
 from steelyard.cli.output import json_option, plain
 from steelyard.exceptions import FileAccessError
-from steelyard.streams import TableModel
+from steelyard.tables import TableModel
 
 __all__ = ["predict_command"]
 
@@ -48,7 +48,7 @@ def predict_command(model: Path, source: str, out: Path | None, chunk: int, as_j
         raise  # whoever read has read enough
     except OSError as error:
         raise FileAccessError(
-            f"predict: {out or 'standard output'} cannot be written: {error.strerror or error}."
+            f"{out or 'standard output'} cannot be written: {error.strerror or error}.", who="predict"
         ) from error
 
 

@@ -9,8 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import steelyard
+from steelyard.evaluation import RiverPeer, SklearnPeer
 from steelyard.exceptions import ParameterError
-from steelyard.streams import DriftWindows, RiverPeer, SklearnPeer
+from steelyard.memory import DriftWindows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -12,8 +12,8 @@ from steelyard.cli.output import emit_json, json_option, talk
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.distributed.files import RowDigest, StatisticsPart, write
 from steelyard.exceptions import ParameterError
-from steelyard.streams import TableModel, TableStream, open_stream
 from steelyard.streams.answers import teach
+from steelyard.tables import TableModel, TableStream, open_stream
 
 __all__ = ["statistics_command"]
 

@@ -14,19 +14,14 @@ from steelyard.cli.output import emit_json, emit_table, json_option, talk
 from steelyard.cli.panel import StreamPanel
 from steelyard.cli.positive import WantedPositive
 from steelyard.cli.registry import make_models, parse_settings
+from steelyard.evaluation import PrequentialResult, Race
+from steelyard.evaluation.race import DEFAULT_METRICS
 from steelyard.exceptions import FileAccessError, ParameterError, SteelyardError
+from steelyard.memory import SlidingWindow
 from steelyard.persistence import save
-from steelyard.streams import (
-    PrequentialResult,
-    Race,
-    RowStream,
-    SlidingWindow,
-    TableModel,
-    TableStream,
-    demo_stream,
-)
+from steelyard.streams import RowStream, demo_stream
 from steelyard.streams.chunks import small_first
-from steelyard.streams.race import DEFAULT_METRICS
+from steelyard.tables import TableModel, TableStream
 
 __all__ = ["stream_command"]
 

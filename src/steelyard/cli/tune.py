@@ -14,11 +14,12 @@ from steelyard.cli.options import OUT_FILE, column_options, model_options
 from steelyard.cli.output import emit_json, emit_table, json_option, talk
 from steelyard.cli.positive import WantedPositive
 from steelyard.cli.registry import make_models, parse_settings
+from steelyard.evaluation import Race
+from steelyard.evaluation.race import DEFAULT_METRICS
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.persistence import save
-from steelyard.streams import Race, TableModel
 from steelyard.streams.chunks import small_first
-from steelyard.streams.race import DEFAULT_METRICS
+from steelyard.tables import TableModel
 
 __all__ = ["tune_command"]
 
@@ -71,8 +72,9 @@ def tune_command(
     lines = sorted(race.result(stream).summary(), key=lambda line: -_measured(line, by))
     if not _measured(lines[0], by) > -math.inf:
         raise DataError(
-            f"tune: {by} could not be measured on the {race.n_rows:,} rows of {stream.name}, so no candidate "
+            f"{by} could not be measured on the {race.n_rows:,} rows of {stream.name}, so no candidate "
             "is the best.",
+            who="tune",
             hint="use more rows, in which all classes come",
         )
     best = lines[0]["model"]

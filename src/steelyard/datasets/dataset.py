@@ -65,7 +65,9 @@ class Dataset:
         if isinstance(self.X, np.ndarray):
             return np.ascontiguousarray(self.X.reshape(len(self.X), -1), dtype=np.float64)
         if not hasattr(self.X, "columns"):
-            raise DataError(f"Dataset.numbers: the rows of {self.name!r} are texts, not a table of columns.")
+            raise DataError(
+                f"the rows of {self.name!r} are texts, not a table of columns.", who="Dataset.numbers"
+            )
         blocks = [self._column(name, nominal) for name in self.X.columns]
         return np.ascontiguousarray(np.column_stack(blocks))
 

@@ -82,7 +82,9 @@ def load(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> Datase
         if found is not None:
             return found
         tried.append("no folder was named" if folder is None and place.startswith("folder") else place)
-    raise DatasetUnavailable(f"datasets.load: {name!r} cannot be had; tried {', '.join(tried)}.", hint=_HINT)
+    raise DatasetUnavailable(
+        f"{name!r} cannot be had; tried {', '.join(tried)}.", who="datasets.load", hint=_HINT
+    )
 
 
 def load_splits(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> Splits:
@@ -110,7 +112,7 @@ def load_splits(name: str, *, data_dir: str | os.PathLike[str] | None = None) ->
     if path is None or not path.exists():
         where = "no folder was named" if path is None else f"there is no `{path}`"
         raise DatasetUnavailable(
-            f"datasets.load_splits: the splits of {name!r} cannot be had; {where}.", hint=_HINT
+            f"the splits of {name!r} cannot be had; {where}.", who="datasets.load_splits", hint=_HINT
         )
     return _read_splits(name, path)
 
@@ -120,11 +122,11 @@ def _read_splits(name: str, path: Path) -> Splits:
         with np.load(path) as arrays:
             splits = Splits(name, arrays["idx_cv"], arrays["idx_asso"])
     except (OSError, ValueError, KeyError) as trouble:
-        raise FileAccessError(f"datasets.load_splits: `{path}` cannot be read: {trouble}.") from trouble
+        raise FileAccessError(f"`{path}` cannot be read: {trouble}.", who="datasets.load_splits") from trouble
     if len(splits.folds) != CATALOG[name].rows:
         raise DatasetUnavailable(
-            f"datasets.load_splits: `{path}` is for {len(splits.folds)} rows;"
-            f" {name!r} has {CATALOG[name].rows}."
+            f"`{path}` is for {len(splits.folds)} rows; {name!r} has {CATALOG[name].rows}.",
+            who="datasets.load_splits",
         )
     return splits
 
@@ -134,7 +136,8 @@ def _check_name(name: str) -> None:
         return
     near = difflib.get_close_matches(str(name), CATALOG, n=1)
     raise ParameterError(
-        f"datasets.load: there is no set {name!r}.",
+        f"there is no set {name!r}.",
+        who="datasets.load",
         hint=f"did you mean {near[0]!r}?" if near else "steelyard.datasets.available() lists them all",
     )
 

@@ -72,7 +72,8 @@ def needs_pandas() -> None:
     """Tables are read by pandas; say so where it is not installed."""
     if find_spec("pandas") is None:
         raise DatasetUnavailable(
-            "datasets.load: tables are read with pandas, which is not installed.",
+            "tables are read with pandas, which is not installed.",
+            who="datasets.load",
             hint="pip install 'steelyard[tables]'",
         )
 
@@ -85,8 +86,9 @@ def _recognised(dataset: Dataset) -> Dataset:
     same_rows = shape[0] == entry.rows and counts == dict(entry.classes)
     if shape[1] != entry.features or not (same_rows or (counts and counts == dict(entry.complete))):
         raise DatasetUnavailable(
-            f"datasets.load: what {dataset.source} has as {dataset.name!r} is {shape[0]} x {shape[1]}"
-            f" or has other classes; expected {entry.rows} x {entry.features}."
+            f"what {dataset.source} has as {dataset.name!r} is {shape[0]} x {shape[1]}"
+            f" or has other classes; expected {entry.rows} x {entry.features}.",
+            who="datasets.load",
         )
     return dataset
 

@@ -54,8 +54,9 @@ class Columns:
         column = batch.column(self.label)
         if column.null_count:
             raise DataError(
-                f"rows: the label column {self.label!r} has {column.null_count} missing values; nothing was "
+                f"the label column {self.label!r} has {column.null_count} missing values; nothing was "
                 "changed.",
+                who="rows",
                 hint="drop rows without a label first",
             )
         return column.to_numpy(zero_copy_only=False)
@@ -71,7 +72,8 @@ def _numbers(column: Any, name: str) -> Any:
         return column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"rows: column {name!r} of type {column.type} is not numeric; nothing was changed.",
+            f"column {name!r} of type {column.type} is not numeric; nothing was changed.",
+            who="rows",
             hint="turn texts into numbers first, for example with StringIndexer",
         ) from error
 
@@ -80,7 +82,8 @@ def _vectors(column: Any, name: str) -> Any:
     """A column of arrays, or of Spark's dense and sparse vectors, as one matrix."""
     if column.null_count:
         raise DataError(
-            f"rows: column {name!r} has {column.null_count} missing vectors; nothing was changed.",
+            f"column {name!r} has {column.null_count} missing vectors; nothing was changed.",
+            who="rows",
             hint="drop these rows first",
         )
     marks, sizes, indices, values = _fields(column, name)
@@ -89,8 +92,9 @@ def _vectors(column: Any, name: str) -> Any:
     widths = np.unique(np.where(sparse, sizes, lengths))
     if len(widths) > 1:
         raise DataError(
-            f"rows: column {name!r} has vectors of different lengths, {widths[0]} and {widths[-1]}; nothing "
-            "was changed."
+            f"column {name!r} has vectors of different lengths, {widths[0]} and {widths[-1]}; nothing "
+            "was changed.",
+            who="rows",
         )
     flat = values.flatten().to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
     width = int(widths[0]) if len(widths) else 0
@@ -113,6 +117,7 @@ def _fields(column: Any, name: str) -> tuple[Any, Any, Any, Any]:
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
         return None, 0, None, column
     raise DataError(
-        f"rows: column {name!r} of type {column.type} holds no vectors; nothing was changed.",
+        f"column {name!r} of type {column.type} holds no vectors; nothing was changed.",
+        who="rows",
         hint="give a list of numeric columns, or a column of vectors or arrays",
     )

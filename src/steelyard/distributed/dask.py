@@ -161,7 +161,7 @@ def cross_validate(
     Returns
     -------
     dict of str to ndarray of shape (folds,)
-        See :func:`steelyard.proximal.validation.validate_folds` for what is exact among the measures.
+        See :func:`steelyard.proximal.rule.validation.validate_folds` for what is exact among the measures.
     """
     probe = fold_probe(model, folds)
     _run(probe, "fit", (X, y, sample_weight), client)
@@ -271,8 +271,9 @@ def _unpacked(part: tuple[Any, ...], names: Names | None, where: str) -> tuple[A
         return rows.drop(columns=taken), rows[label], None if weight is None else rows[weight]
     if not isinstance(rows, tuple) or len(rows) not in {2, 3}:
         raise DataTypeError(
-            f"{where}: a delayed part without separate labels must be a tuple (X, y) or (X, y, "
-            f"sample_weight); got {type(rows).__name__}."
+            f"a delayed part without separate labels must be a tuple (X, y) or (X, y, "
+            f"sample_weight); got {type(rows).__name__}.",
+            who=where,
         )
     return rows[0], rows[1], rows[2] if len(rows) == 3 else None
 
@@ -289,8 +290,8 @@ def _container(X: Any, method: str) -> str:
         if hasattr(X, "map_partitions") and hasattr(X, "columns"):
             return "dataframe"
     raise DataTypeError(
-        f"{method}: X must be a dask array, a dask dataframe or a list of delayed parts; got "
-        f"{type(X).__name__}.",
+        f"X must be a dask array, a dask dataframe or a list of delayed parts; got {type(X).__name__}.",
+        who=method,
         hint="rows in the memory of this process need no engine: call the model's own method",
     )
 
@@ -304,7 +305,7 @@ def _parts(X: Any, y: Any, sample_weight: Any, method: str) -> tuple[list[tuple[
     if kind == "list" and y is None:
         return [(part,) for part in X], None
     if y is None:
-        raise DataError(f"{method}: labels y are needed; got None.")
+        raise DataError("labels y are needed; got None.", who=method)
     if isinstance(y, str):
         _check_names(kind, X, (y, sample_weight), method)
         return [(part,) for part in X.to_delayed()], (y, sample_weight)
@@ -325,11 +326,11 @@ def _parts(X: Any, y: Any, sample_weight: Any, method: str) -> tuple[list[tuple[
 def _check_names(kind: str, X: Any, names: Names, method: str) -> None:
     if kind != "dataframe" or not all(name is None or isinstance(name, str) for name in names):
         raise DataTypeError(
-            f"{method}: names of columns need a dask dataframe, and are given for labels and weights alike."
+            "names of columns need a dask dataframe, and are given for labels and weights alike.", who=method
         )
     missing = [name for name in names if name is not None and name not in X.columns]
     if missing:
-        raise DataError(f"{method}: the dataframe has no column {missing[0]!r}.")
+        raise DataError(f"the dataframe has no column {missing[0]!r}.", who=method)
 
 
 def _delayed(array: Any) -> list[Any]:
@@ -353,12 +354,14 @@ def _cut(values: Any, name: str, n_parts: int, sizes: Any, method: str) -> list[
         parts = [dask.delayed(part) for part in np.split(np.asarray(values), borders)]
     else:
         raise DataTypeError(
-            f"{method}: {name} must be cut like the rows, or be an array of as many values as X has rows; "
-            f"got {type(values).__name__}."
+            f"{name} must be cut like the rows, or be an array of as many values as X has rows; "
+            f"got {type(values).__name__}.",
+            who=method,
         )
     if len(parts) != n_parts:
         raise DataError(
-            f"{method}: X has {n_parts} partitions, but {name} has {len(parts)}; nothing was changed.",
+            f"X has {n_parts} partitions, but {name} has {len(parts)}; nothing was changed.",
+            who=method,
             hint="cut both alike, for example with repartition() or rechunk()",
         )
     return parts

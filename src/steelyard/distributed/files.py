@@ -96,8 +96,9 @@ class StatisticsPart(BaseEstimator):
         if twice:
             mine, theirs = self.sources[twice[0]], other.sources[twice[0]]
             raise DataError(
-                f"combine: the part {twice[0]} of {theirs!r} is there already, from {mine!r}; its rows would "
+                f"the part {twice[0]} of {theirs!r} is there already, from {mine!r}; its rows would "
                 "count twice, so nothing was combined.",
+                who="combine",
                 hint="give every part once; a pattern such as part*.stats may match copies",
             )
         if other.sources:
@@ -155,8 +156,7 @@ def statistics(model: Any, chunks: Iterable[Sequence[Any]], *, source: str = "")
         try:
             model.partial_fit(X, y, sample_weight=sample_weight)
         except DataError as error:
-            message = f"statistics: {source or 'rows'}, chunk {number}: {error.message.partition(': ')[2]}"
-            raise DataError(message, hint=error.hint) from error
+            raise error.told_by(f"statistics: {source or 'rows'}, chunk {number}") from error
         digest.add(X, y, sample_weight)
     return StatisticsPart(model).note(digest, source)
 
@@ -188,7 +188,7 @@ def combine(parts: Iterable[StatisticsPart | str | os.PathLike[str]]) -> Statist
         else:
             total.merge(part)
     if total is None:
-        raise DataError("combine: there are no parts.")
+        raise DataError("there are no parts.", who="combine")
     return total
 
 
@@ -207,7 +207,8 @@ def read(path: str | os.PathLike[str]) -> StatisticsPart:
     part = load(path)
     if not isinstance(part, StatisticsPart):
         raise FileFormatError(
-            f"combine: {os.fspath(path)} holds a {type(part).__name__}, not statistics.",
+            f"{os.fspath(path)} holds a {type(part).__name__}, not statistics.",
+            who="combine",
             hint="files to combine are written by `steelyard statistics`",
         )
     return part

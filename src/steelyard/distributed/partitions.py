@@ -18,14 +18,14 @@ import numpy as np
 
 from steelyard._threads import one_thread
 from steelyard.base import Batch
-from steelyard.exceptions import DataError, DataTypeError, ParameterError, SteelyardError
+from steelyard.exceptions import DataError, DataTypeError, ParameterError
 from steelyard.features import RandomFeatures
 from steelyard.persistence import decode, encode
 from steelyard.proximal import ProximalSVC
-from steelyard.proximal.folds import FoldedStatistics
-from steelyard.proximal.messages import from_state, get_state
-from steelyard.proximal.statistics import ClassStatistics
-from steelyard.proximal.validation import validate_folds
+from steelyard.proximal.rule.validation import validate_folds
+from steelyard.proximal.state.folds import FoldedStatistics
+from steelyard.proximal.state.messages import from_state, get_state
+from steelyard.proximal.state.statistics import ClassStatistics
 
 __all__ = [
     "MAP_ROWS",
@@ -223,7 +223,8 @@ class Pass:
         """Let the models take in the sums of all parts, one for each kind: all models or none."""
         if any(total.n_features is None for total in totals):
             raise DataError(
-                f"{self.method}: there was no row in any partition; nothing was changed.",
+                "there was no row in any partition; nothing was changed.",
+                who=self.method,
                 hint="look at the filter, or the list of files, that chose the rows",
             )
         learners = [kind.learner(total) for kind, total in zip(self.kinds, totals, strict=True)]
@@ -241,7 +242,7 @@ class Pass:
         try:
             return twin.unmerge(total) if self.method == "forget" else twin.merge(total)
         except DataError as error:
-            raise _renamed(error, self.method) from error
+            raise error.told_by(self.method) from error
 
 
 def learn_partition(kinds: Sequence[Kind], X: Any, y: Any, sample_weight: Any, where: str) -> list[Part]:
@@ -261,7 +262,7 @@ def learn_rows(learners: Iterable[ProximalSVC], X: Any, y: Any, sample_weight: A
             try:
                 learner.partial_fit(X, as_column(y), sample_weight=as_column(sample_weight))
             except (DataError, DataTypeError) as error:
-                raise _renamed(error, where) from error
+                raise error.told_by(where) from error
 
 
 def merge_parts(partitions: Sequence[Sequence[Part]]) -> list[Part]:
@@ -273,7 +274,7 @@ def merge_parts(partitions: Sequence[Sequence[Part]]) -> list[Part]:
 def fold_probe(model: ProximalSVC, folds: int) -> ProximalSVC:
     """A model whose statistics are kept by folds, for cross-validation."""
     if isinstance(folds, bool) or not isinstance(folds, int) or folds < 2:
-        raise ParameterError(f"cross_validate: folds must be a whole number from 2 on; got {folds!r}.")
+        raise ParameterError(f"folds must be a whole number from 2 on; got {folds!r}.", who="cross_validate")
     model._check_params()
     probe = ProximalSVC(**{**model.get_params(deep=False), "C": "auto"})
     probe._n_folds = folds
@@ -304,22 +305,17 @@ def n_rows(X: Any) -> int:
     return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
-def _renamed(error: SteelyardError, where: str) -> SteelyardError:
-    """The same error, told of this place."""
-    _, _, sentence = error.message.partition(": ")
-    return type(error)(f"{where}: {sentence or error.message}", hint=error.hint)
-
-
 def _model_list(models: Any, method: str) -> list[ProximalSVC]:
     listed = list(models) if isinstance(models, Sequence) else [models]
     for model in listed:
         if not isinstance(model, ProximalSVC):
             raise DataTypeError(
-                f"{method}: expected a ProximalSVC or a list of them; got {type(model).__name__}.",
+                f"expected a ProximalSVC or a list of them; got {type(model).__name__}.",
+                who=method,
                 hint="only learners whose statistics add up can be trained in many places at once",
             )
     if not listed:
-        raise DataError(f"{method}: the list of models is empty.")
+        raise DataError("the list of models is empty.", who=method)
     return listed
 
 

@@ -106,7 +106,7 @@ def predict(model: ProximalSVC, df: Any, *, features: Features, output: str = "p
     columns = _columns(df, features, None, None, "predict")
     if output in df.columns:
         raise ParameterError(
-            f"predict: there is a column {output!r} already.", hint='choose another name: output="..."'
+            f"there is a column {output!r} already.", who="predict", hint='choose another name: output="..."'
         )
     sql_type = {"i": types.LongType, "u": types.LongType, "b": types.BooleanType, "f": types.DoubleType}.get(
         model.classes_.dtype.kind, types.StringType
@@ -140,7 +140,7 @@ def cross_validate(
     Returns
     -------
     dict of str to ndarray of shape (folds,)
-        See :func:`steelyard.proximal.validation.validate_folds` for what is exact among the measures.
+        See :func:`steelyard.proximal.rule.validation.validate_folds` for what is exact among the measures.
     """
     probe = fold_probe(model, folds)
     fit(probe, df, features=features, label=label, weight=weight)
@@ -152,15 +152,16 @@ def cross_validate(
 
 def _columns(df: Any, features: Features, label: str | None, weight: str | None, method: str) -> Columns:
     if not hasattr(df, "mapInArrow"):
-        raise DataTypeError(f"{method}: expected a Spark DataFrame; got {type(df).__name__}.")
+        raise DataTypeError(f"expected a Spark DataFrame; got {type(df).__name__}.", who=method)
     columns = Columns(features if isinstance(features, str) else tuple(features), label, weight)
     if not columns.features:
-        raise ParameterError(f"{method}: the list of feature columns is empty.")
+        raise ParameterError("the list of feature columns is empty.", who=method)
     missing = [name for name in columns.names if name not in df.columns]
     if missing:
         raise DataError(
-            f"{method}: the DataFrame has no column {missing[0]!r}; it has {', '.join(df.columns[:10])}"
-            f"{', ...' if len(df.columns) > 10 else ''}."
+            f"the DataFrame has no column {missing[0]!r}; it has {', '.join(df.columns[:10])}"
+            f"{', ...' if len(df.columns) > 10 else ''}.",
+            who=method,
         )
     return columns
 
@@ -262,10 +263,7 @@ def _message(
 
 
 def _trouble(error: SteelyardError, where: str) -> str:
-    told = error.message
-    if not told.startswith(where):  # found before a learner saw the rows
-        told = f"{where}: {told.partition(': ')[2]}"
-    return json.dumps({"message": told, "hint": error.hint})
+    return json.dumps({"who": where, "sentence": error.sentence, "hint": error.hint})
 
 
 def _pack_rows(columns: Columns, batches: Iterable[Any]) -> Iterator[Any]:

@@ -169,8 +169,9 @@ class EnclosingClassifier(MergingMixin, Learner):
         super()._check_params()
         if self.C is not None and self.outliers > 0.0:
             raise ParameterError(
-                "EnclosingClassifier: C and outliers both say how many rows may stay outside; got "
+                "C and outliers both say how many rows may stay outside; got "
                 f"C={self.C!r} and outliers={self.outliers!r}.",
+                who="EnclosingClassifier",
                 hint="leave one of them at its default",
             )
 
@@ -199,8 +200,8 @@ class EnclosingClassifier(MergingMixin, Learner):
     def _check_range(self, X: FloatArray) -> None:
         if max(float(X.max(initial=0.0)), -float(X.min(initial=0.0))) > _LARGEST:
             raise DataError(
-                f"EnclosingClassifier: X has values beyond {_LARGEST:g}, whose squares overflow; nothing was "
-                "changed.",
+                f"X has values beyond {_LARGEST:g}, whose squares overflow; nothing was changed.",
+                who="EnclosingClassifier",
                 hint="bring the features to a common scale first",
             )
 
@@ -220,7 +221,8 @@ class EnclosingClassifier(MergingMixin, Learner):
         self._check_started("forget_class")
         if label not in self._classes:
             raise DataError(
-                f"EnclosingClassifier.forget_class: there is no class {label!r}; nothing was changed.",
+                f"there is no class {label!r}; nothing was changed.",
+                who="EnclosingClassifier.forget_class",
                 hint=f"the classes are {self.classes_.tolist()!r}",
             )
         self._classes = {known: state for known, state in self._classes.items() if known != label}
@@ -244,8 +246,8 @@ class EnclosingClassifier(MergingMixin, Learner):
         self._check_params()
         if not isinstance(other, EnclosingClassifier):
             raise DataTypeError(
-                "EnclosingClassifier.merge: expected another EnclosingClassifier; got "
-                f"{type(other).__name__}."
+                f"expected another EnclosingClassifier; got {type(other).__name__}.",
+                who="EnclosingClassifier.merge",
             )
         if not other._is_started():
             return self
@@ -261,8 +263,8 @@ class EnclosingClassifier(MergingMixin, Learner):
         shared = [label for label in other._classes if label in self._classes]
         if shared:
             raise DataError(
-                f"EnclosingClassifier.merge: only learners of different classes can be merged; both know "
-                f"{sorted(shared)[:5]!r}.",
+                f"only learners of different classes can be merged; both know {sorted(shared)[:5]!r}.",
+                who="EnclosingClassifier.merge",
                 hint="forget the class in one of them, or teach one the rows of the other with partial_fit()",
             )
         check_sortable([*self._classes, *other._classes], "EnclosingClassifier.merge")
@@ -348,7 +350,8 @@ class EnclosingClassifier(MergingMixin, Learner):
         self._check_started(what)
         if not self._classes:
             raise NotFittedError(
-                f"EnclosingClassifier.{what}: no class is left, all have been forgotten.",
+                "no class is left, all have been forgotten.",
+                who=f"EnclosingClassifier.{what}",
                 hint="teach a class with partial_fit() first",
             )
         self._check_params()

@@ -305,7 +305,8 @@ class IncrementalSVC(ForgettingMixin):
         X = self._check_rows(X, method)
         if self._state.n_rows == 0:
             raise DataError(
-                f"IncrementalSVC.{method}: all rows have been forgotten, so there is no class to predict.",
+                "all rows have been forgotten, so there is no class to predict.",
+                who=f"IncrementalSVC.{method}",
                 hint="learn rows with partial_fit() first",
             )
         self._need_finite(X, method)
@@ -348,7 +349,7 @@ def _settled(kernel: Kernel, batch: Batch) -> Kernel:
     table = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
     if not weights.any():
         raise DataError(
-            "IncrementalSVC: all rows of the first call have weight 0, so there is nothing to learn."
+            "all rows of the first call have weight 0, so there is nothing to learn.", who="IncrementalSVC"
         )
     shares = weights / (weights.sum() * table.shape[1])
     mean = float((shares @ table).sum())
@@ -362,6 +363,7 @@ def _check_class_weight(class_weight: object) -> None:
         for label, factor in class_weight.items():
             if not NonNegative().accepts(factor):
                 raise ParameterError(
-                    f"IncrementalSVC: class_weight must give {NonNegative().description} for every label; "
-                    f"got {factor!r} for {label!r}."
+                    f"class_weight must give {NonNegative().description} for every label; "
+                    f"got {factor!r} for {label!r}.",
+                    who="IncrementalSVC",
                 )

@@ -110,8 +110,9 @@ class SupportState:
             stranger = self._solver.update(incoming, outgoing, positives, bounds, tol)
         except _native.SolverFailure as failure:
             raise SolverError(
-                f"{who}: no solution was found to the accuracy of tol={tol:g} ({failure}); nothing changed, "
+                f"no solution was found to the accuracy of tol={tol:g} ({failure}); nothing changed, "
                 "the model is as it was before.",
+                who=who,
                 hint="bring the features to a common scale, choose a smaller C, or raise tol; a kernel given "
                 "as a function must be symmetric and positive semi-definite",
             ) from None
@@ -178,8 +179,9 @@ class SupportState:
             fits = np.abs(self.kernel.diagonal(X)) <= _LARGEST
         if not fits.all():
             raise DataError(
-                f"{who}: row {int(np.argmin(fits))} of X is so large that its kernel values are beyond "
+                f"row {int(np.argmin(fits))} of X is so large that its kernel values are beyond "
                 f"{_LARGEST:g}; nothing was changed.",
+                who=who,
                 hint="bring the features to a common scale first",
             )
 
@@ -361,15 +363,17 @@ def _class_bounds(
 
 def _stranger_error(who: str, label: Label, row: int) -> DataError:
     return DataError(
-        f"{who}: row {row} of the rows to forget (label {label!r}) was never learned with these values and "
+        f"row {row} of the rows to forget (label {label!r}) was never learned with these values and "
         "this weight, or not as often; nothing was changed.",
+        who=who,
         hint="forget() takes rows that were learned before, with exactly the same values",
     )
 
 
 def _too_few_error(who: str, label: Label, wanted: int, there: int) -> DataError:
     return DataError(
-        f"{who}: {wanted} rows of class {label!r} were to be forgotten, but there are only {there}; nothing "
+        f"{wanted} rows of class {label!r} were to be forgotten, but there are only {there}; nothing "
         "was changed.",
+        who=who,
         hint="forget() takes rows that were learned before; check the window that decides which rows retire",
     )

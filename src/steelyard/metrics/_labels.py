@@ -30,7 +30,8 @@ def sort_labels(labels: Iterable[Label], who: str) -> list[Label]:
     except TypeError as error:
         kinds = ", ".join(sorted({type(label).__name__ for label in distinct}))
         raise DataError(
-            f"{who}: labels must be of one kind that can be ordered; got a mix of {kinds}.",
+            f"labels must be of one kind that can be ordered; got a mix of {kinds}.",
+            who=who,
             hint="convert y_true and y_pred to the same type, for example all to strings",
         ) from error
 
@@ -62,7 +63,7 @@ def _label_array(y: ArrayLike, who: str, name: str) -> NDArray[Any]:
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim > 1:
-        raise DataError(f"{who}: {name} must be one label or a column of labels; got shape {values.shape}.")
+        raise DataError(f"{name} must be one label or a column of labels; got shape {values.shape}.", who=who)
     return np.atleast_1d(values)
 
 
@@ -72,10 +73,11 @@ def _check_label(label: Label, who: str, name: str) -> None:
     except TypeError:  # pandas.NA answers NA
         missing = True
     if missing:
-        raise DataError(f"{who}: every row of {name} needs a label; got {label!r}.")
+        raise DataError(f"every row of {name} needs a label; got {label!r}.", who=who)
     if isinstance(label, float) and not label.is_integer():
         raise DataError(
-            f"{who}: {name} must hold class labels; got {label!r}.",
+            f"{name} must hold class labels; got {label!r}.",
+            who=who,
             hint="scores and probabilities go into y_score",
         )
 
@@ -87,10 +89,11 @@ def check_weights(sample_weight: ArrayLike | None, n_rows: int, who: str) -> NDA
     weights = np.atleast_1d(np.asarray(sample_weight, dtype=np.float64))
     if weights.shape != (n_rows,):
         raise DataError(
-            f"{who}: sample_weight must hold one number for each of {n_rows} rows; got shape {weights.shape}."
+            f"sample_weight must hold one number for each of {n_rows} rows; got shape {weights.shape}.",
+            who=who,
         )
     if not (np.isfinite(weights) & (weights >= 0)).all():
-        raise DataError(f"{who}: sample_weight must be finite and not negative.")
+        raise DataError("sample_weight must be finite and not negative.", who=who)
     return weights
 
 
@@ -101,22 +104,23 @@ def check_scores(y_score: ArrayLike, n_rows: int, n_columns: int, who: str) -> N
     try:
         scores = np.asarray(y_score, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise DataError(f"{who}: y_score must hold numbers; got {y_score!r:.60}.") from error
+        raise DataError(f"y_score must hold numbers; got {y_score!r:.60}.", who=who) from error
     expected = (n_rows,) if n_columns == 1 else (n_rows, n_columns)
     is_single_row = n_rows == 1 and scores.shape == (expected[1:])
     if scores.shape not in {expected, (n_rows, n_columns)} and not is_single_row:
-        raise DataError(f"{who}: y_score must have shape {expected}; got {scores.shape}.")
+        raise DataError(f"y_score must have shape {expected}; got {scores.shape}.", who=who)
     scores = np.ascontiguousarray(scores.reshape(n_rows, n_columns))
     bad_rows = np.flatnonzero(~np.isfinite(scores).all(axis=1))
     if bad_rows.size:
         row = bad_rows[0]
         raise DataError(
-            f"{who}: every y_score must be a finite number; got {scores[row].tolist()} in row {row} "
-            f"({bad_rows.size} such rows)."
+            f"every y_score must be a finite number; got {scores[row].tolist()} in row {row} "
+            f"({bad_rows.size} such rows).",
+            who=who,
         )
     return scores
 
 
 def check_same_length(n_true: int, n_other: int, who: str, name: str) -> None:
     if n_true != n_other:
-        raise DataError(f"{who}: y_true and {name} must be of one length; got {n_true} and {n_other} rows.")
+        raise DataError(f"y_true and {name} must be of one length; got {n_true} and {n_other} rows.", who=who)

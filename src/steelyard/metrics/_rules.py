@@ -187,7 +187,7 @@ WHY_UNDEFINED: Mapping[str, str] = {
 
 def check_beta(beta: float, who: str) -> None:
     if not (isinstance(beta, numbers.Real) and math.isfinite(beta) and beta > 0):
-        raise ParameterError(f"{who}: beta must be a positive, finite number; got {beta!r}.")
+        raise ParameterError(f"beta must be a positive, finite number; got {beta!r}.", who=who)
 
 
 def warn_undefined(measure: str, stacklevel: int = 3) -> None:
@@ -205,8 +205,9 @@ def positive_index(table: ConfusionTable, pos_label: Label | None, who: str) -> 
         return table.labels.index(pos_label) if pos_label in table.labels else None
     if len(table.labels) > 2:
         raise ParameterError(
-            f"{who}: the rows are of {len(table.labels)} classes, so pos_label must say which one is "
+            f"the rows are of {len(table.labels)} classes, so pos_label must say which one is "
             "positive against the rest; got None.",
+            who=who,
             hint="g_mean, accuracy and the macro means cover all classes at once",
         )
     if len(table.labels) < 2:

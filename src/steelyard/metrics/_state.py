@@ -80,13 +80,13 @@ class StreamingMetric(ABC):
         """
         if state.get("kind") != cls.__name__:
             raise FileFormatError(
-                f"{cls.__name__}: expected a state of this kind; got {state.get('kind')!r}."
+                f"expected a state of this kind; got {state.get('kind')!r}.", who=cls.__name__
             )
         try:
             metric = cls(**state["parameters"])
             metric._restore(state)
         except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise FileFormatError(f"{cls.__name__}: the state is damaged: {error}.") from error
+            raise FileFormatError(f"the state is damaged: {error}.", who=cls.__name__) from error
         return metric
 
     def __repr__(self) -> str:
@@ -102,8 +102,8 @@ def _check_can_be_saved(value: Any, name: str) -> None:
     for item in value if isinstance(value, list | tuple) else [value]:
         if not isinstance(item, str | int | float | bool | None):
             raise DataError(
-                f"to_state: {name} must be strings or numbers to be saved; got {item!r} of type "
-                f"{type(item).__name__}."
+                f"{name} must be strings or numbers to be saved; got {item!r} of type {type(item).__name__}.",
+                who="to_state",
             )
 
 
@@ -113,13 +113,13 @@ def check_window(window: int, who: str) -> int:
         or isinstance(window, bool)
         or not 1 <= window <= np.iinfo(np.int32).max
     ):
-        raise ParameterError(f"{who}: window must be a positive number of rows; got {window!r}.")
+        raise ParameterError(f"window must be a positive number of rows; got {window!r}.", who=who)
     return int(window)
 
 
 def need(value: ArrayLike | None, who: str, name: str) -> ArrayLike:
     if value is None:
-        raise DataError(f"{who}: {name} is needed and did not come.")
+        raise DataError(f"{name} is needed and did not come.", who=who)
     return value
 
 

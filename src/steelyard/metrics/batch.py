@@ -372,8 +372,9 @@ def _scored_code(labels: list[Label], pos_label: Label | None, who: str) -> int:
         return labels.index(pos_label) if pos_label in labels else -1
     if len(labels) > 2:
         raise ParameterError(
-            f"{who}: y_true holds {len(labels)} classes, so pos_label must say which one the scores are for; "
+            f"y_true holds {len(labels)} classes, so pos_label must say which one the scores are for; "
             "got None.",
+            who=who,
             hint="pmauc_score takes one column of scores a class",
         )
     return labels.index(sort_labels(labels, who)[-1]) if labels else -1
@@ -396,7 +397,9 @@ def _pmauc(
     columns = sort_labels(present, who) if labels is None else [plain(v) for v in np.asarray(labels).tolist()]
     unknown = [label for label in present if label not in columns]
     if unknown:
-        raise DataError(f"{who}: every label of y_true must be one of labels {columns}; got {unknown[0]!r}.")
+        raise DataError(
+            f"every label of y_true must be one of labels {columns}; got {unknown[0]!r}.", who=who
+        )
     weights = check_weights(sample_weight, len(codes), who)
     codes = _positions(present, columns)[codes]
     if np.ndim(y_score) == 1 and len(columns) <= 2:

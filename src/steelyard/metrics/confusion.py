@@ -390,21 +390,25 @@ def _padded(counts: NDArray[Any], n_labels: int) -> NDArray[Any]:
 
 def _check_measure(measure: str, who: str) -> None:
     if measure not in _rules.MEASURES:
-        raise ParameterError(f"{who}: measure must be one of {', '.join(_rules.MEASURES)}; got {measure!r}.")
+        raise ParameterError(
+            f"measure must be one of {', '.join(_rules.MEASURES)}; got {measure!r}.", who=who
+        )
 
 
 def _fading_factor(factor: float | None, half_life: float | None) -> float:
     if (factor is None) == (half_life is None):
         raise ParameterError(
-            f"FadingConfusion: give either factor or half_life; "
-            f"got factor={factor!r}, half_life={half_life!r}."
+            f"give either factor or half_life; got factor={factor!r}, half_life={half_life!r}.",
+            who="FadingConfusion",
         )
     if half_life is not None:
         if not (isinstance(half_life, numbers.Real) and math.isfinite(half_life) and half_life > 0):
             raise ParameterError(
-                f"FadingConfusion: half_life must be a positive, finite number; got {half_life!r}."
+                f"half_life must be a positive, finite number; got {half_life!r}.", who="FadingConfusion"
             )
         factor = float(2.0 ** (-1.0 / half_life))
     if not (isinstance(factor, numbers.Real) and 1e-6 <= factor <= 1):
-        raise ParameterError(f"FadingConfusion: factor must be a number from 1e-6 to 1; got {factor!r}.")
+        raise ParameterError(
+            f"factor must be a number from 1e-6 to 1; got {factor!r}.", who="FadingConfusion"
+        )
     return float(factor)

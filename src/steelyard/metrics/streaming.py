@@ -72,15 +72,15 @@ def streaming_metric(
     """
     fades = factor is not None or half_life is not None
     if window is not None and fades:
-        raise ParameterError("streaming_metric: rows can leave by window or fade, not both; got both.")
+        raise ParameterError("rows can leave by window or fade, not both; got both.", who="streaming_metric")
     if measure in {"roc_auc", "pmauc"}:
         if window is None:
-            raise ParameterError(f"streaming_metric: {measure} needs a window; got None.")
+            raise ParameterError(f"{measure} needs a window; got None.", who="streaming_metric")
         if measure == "roc_auc":
             return WindowAUC(window, pos_label=pos_label)
         if labels is None:
             raise ParameterError(
-                "streaming_metric: pmauc needs labels, one for each column of scores; got None."
+                "pmauc needs labels, one for each column of scores; got None.", who="streaming_metric"
             )
         return WindowPMAUC(window, labels=labels)
     if window is not None:

@@ -59,7 +59,7 @@ class _AucOverWindow(StreamingMetric):
         self
         """
         if sample_weight is not None:
-            raise DataError(f"{self._who}: every row of the window counts one; sample_weight must be None.")
+            raise DataError("every row of the window counts one; sample_weight must be None.", who=self._who)
         labels, rows = encode(y_true, self._who, "y_true")
         y_score = need(y_score, self._who, "y_score")
         scores = check_scores(y_score, len(rows), self._n_columns, self._who)
@@ -165,8 +165,9 @@ class WindowAUC(_AucOverWindow):
         known = list(dict.fromkeys([*self._labels, *labels]))
         if len(known) > 2:
             raise DataError(
-                f"{self._who}: without pos_label there can be two labels, {known[0]!r} and {known[1]!r}; "
+                f"without pos_label there can be two labels, {known[0]!r} and {known[1]!r}; "
                 f"got {known[2]!r} as well.",
+                who=self._who,
                 hint="pos_label sets one class against the rest, WindowPMAUC looks at all pairs of classes",
             )
         sort_labels(known, self._who)
@@ -216,7 +217,7 @@ class WindowPMAUC(_AucOverWindow):
         self.labels = plain_labels(labels)
         if len(set(self.labels)) != len(self.labels) or not 2 <= len(self.labels) <= self._MAX_CLASSES:
             raise ParameterError(
-                f"{who}: labels must be from 2 to {self._MAX_CLASSES} distinct labels; got {self.labels!r}."
+                f"labels must be from 2 to {self._MAX_CLASSES} distinct labels; got {self.labels!r}.", who=who
             )
         self._n_columns = len(self.labels)
         self._window = AucWindow(self.window, self._n_columns)
@@ -241,7 +242,8 @@ class WindowPMAUC(_AucOverWindow):
         unknown = [label for label in labels if label not in self.labels]
         if unknown:
             raise DataError(
-                f"{self._who}: every label must be one of {self.labels}; got {unknown[0]!r}.",
+                f"every label must be one of {self.labels}; got {unknown[0]!r}.",
+                who=self._who,
                 hint="a class that comes later needs a column of scores: start with all labels",
             )
         return np.array([self.labels.index(label) for label in labels], dtype=np.int32)

@@ -54,7 +54,8 @@ def check_kernel_range(kernels: list[Kernel], X: NDArray[Any], who: str) -> None
                 )
         if reached > _LARGEST_VALUE:
             raise DataError(
-                f"{who}: X has values so large (up to {largest:g}) that {kernel!r} could overflow; "
+                f"X has values so large (up to {largest:g}) that {kernel!r} could overflow; "
                 "nothing was changed.",
+                who=who,
                 hint="bring the features to a common scale first",
             )

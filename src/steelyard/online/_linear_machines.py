@@ -48,8 +48,8 @@ class LinearLearner(OnlineLearner):
         largest = max(float(batch.X.max(initial=0.0)), -float(batch.X.min(initial=0.0)))
         if largest > _LARGEST:
             raise DataError(
-                f"{type(self).__name__}: X has values beyond {_LARGEST:g}, whose products overflow; "
-                "nothing was changed.",
+                f"X has values beyond {_LARGEST:g}, whose products overflow; nothing was changed.",
+                who=type(self).__name__,
                 hint="bring the features to a common scale first",
             )
         super()._learn(batch)

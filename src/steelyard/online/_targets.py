@@ -91,8 +91,9 @@ class OnlineLearner(Learner):
         times = batch.weights.astype(np.int64)
         if not np.array_equal(times, batch.weights):
             raise DataError(
-                f"{type(self).__name__}: sample_weight must be whole numbers, as rows are learned one by one "
+                "sample_weight must be whole numbers, as rows are learned one by one "
                 "and a row of weight k is learned k times; nothing was changed.",
+                who=type(self).__name__,
                 hint="set C for the size of a step",
             )
         codes = np.repeat(batch.codes, times)

@@ -169,8 +169,9 @@ class MultiKernelKOIL(KoilLearner):
         for kernel in kernels:
             if not kernel.is_native and not isinstance(X, list):
                 raise ParameterError(
-                    "MultiKernelKOIL: kernels must have names, so that they can be evaluated natively, or be "
-                    f"sequence kernels of one kind; got {kernel!r}."
+                    "kernels must have names, so that they can be evaluated natively, or be "
+                    f"sequence kernels of one kind; got {kernel!r}.",
+                    who="MultiKernelKOIL",
                 )
         return [kernel.resolve(X) for kernel in kernels]
 

@@ -115,8 +115,9 @@ class NORMA(KernelListLearner):
         super()._check_params()
         if self.learning_rate * self.regularization >= 1.0:
             raise ParameterError(
-                "NORMA: learning_rate * regularization must be below 1, or old weights change their sign; "
-                f"got {self.learning_rate!r} * {self.regularization!r}."
+                "learning_rate * regularization must be below 1, or old weights change their sign; "
+                f"got {self.learning_rate!r} * {self.regularization!r}.",
+                who="NORMA",
             )
 
     def _learn_list(self, machine: Expansion, X: Any, y: Signs) -> None:

@@ -48,17 +48,18 @@ class ArrayWriter:
         """Append one array without copying it where possible; return its number."""
         if not _DTYPE.fullmatch(array.dtype.str) or array.dtype.fields is not None:
             raise DataTypeError(
-                f"save: {where} is an array of type {array.dtype}, which a file cannot hold.",
+                f"{where} is an array of type {array.dtype}, which a file cannot hold.",
+                who="save",
                 hint="arrays of bool, int, uint, float, complex, str, bytes and dates can be saved",
             )
         if array.ndim > MAX_DIMENSIONS:
             raise DataError(
-                f"save: {where} has {array.ndim} dimensions; at most {MAX_DIMENSIONS} can be saved."
+                f"{where} has {array.ndim} dimensions; at most {MAX_DIMENSIONS} can be saved.", who="save"
             )
         order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
         flat = np.ascontiguousarray(array.T if order == "F" else array).reshape(-1)
         if fault := _content_fault(flat):
-            raise DataError(f"save: {where} holds {fault}.")
+            raise DataError(f"{where} holds {fault}.", who="save")
         gap = -self._end % ALIGNMENT
         offset = self._end + gap
         self._end = offset + flat.nbytes

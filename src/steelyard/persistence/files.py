@@ -132,7 +132,8 @@ def _read(path: PathOrFile, caller: str, interpret: Callable[[bytes], Result]) -
         data = path.read()
         if not isinstance(data, bytes):
             raise DataTypeError(
-                f"{caller}: a binary file was expected; reading it gave {type(data).__name__}.",
+                f"a binary file was expected; reading it gave {type(data).__name__}.",
+                who=caller,
                 hint='open the file with mode "rb"',
             )
         return interpret(data)
@@ -146,7 +147,7 @@ def _read(path: PathOrFile, caller: str, interpret: Callable[[bytes], Result]) -
             data = file.read()
         return interpret(data)
     except FileFormatError as error:
-        raise FileFormatError(f"{caller}: {name}: {error.message}", hint=error.hint) from error
+        raise FileFormatError(f"{name}: {error.message}", who=caller, hint=error.hint) from error
     except (OSError, ValueError) as error:
         raise _access_error(caller, name, error) from error
 
@@ -190,7 +191,8 @@ def _write_all(file: IO[bytes], data: bytes) -> None:
             view = view[file.write(view) or 0 :]
     except TypeError as error:
         raise DataTypeError(
-            f"save: a binary file was expected; {type(file).__name__} does not take bytes.",
+            f"a binary file was expected; {type(file).__name__} does not take bytes.",
+            who="save",
             hint='open the file with mode "wb"',
         ) from error
 
@@ -198,11 +200,11 @@ def _write_all(file: IO[bytes], data: bytes) -> None:
 def _file_name(path: object, caller: str) -> str:
     if isinstance(path, (str, os.PathLike)):
         return os.fsdecode(path)
-    raise DataTypeError(f"{caller}: a path or an open binary file was expected; got {type(path).__name__}.")
+    raise DataTypeError(f"a path or an open binary file was expected; got {type(path).__name__}.", who=caller)
 
 
 def _access_error(caller: str, name: str, error: OSError | ValueError) -> FileAccessError:
     reason = getattr(error, "strerror", None) or str(error)
     verb = "written" if caller == "save" else "read"
     hint = "create the folder first" if caller == "save" and isinstance(error, FileNotFoundError) else None
-    return FileAccessError(f"{caller}: {name!r} cannot be {verb}: {reason}.", hint=hint)
+    return FileAccessError(f"{name!r} cannot be {verb}: {reason}.", who=caller, hint=hint)

@@ -84,7 +84,7 @@ def storable(name: str) -> Callable[[StorableClass], StorableClass]:
         # The same class defined again, as when a notebook's cell is run twice, takes its own place.
         if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ParameterError(
-                f"storable: the name {name!r} is taken by {other.__module__}.{other.__qualname__}."
+                f"the name {name!r} is taken by {other.__module__}.{other.__qualname__}.", who="storable"
             )
         _classes[name] = cls
         _names[cls] = name
@@ -114,7 +114,8 @@ def to_parts(model: Storable) -> list[bytes | memoryview]:
     name = type(model).__name__
     if type(model) not in _names:
         raise DataTypeError(
-            f"save: a model of a registered class was expected; got {name}.",
+            f"a model of a registered class was expected; got {name}.",
+            who="save",
             hint="the learners of steelyard can be saved; register your own class with @storable",
         )
     return encode_parts(model, _convert, name)
@@ -171,14 +172,16 @@ def _convert(value: object, where: str) -> Node:
         try:
             return Node(kind, randomness.state_of(value))  # type: ignore[arg-type]  # the line above narrows it
         except TypeError as error:
-            raise DataTypeError(f"save: {where} cannot be saved: {error}.") from error
+            raise DataTypeError(f"{where} cannot be saved: {error}.", who="save") from error
     if callable(value):
         raise DataTypeError(
-            f"save: {where} is the function or class {quote(value)}, and code cannot be saved.",
+            f"{where} is the function or class {quote(value)}, and code cannot be saved.",
+            who="save",
             hint="choose it by name if possible, or take it out before saving and set it after loading",
         )
     raise DataTypeError(
-        f"save: {where} is a {type(value).__name__}, which a file cannot hold.",
+        f"{where} is a {type(value).__name__}, which a file cannot hold.",
+        who="save",
         hint="plain values, NumPy arrays, random generators and objects of registered classes can be saved",
     )
 

@@ -116,7 +116,8 @@ class _Writer:
     def write(self, value: object) -> Any:
         if self.depth > MAX_DEPTH:
             raise DataError(
-                f"save: {quote(self.where)} is nested deeper than {MAX_DEPTH} levels, or contains itself."
+                f"{quote(self.where)} is nested deeper than {MAX_DEPTH} levels, or contains itself.",
+                who="save",
             )
         self.depth += 1
         result = self._write_one(value)
@@ -162,7 +163,7 @@ class _Writer:
         if isinstance(key, _SCALARS):
             return self.write(key)
         raise DataTypeError(
-            f"save: {self.where} has the key {quote(key)}; keys must be text, numbers or labels."
+            f"{self.where} has the key {quote(key)}; keys must be text, numbers or labels.", who="save"
         )
 
     def _write_at(self, key: object, item: object) -> Any:
@@ -179,7 +180,7 @@ class _Writer:
         items = value.reshape(-1).tolist()
         if not all(isinstance(item, _SCALARS) for item in items):
             raise DataTypeError(
-                f"save: {self.where} is an object array of more than text, numbers and labels."
+                f"{self.where} is an object array of more than text, numbers and labels.", who="save"
             )
         return {"objects": {"shape": list(value.shape), "items": self._list(items)}}
 
@@ -193,7 +194,7 @@ class _Writer:
             parse_dtype(value.dtype.str)
         except FileFormatError:
             raise DataTypeError(
-                f"save: {self.where} is a {type(value).__name__}, which a file cannot hold."
+                f"{self.where} is a {type(value).__name__}, which a file cannot hold.", who="save"
             ) from None
         return {"scalar": [value.dtype.str, np.asarray(value).tobytes().hex()]}
 
@@ -342,7 +343,8 @@ class _Reader:
 
 def _refuse(value: object, where: str) -> Node:
     raise DataTypeError(
-        f"save: {where} is a {type(value).__name__}, which a file cannot hold.",
+        f"{where} is a {type(value).__name__}, which a file cannot hold.",
+        who="save",
         hint="plain values, NumPy arrays and lists, tuples and dictionaries of them can be saved",
     )
 

@@ -1,6 +1,6 @@
 """Proximal support vector machines: statistics (state), planes (rule) and ProximalSVC (estimator)."""
 
 from steelyard.proximal.classifier import ProximalSVC
-from steelyard.proximal.statistics import ClassStatistics
+from steelyard.proximal.state.statistics import ClassStatistics
 
 __all__ = ["ClassStatistics", "ProximalSVC"]

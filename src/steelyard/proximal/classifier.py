@@ -24,10 +24,10 @@ from steelyard.exceptions import DataError, ParameterError
 from steelyard.features import RandomFeatures
 from steelyard.params import AnyOf, Constraint, Instance, OneOf, Positive, Switch
 from steelyard.persistence import storable
-from steelyard.proximal.folds import FoldedStatistics
-from steelyard.proximal.planes import Planes
-from steelyard.proximal.rule import Rule
-from steelyard.proximal.statistics import ClassStatistics
+from steelyard.proximal.rule.planes import Planes
+from steelyard.proximal.rule.rule import Rule
+from steelyard.proximal.state.folds import FoldedStatistics
+from steelyard.proximal.state.statistics import ClassStatistics
 
 FloatArray = NDArray[np.float64]
 
@@ -183,8 +183,8 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
         values = X.data if sp.issparse(X) else X
         if values.size and max(float(values.max()), -float(values.min())) > _LARGEST:
             raise DataError(
-                f"ProximalSVC.{method}: X has values beyond {_LARGEST:g}, whose squares overflow; nothing "
-                "was changed.",
+                f"X has values beyond {_LARGEST:g}, whose squares overflow; nothing was changed.",
+                who=f"ProximalSVC.{method}",
                 hint="bring the features to a common scale first",
             )
 
@@ -306,13 +306,15 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
                 self._state = FoldedStatistics.start(other.n_features, 1)
             if not self._state.is_plain or self.C == "auto":
                 raise DataError(
-                    "ProximalSVC.merge: bare statistics have no folds and no feature map; this learner has.",
+                    "bare statistics have no folds and no feature map; this learner has.",
+                    who="ProximalSVC.merge",
                     hint="merge the learner that the statistics belong to",
                 )
             return FoldedStatistics([other])
         if not isinstance(other, ProximalSVC):
             raise DataError(
-                f"ProximalSVC.merge: expected a ProximalSVC or ClassStatistics; got {type(other).__name__}."
+                f"expected a ProximalSVC or ClassStatistics; got {type(other).__name__}.",
+                who="ProximalSVC.merge",
             )
         other._check_started("merge")
         if not self._is_started():
@@ -400,7 +402,7 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
             grid = np.array([])  # said below
         if grid.ndim != 1 or not len(grid) or not (np.isfinite(grid).all() and (grid > 0.0).all()):
             raise ParameterError(
-                f"ProximalSVC.regularization_path: Cs must be positive, finite numbers; got {Cs!r}."
+                f"Cs must be positive, finite numbers; got {Cs!r}.", who="ProximalSVC.regularization_path"
             )
         planes = self._rule().path(self.statistics_, grid)
         return np.array([p.coef for p in planes]), np.array([p.intercept for p in planes])

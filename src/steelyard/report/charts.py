@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import precision_recall_curve, roc_curve
 
+from steelyard.evaluation import PrequentialResult
 from steelyard.report.svg import Frame
-from steelyard.streams import PrequentialResult
 
 __all__ = [
     "confusion_table",

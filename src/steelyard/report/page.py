@@ -10,11 +10,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from steelyard.evaluation import PrequentialResult
 from steelyard.exceptions import FileAccessError
 from steelyard.report import charts
 from steelyard.report.svg import GAP as _GAP
 from steelyard.report.svg import number
-from steelyard.streams import PrequentialResult
 
 __all__ = ["render_report", "write_report"]
 
@@ -58,7 +58,9 @@ def write_report(result: PrequentialResult, path: str | Path) -> Path:
     try:
         target.write_text(render_report(result), encoding="utf-8")
     except OSError as error:
-        raise FileAccessError(f"report: {target} cannot be written: {error.strerror or error}.") from error
+        raise FileAccessError(
+            f"{target} cannot be written: {error.strerror or error}.", who="report"
+        ) from error
     return target
 
 

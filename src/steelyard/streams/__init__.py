@@ -1,9 +1,14 @@
-"""Streams of rows: sources, generators, windows and honest measuring."""
+"""Streams of rows: chunks, generators with schedules of imbalance, and the demonstration.
+
+What stands on streams (tables, memories, honest measuring) has rooms of its own; its names can be imported
+from here too.
+"""
+
+from importlib import import_module
+from typing import Any
 
 from steelyard.streams.chunks import ArrayStream, Chunk, RowStream
 from steelyard.streams.demo import demo_stream
-from steelyard.streams.drift_windows import DriftWindows
-from steelyard.streams.encoding import TableEncoder
 from steelyard.streams.generators import (
     SEA,
     Drift,
@@ -12,36 +17,41 @@ from steelyard.streams.generators import (
     KOILMixture,
     RotatingHyperplane,
 )
-from steelyard.streams.peers import RiverPeer, SklearnPeer
-from steelyard.streams.race import Race, prequential
-from steelyard.streams.results import PrequentialResult
 from steelyard.streams.schedules import ImbalanceSchedule
-from steelyard.streams.table_model import TableModel
-from steelyard.streams.table_stream import TableStream, open_stream
-from steelyard.streams.windows import Fading, SlidingWindow
 
-__all__ = [
+# Names that live in rooms above this one, imported when asked for: those rooms import this one.
+_ELSEWHERE = {
+    "DriftWindows": "memory",
+    "Fading": "memory",
+    "PrequentialResult": "evaluation",
+    "Race": "evaluation",
+    "RiverPeer": "evaluation",
+    "SklearnPeer": "evaluation",
+    "SlidingWindow": "memory",
+    "TableEncoder": "tables",
+    "TableModel": "tables",
+    "TableStream": "tables",
+    "open_stream": "tables",
+    "prequential": "evaluation",
+}
+
+__all__ = [  # noqa: PLE0604  the rest comes by __getattr__
     "SEA",
     "ArrayStream",
     "Chunk",
     "Drift",
-    "DriftWindows",
-    "Fading",
     "Gaussians",
     "GeneratedStream",
     "ImbalanceSchedule",
     "KOILMixture",
-    "PrequentialResult",
-    "Race",
-    "RiverPeer",
     "RotatingHyperplane",
     "RowStream",
-    "SklearnPeer",
-    "SlidingWindow",
-    "TableEncoder",
-    "TableModel",
-    "TableStream",
     "demo_stream",
-    "open_stream",
-    "prequential",
+    *_ELSEWHERE,
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ELSEWHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"steelyard.{_ELSEWHERE[name]}"), name)

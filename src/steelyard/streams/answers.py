@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard.streams.chunks import Chunk
-from steelyard.streams.wrappers import padded
+from steelyard.streams.chunks import Chunk, padded
 
 __all__ = ["Answers", "ask", "is_ready", "teach"]
 

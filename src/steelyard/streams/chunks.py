@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.params import Integer
 
-__all__ = ["ArrayStream", "Chunk", "RowStream", "check_chunk", "small_first"]
+__all__ = ["ArrayStream", "Chunk", "RowStream", "check_chunk", "padded", "small_first"]
 
 FloatArray = NDArray[np.float64]
 
@@ -135,14 +135,16 @@ class ArrayStream(RowStream):
             self._time = None if time is None else np.asarray(time, dtype=np.float64)
         except (ValueError, TypeError) as error:
             raise DataError(
-                f"ArrayStream: X and time must be arrays of numbers: {error}.",
+                f"X and time must be arrays of numbers: {error}.",
+                who="ArrayStream",
                 hint="open_stream() takes tables with text; a sparse matrix needs toarray() first",
             ) from error
         n_times = self._y.shape if self._time is None else self._time.shape
         if self._X.ndim != 2 or self._y.shape != self._X.shape[:1] or n_times != self._y.shape:
             raise DataError(
-                f"ArrayStream: expected a table X and as many labels and times; got X of shape "
-                f"{self._X.shape}, labels of shape {self._y.shape} and times of shape {n_times}."
+                f"expected a table X and as many labels and times; got X of shape "
+                f"{self._X.shape}, labels of shape {self._y.shape} and times of shape {n_times}.",
+                who="ArrayStream",
             )
         self.n_rows = len(self._y)
 
@@ -163,5 +165,11 @@ def small_first(chunks: Iterable[Chunk], parts: int = 20) -> Iterator[Chunk]:
 def check_chunk(chunk: int, who: str) -> int:
     """A number of rows that a chunk can have."""
     if not Integer(1).accepts(chunk):
-        raise ParameterError(f"{who}: chunk must be a whole number of at least 1; got {chunk!r}.")
+        raise ParameterError(f"chunk must be a whole number of at least 1; got {chunk!r}.", who=who)
     return int(chunk)
+
+
+def padded(X: FloatArray, width: int) -> FloatArray:
+    """The same rows with zeros for features that came later."""
+    missing = width - X.shape[1]
+    return np.pad(X, ((0, 0), (0, missing))) if missing > 0 else X

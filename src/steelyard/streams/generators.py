@@ -76,11 +76,11 @@ class GeneratedStream(RowStream):
         who = type(self).__name__
         if not 0.0 <= noise <= 1.0:
             raise ParameterError(
-                f"{who}: noise must be a number between 0 and 1, ends included; got {noise!r}."
+                f"noise must be a number between 0 and 1, ends included; got {noise!r}.", who=who
             )
         for name, number, least in (("n_rows", n_rows, 1), ("seed", seed, 0)):
             if not Integer(least).accepts(number):
-                raise ParameterError(f"{who}: {name} must be {Integer(least).description}; got {number!r}.")
+                raise ParameterError(f"{name} must be {Integer(least).description}; got {number!r}.", who=who)
         self.n_rows: int = n_rows
         self.schedule = schedule or ImbalanceSchedule.constant(0.1)
         self.concept_drifts = tuple(sorted(drifts, key=lambda drift: drift.at))

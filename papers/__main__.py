@@ -1,0 +1,200 @@
+"""``python -m papers``: the experiments of the papers, run and shown."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from papers import Cells, Context, Experiment, Report, experiments, find, judge, run
+from papers.page import write_page
+from papers.storage import can_draw, write_report
+from papers.tables import header, lines
+from steelyard._threads import num_threads
+from steelyard.cli.output import emit_json, emit_table, json_option, talk, talk_console
+
+__all__ = ["papers_command"]
+
+
+@click.group("papers")
+def papers_command() -> None:
+    """Recompute the tables and figures of the papers that this library grew out of."""
+
+
+@papers_command.command("list")
+@json_option
+def list_command(as_json: bool) -> None:
+    """Name every experiment."""
+    known = [{"name": e.name, "paper": e.paper, "title": e.title} for e in experiments().values()]
+    if as_json:
+        emit_json(known)
+    else:
+        emit_table(["name", "paper", "title"], known)
+
+
+@papers_command.command("run")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...|all")
+@click.option(
+    "--data-dir",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder of data sets.  [STEELYARD_DATA]",
+)
+@click.option("--quick", is_flag=True, help="Fewer rounds: minutes for everything.")
+@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes.  [as many as there are cores]")
+@click.option("--resume", is_flag=True, help="Go on where an interrupted run stopped.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("papers-results"),
+    show_default=True,
+    help="Folder for CSV, figures and reports.",
+)
+@json_option
+def run_command(names: tuple[str, ...], output: Path, as_json: bool, **options: Any) -> None:
+    """Run experiments and print the papers' figures and ours side by side.
+
+    NAME is a name of `python -m papers list`, or the beginning of several (`dcil`); `all` runs them all. A
+    data set that cannot be had is reported, and the rest runs. What is finished when Ctrl-C comes is kept:
+    with --resume the next run into the same folder takes from it the cells of long tables (a learner on a
+    data set) whose seed, settings, data and library version are the same. The seconds that a cell took are
+    kept with it and count again.
+    """
+    chosen = _chosen(names)
+    reports: list[Report] = []
+    cells = Cells(output / "cells", resume=options.pop("resume"))
+    if not can_draw():
+        talk("figures are not drawn: pip install 'steelyard[plots]'")
+    try:
+        with _bar() as bar:
+            for number, experiment in enumerate(chosen, start=1):
+                report = _run_one(experiment, options, cells, bar, f"{number}/{len(chosen)}")
+                write_report(report, output)
+                reports.append(report)
+                if not as_json:
+                    _show(report)
+    except KeyboardInterrupt:
+        click.echo(f"stopped; {len(reports)} of {len(chosen)} experiments are in `{output}`", err=True)
+        raise click.exceptions.Exit(130) from None
+    finally:
+        if as_json:
+            emit_json([_plain(report) for report in reports])
+    click.echo(f"results: {output}", err=True)
+
+
+@papers_command.command("page")
+@click.argument(
+    "results", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path)
+)
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The Markdown file to write; its figures go to _static/papers beside it.",
+)
+@json_option
+def page_command(results: tuple[Path, ...], output: Path, as_json: bool) -> None:
+    """Write the page of the documentation from the RESULTS folders of `python -m papers run`."""
+    write_page(results, output)
+    if as_json:
+        emit_json({"page": str(output)})
+    click.echo(f"page: {output}", err=True)
+
+
+def _chosen(names: tuple[str, ...]) -> list[Experiment]:
+    known = experiments()
+    chosen: dict[str, Experiment] = {}
+    for name in names:
+        begun = [e for e in known.values() if name == "all" or e.name.startswith(f"{name}-")]
+        for experiment in begun if begun and name not in known else [find(name)]:
+            chosen[experiment.name] = experiment
+    return list(chosen.values())
+
+
+def _bar() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=talk_console(),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+
+
+def _run_one(
+    experiment: Experiment, options: dict[str, Any], cells: Cells, bar: Progress, place: str
+) -> Report:
+    label = f"{place} {experiment.name}"
+    task = bar.add_task(label, total=None)
+
+    def progress(what: str, done: int, total: int) -> None:
+        bar.update(task, description=f"{label} {what}".rstrip(), completed=done, total=total)
+
+    context = Context(
+        data_dir=options["data_dir"],
+        quick=options["quick"],
+        seed=options["seed"],
+        jobs=options["jobs"] or num_threads(),
+        progress=progress,
+        cells=cells,
+    )
+    try:
+        return run(experiment, context)
+    finally:
+        bar.remove_task(task)
+
+
+def _show(report: Report) -> None:
+    """The table on standard output, what is to be said about it on standard error."""
+    result = report.result
+    if sys.stdout.isatty():
+        table = Table(title=f"{report.paper}: {report.title}", box=None, header_style="bold", pad_edge=False)
+        for column in header(result):
+            table.add_column(column)
+        for line in lines(result):
+            table.add_row(*line)
+        Console(highlight=False).print(table)
+    else:
+        for line in [["experiment", *header(result)], *([report.name, *line] for line in lines(result))]:
+            click.echo("\t".join(line))
+    for sentence in report.unavailable:
+        click.echo(f"not available: {sentence}", err=True)
+    for note in result.notes:
+        talk(f"note: {note}")
+
+
+def _plain(report: Report) -> dict[str, Any]:
+    rows = [
+        {
+            "on": row.subject,
+            "learner": row.learner,
+            "measure": row.measure,
+            "paper": row.paper,
+            "mean": row.mean,
+            "std": row.std,
+            "rounds": row.rounds,
+            "verdict": str(judge(row)),
+        }
+        for row in report.result.rows
+    ]
+    return {
+        "name": report.name,
+        "paper": report.paper,
+        "title": report.title,
+        "seconds": report.seconds,
+        "saved_seconds": report.saved_seconds,
+        "seed": report.seed,
+        "quick": report.quick,
+        "rows": rows,
+        "notes": report.result.notes,
+        "unavailable": report.unavailable,
+    }

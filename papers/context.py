@@ -1,0 +1,167 @@
+"""What an experiment is given: data, randomness, processes and somebody to report to."""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from papers.cells import Cell, Cells, Key
+from steelyard import datasets
+from steelyard._threads import one_thread
+from steelyard.datasets import Dataset, Splits
+from steelyard.exceptions import DatasetUnavailable
+
+__all__ = ["Context", "Progress"]
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+class Progress(Protocol):
+    """Told after each piece of work: of what, how many are done, how many there are."""
+
+    def __call__(self, what: str, done: int, total: int) -> None: ...
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    """Nobody listens."""
+
+
+@dataclass
+class Context:
+    """What an experiment is given.
+
+    Attributes
+    ----------
+    data_dir : path, optional
+        Folder of data sets, see :func:`steelyard.datasets.load`.
+    quick : bool
+        Fewer rounds, stored parameters: all experiments together take minutes.
+    tiny : bool
+        As little as shows that it runs; implies `quick`.
+    seed : int
+        What all randomness begins with.
+    jobs : int
+        Processes; 1 stays in this one.
+    progress : callable
+        Told after each piece of work.
+    load, load_splits : callable
+        Replaced in tests, where no data is at hand.
+    unavailable : list of str
+        Sentences about sets that could not be had; filled on the way.
+    cells : Cells, optional
+        Where finished pieces are kept and, if it says so, taken from.
+    saved_seconds : float
+        What the pieces that were taken from there had cost; added up on the way.
+    """
+
+    data_dir: str | os.PathLike[str] | None = None
+    quick: bool = False
+    tiny: bool = False
+    seed: int = 0
+    jobs: int = 1
+    progress: Progress = _silent
+    load_set: Callable[[str], Dataset] | None = None
+    load_runs: Callable[[str], Splits] | None = None
+    unavailable: list[str] = field(default_factory=list)
+    cells: Cells | None = None
+    saved_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.quick = self.quick or self.tiny
+
+    def pick(self, full: Item, quick: Item, tiny: Item) -> Item:
+        """One of three, by how much is to be done."""
+        return tiny if self.tiny else quick if self.quick else full
+
+    def load(self, name: str) -> Dataset:
+        """The set; raises :class:`~steelyard.exceptions.DatasetUnavailable`."""
+        if self.load_set is not None:
+            return self.load_set(name)
+        return datasets.load(name, data_dir=self.data_dir)
+
+    def load_splits(self, name: str) -> Splits:
+        """The authors' runs; raises :class:`~steelyard.exceptions.DatasetUnavailable`."""
+        if self.load_runs is not None:
+            return self.load_runs(name)
+        return datasets.load_splits(name, data_dir=self.data_dir)
+
+    def sets(self, names: Iterable[str]) -> Iterator[tuple[str, Dataset]]:
+        """Those of the sets that can be had; the others are noted in `unavailable`."""
+        for name in names:
+            try:
+                dataset = self.load(name)
+            except DatasetUnavailable as trouble:
+                self.unavailable.append(trouble.message)
+                continue
+            yield name, dataset
+
+    def rng(self, *key: object) -> np.random.Generator:
+        """Randomness of its own for each key, the same on any number of processes."""
+        return np.random.default_rng([self.seed, zlib.crc32(repr(key).encode())])
+
+    def integer(self, *key: object) -> int:
+        """A seed for what wants an integer, of its own for each key."""
+        return int(self.rng(*key).integers(2**31))
+
+    def map(
+        self,
+        function: Callable[[Item], Answer],
+        items: Iterable[Item],
+        what: str = "",
+        *,
+        key: Callable[[Item], Key] | None = None,
+    ) -> Sequence[Answer]:
+        """``[function(item) for item in items]``, on `jobs` processes with one thread each.
+
+        `function` and the items travel to other processes, so it must be a function of a module. With a
+        `key`, which must hold all that an answer depends on, answers are kept in `cells` one by one; they
+        must then be JSON.
+        """
+        work = list(items)
+        answers: dict[int, Answer] = {}
+        if key is not None and self.cells is not None:
+            for place, item in enumerate(work):
+                cell = self.cells.find(key(item))
+                if cell is not None:
+                    answers[place] = cell.answer
+                    self.saved_seconds += cell.seconds
+        open_places = [place for place in range(len(work)) if place not in answers]
+        self.progress(what, len(answers), len(work))
+        todo = [work[place] for place in open_places]
+        timed = _answers(partial(_timed, function), todo, min(self.jobs, len(todo)))
+        for place, (answer, seconds) in zip(open_places, timed, strict=True):
+            answers[place] = answer
+            if key is not None and self.cells is not None:
+                self.cells.keep(key(work[place]), Cell(answer, seconds))
+            self.progress(what, len(answers), len(work))
+        return [answers[place] for place in range(len(work))]
+
+
+def _timed(function: Callable[[Item], Answer], item: Item) -> tuple[Answer, float]:
+    started = time.perf_counter()
+    answer = function(item)
+    return answer, time.perf_counter() - started
+
+
+def _answers(function: Callable[[Item], Answer], work: list[Item], jobs: int) -> Iterable[Answer]:
+    if jobs <= 1:
+        return map(function, work)
+    from joblib import Parallel, delayed, parallel_config
+
+    with parallel_config(backend="loky", n_jobs=jobs, inner_max_num_threads=1):
+        run: Any = Parallel(return_as="generator", batch_size=1, pre_dispatch="3*n_jobs")
+        answers: Iterable[Answer] = run(delayed(_alone)(function, item) for item in work)
+        return answers
+
+
+def _alone(function: Callable[[Item], Answer], item: Item) -> Answer:
+    with one_thread():
+        return function(item)

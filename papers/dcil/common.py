@@ -1,0 +1,123 @@
+"""What the experiments of the thesis share: its learners, its stages, its people."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from papers.context import Context
+from steelyard.datasets import Dataset
+from steelyard.exact import IncrementalSVC
+from steelyard.proximal import ProximalSVC
+
+__all__ = [
+    "LEARNERS",
+    "N_STAGES",
+    "THESIS",
+    "Floats",
+    "Labels",
+    "People",
+    "answers_by_stage",
+    "crowds",
+    "learner",
+    "stages",
+]
+
+THESIS = "DCIL-IncLPSVM thesis"
+N_STAGES = 10  # a first tenth of the data, then nine subsets
+
+Floats = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+# The thesis names neither C nor a scaling; features as they are and C = 1 give its numbers (table 5.3).
+_MAKE: dict[str, Callable[[], Any]] = {
+    "IncSVM": lambda: IncrementalSVC(C=1.0, kernel="linear"),
+    "IncLPSVM": lambda: ProximalSVC(C=1.0, class_weight=None, standardize=False),
+    "DCIL-IncLPSVM": lambda: ProximalSVC(C=1.0, class_weight="balanced", standardize=False),
+}
+LEARNERS = tuple(_MAKE)
+
+
+def learner(name: str) -> Any:
+    """A fresh learner by the name that the thesis gives it."""
+    return _MAKE[name]()
+
+
+def stages(rows: NDArray[np.intp], rng: np.random.Generator) -> list[NDArray[np.intp]]:
+    """The rows in random order, cut into ten equal parts."""
+    return np.array_split(rng.permutation(rows), N_STAGES)
+
+
+def answers_by_stage(
+    name: str, X: Floats, y: Labels, chunks: Iterable[NDArray[np.intp]], asked: NDArray[np.intp]
+) -> Iterator[NDArray[Any]]:
+    """What the learner answers about the rows `asked` after each chunk of rows."""
+    model = learner(name)
+    classes = np.unique(y[asked]).tolist()
+    for chunk in chunks:
+        with warnings.catch_warnings():
+            # Hundreds of classes with a row or two each are what is studied here.
+            warnings.filterwarnings("ignore", message="The number of unique classes is greater than 50%")
+            if len(chunk):
+                model.partial_fit(X[chunk], y[chunk], classes=classes)
+        yield model.predict(X[asked])
+
+
+@dataclass(frozen=True, eq=False)
+class People:
+    """Images of people: one row an image."""
+
+    name: str
+    images: Floats
+    person: Labels
+    n_people: int
+    share_tested: int  # every so many-th image of a person is for testing
+
+    def some(self, n_people: int, every: int) -> People:
+        """Fewer people and only every so many-th number of an image."""
+        rows = self.person < n_people
+        return People(self.name, self.images[rows, ::every], self.person[rows], n_people, self.share_tested)
+
+    def split(self, chosen: NDArray[np.intp], rng: np.random.Generator) -> tuple[Labels, Labels]:
+        """Rows to learn and rows to ask about: one of five images of each chosen person is left out."""
+        learned, asked = [], []
+        for one in chosen:
+            rows = rng.permutation(np.flatnonzero(self.person == one))
+            held_out = len(rows) // self.share_tested
+            asked.append(rows[:held_out])
+            learned.append(rows[held_out:])
+        return np.concatenate(learned), np.concatenate(asked)
+
+
+def crowds(context: Context, noise: float) -> Iterator[People]:
+    """The faces of ORL, where they can be had, and made-up people, as many as the thesis had."""
+    for _, faces in context.sets(["faces_orl"]):
+        people = _orl(faces)
+        yield people.some(12, every=16) if context.tiny else people
+    yield generated_people(context.pick(271, 271, 42), context.rng("people"), noise=noise)
+
+
+def _orl(faces: Dataset) -> People:
+    """The images, shrunk to 28 x 23 pixels by averaging, as numbers from 0 to 1."""
+    n, height, width = faces.X.shape
+    small = faces.X.reshape(n, height // 4, 4, width // 4, 4).mean(axis=(2, 4)) / 255.0
+    person = np.unique(faces.y, return_inverse=True)[1].astype(np.int64)
+    return People("ORL faces", small.reshape(n, -1), person, int(person.max()) + 1, 5)
+
+
+def generated_people(
+    n_people: int, rng: np.random.Generator, *, noise: float, width: int = 120, n_images: int = 5
+) -> People:
+    """People as points, images as points around them: a Gaussian model of identities.
+
+    `noise` is the spread of the images of a person, in each direction, over the spread of the people.
+    """
+    faces = rng.normal(size=(n_people, width))
+    person = np.repeat(np.arange(n_people, dtype=np.int64), n_images)
+    images = faces[person] + noise * rng.normal(size=(len(person), width))
+    return People("generated people", images / np.sqrt(width), person, n_people, 5)

@@ -1,0 +1,98 @@
+"""Experiments by name."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
+
+from papers.context import Context
+from papers.result import Report, Result
+from steelyard.exceptions import DatasetUnavailable, ParameterError
+
+__all__ = ["Experiment", "experiment", "experiments", "find", "run"]
+
+# One module (or package) a paper, in the order in which they are listed; a public name that is bound to an
+# Experiment there is in the list.
+_MODULES = ("dcil", "distributed", "koil", "kba", "mhe", "own")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure of a paper and the function that recomputes it."""
+
+    name: str  # such as "dcil-table-5.1"
+    paper: str
+    title: str
+    function: Callable[[Context], Result]
+
+    def __call__(self, context: Context) -> Result:
+        return self.function(context)
+
+
+def experiment(name: str, *, paper: str, title: str) -> Callable[[Callable[[Context], Result]], Experiment]:
+    """Make an :class:`Experiment` of the function below."""
+
+    def bind(function: Callable[[Context], Result]) -> Experiment:
+        return Experiment(name, paper, title, function)
+
+    return bind
+
+
+def experiments() -> dict[str, Experiment]:
+    """All experiments by name, paper after paper."""
+    found: dict[str, Experiment] = {}
+    for module in _MODULES:
+        full_name = f"{__package__}.{module}"
+        if find_spec(full_name) is not None:
+            values = vars(import_module(full_name)).values()
+            own = [value for value in values if isinstance(value, Experiment)]
+            found |= {value.name: value for value in sorted(own, key=_place)}
+    return found
+
+
+def _place(experiment: Experiment) -> tuple[list[int], str]:
+    """The number of a table or figure, then its name; those without a number stay in the order of writing."""
+    match = re.search(r"\d+(\.\d+)?", experiment.name)
+    return ([int(part) for part in match[0].split(".")], experiment.name) if match else ([], "")
+
+
+def find(name: str) -> Experiment:
+    """The experiment of that name."""
+    known = experiments()
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, n=1)
+    raise ParameterError(
+        f"papers: there is no experiment {name!r}.",
+        hint=f"did you mean {near[0]!r}?" if near else "`python -m papers list` names them all",
+    )
+
+
+def run(experiment: Experiment, context: Context) -> Report:
+    """Run an experiment; sets that cannot be had are reported, and what remains is computed."""
+    context.unavailable.clear()
+    context.saved_seconds = 0.0
+    started = time.perf_counter()
+    try:
+        result = experiment(context)
+    except DatasetUnavailable as trouble:
+        context.unavailable.append(trouble.message)
+        result = Result()
+    return Report(
+        experiment.name,
+        experiment.paper,
+        experiment.title,
+        result,
+        tuple(dict.fromkeys(context.unavailable)),
+        time.perf_counter() - started + context.saved_seconds,
+        context.seed,
+        context.quick,
+        version("steelyard"),
+        context.saved_seconds,
+    )

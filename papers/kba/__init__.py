@@ -1,0 +1,8 @@
+"""Wu and Chang's kernel boundary alignment: imbalanced classes in vector spaces and without any."""
+
+from papers.kba.abalone import abalone
+from papers.kba.images import table_4
+from papers.kba.trajectories import figure_2
+from papers.kba.uci import tables_2_and_3
+
+__all__ = ["abalone", "figure_2", "table_4", "tables_2_and_3"]

@@ -1,0 +1,214 @@
+"""Tables 2 and 3: G-mean and AUC on six UCI sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import ttest_rel
+from sklearn.model_selection import StratifiedShuffleSplit
+
+from papers.context import Context
+from papers.experiment import experiment
+from papers.kba.methods import (
+    PAPER_NAME,
+    PENALTIES,
+    WIDTHS,
+    Variant,
+    aligned,
+    nested,
+    oversampled,
+    plain,
+)
+from papers.result import Result, Row, paragraphs
+from steelyard.datasets import Dataset
+
+__all__ = ["tables_2_and_3"]
+
+# Name: set, class that is looked for, percentage of made-up rows for SMOTE.
+SETS: dict[str, tuple[str, str | int, int]] = {
+    "segmentation": ("segmentation_210", "BRICKFACE", 200),
+    "glass": ("glass", 7, 200),
+    "euthyroid": ("euthyroid_2000", "sick-euthyroid", 200),
+    "car": ("car", "good", 400),
+    "yeast": ("yeast", "ME2", 400),
+    "abalone": ("abalone", 19, 1000),
+}
+MEASURES = ("G-mean", "AUC")
+METHODS = ("SVM", "BP", "SVM or BP", "SMOTE", "ACT", "KBA", "KBA of BP")
+BASELINES = ("SVM", "BP")
+CONTESTS = (
+    ("KBA", BASELINES, "the better of SVM and BP"),
+    ("KBA", ("SVM or BP",), "SVM or BP"),
+    ("KBA of BP", BASELINES, "the better of SVM and BP"),
+)
+WEIGHTS = {"SVM": (None,), "BP": ("balanced",), "SVM or BP": (None, "balanced")}
+
+# Means and standard deviations in per cent; the paper did not try biased penalties (BP) on these sets.
+PAPER_TABLE_2 = {
+    "segmentation": {"SVM": 98.1, "SMOTE": 98.1, "ACT": 98.1, "KBA": 98.1},
+    "glass": {"SVM": 89.9, "SMOTE": 91.8, "ACT": 93.7, "KBA": 93.7},
+    "euthyroid": {"SVM": 92.8, "SMOTE": 92.4, "ACT": 94.5, "KBA": 94.6},
+    "car": {"SVM": 99.0, "SMOTE": 99.0, "ACT": 99.9, "KBA": 99.9},
+    "yeast": {"SVM": 59.0, "SMOTE": 69.9, "ACT": 78.5, "KBA": 82.2},
+    "abalone": {"SVM": 0.0, "SMOTE": 0.0, "ACT": 51.9, "KBA": 57.8},
+}
+PAPER_TABLE_3 = {
+    "segmentation": {"SVM": 100.0, "SMOTE": 100.0, "ACT": 100.0, "KBA": 100.0},
+    "glass": {"SVM": 96.9, "SMOTE": 97.1, "ACT": 98.5, "KBA": 98.9},
+    "euthyroid": {"SVM": 96.6, "SMOTE": 96.0, "ACT": 98.2, "KBA": 98.8},
+    "car": {"SVM": 99.8, "SMOTE": 99.8, "ACT": 99.9, "KBA": 99.9},
+    "yeast": {"SVM": 89.2, "SMOTE": 91.1, "ACT": 93.8, "KBA": 95.2},
+    "abalone": {"SVM": 62.5, "SMOTE": 62.5, "ACT": 80.2, "KBA": 87.4},
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One method on one split."""
+
+    subject: str
+    method: str
+    X: NDArray[np.float64]
+    y: NDArray[np.int64]
+    split: tuple[NDArray[np.intp], NDArray[np.intp]]
+    penalties: tuple[float, ...]
+    widths: tuple[float, ...]
+    folds: int
+    seed: int
+
+
+def variants(method: str, percent: int, seed: int) -> list[Variant]:
+    """What a method may choose from; ACT and KBA may start from either kind of SVM."""
+    if method == "SMOTE":
+        return [oversampled(percent, seed)]
+    if method in WEIGHTS:
+        return [plain(weight) for weight in WEIGHTS[method]]
+    if method == "KBA of BP":
+        return [aligned("kba", class_weight="balanced")]
+    return [aligned(method.lower(), class_weight=weight) for weight in (None, "balanced")]
+
+
+def answer(task: Task) -> tuple[float, float]:
+    """G-mean and AUC of a task, in per cent."""
+    return nested(
+        variants(task.method, SETS[task.subject][2], task.seed),
+        task.X,
+        task.y,
+        task.split,
+        penalties=task.penalties,
+        widths=task.widths,
+        folds=task.folds,
+        seed=task.seed,
+    )
+
+
+@experiment("kba-tables-2-3", paper=PAPER_NAME, title="Tables 2 and 3: G-mean and AUC on six UCI sets")
+def tables_2_and_3(context: Context) -> Result:
+    methods = [method for method in METHODS if method != "SMOTE" or find_spec("imblearn") is not None]
+    if "SMOTE" not in methods:
+        context.unavailable.append("SMOTE needs the package imbalanced-learn, which is not installed.")
+    tasks = _tasks(context, methods)
+    answers = context.map(answer, tasks, "kba-tables-2-3")
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for task, one in zip(tasks, answers, strict=True):
+        found.setdefault(task.subject, {}).setdefault(task.method, []).append(one)
+    rows = [row for subject, values in found.items() for row in _rows(subject, values)]
+    return Result([*rows, *_mean_rows(found, methods)], [*_NOTES, *_comparison(found)], layout="wide")
+
+
+def _tasks(context: Context, methods: list[str]) -> list[Task]:
+    n_splits = context.pick(7, 2, 1)
+    penalties, widths = context.pick(PENALTIES, (10.0,), (10.0,)), context.pick(WIDTHS, (1.0,), (1.0,))
+    names = {file: subject for subject, (file, _, _) in SETS.items()}
+    if context.tiny:
+        names = {"segmentation_210": "segmentation", "glass": "glass"}
+    tasks = []
+    for file, data in context.sets(names):
+        subject = names[file]
+        X, y = features(subject, data)
+        seed = context.integer("kba", subject)
+        splits = StratifiedShuffleSplit(n_splits, test_size=1 / 7, random_state=seed).split(X, y)
+        for number, split in enumerate(splits):
+            tasks += [
+                Task(subject, method, X, y, split, penalties, widths, 3, seed + number) for method in methods
+            ]
+    return tasks
+
+
+def features(subject: str, data: Dataset) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Rows as numbers, and 1 for the class that is looked for."""
+    return data.numbers(nominal="onehot"), data.binary(SETS[subject][1])
+
+
+def _rows(subject: str, values: dict[str, list[tuple[float, float]]]) -> list[Row]:
+    rows = []
+    for method, pairs in values.items():
+        for place, (measure, printed) in enumerate(
+            zip(MEASURES, (PAPER_TABLE_2, PAPER_TABLE_3), strict=True)
+        ):
+            own = [pair[place] for pair in pairs]
+            paper = printed[subject].get(method)
+            rows.append(Row.of(subject, method, measure, own, paper=paper, tolerance=0.5, digits=1))
+    return rows
+
+
+def _mean_rows(found: dict[str, dict[str, list[tuple[float, float]]]], methods: list[str]) -> list[Row]:
+    """Means over the sets; the paper's over the same ones."""
+    rows = []
+    for method in methods:
+        for place, (measure, printed) in enumerate(
+            zip(MEASURES, (PAPER_TABLE_2, PAPER_TABLE_3), strict=True)
+        ):
+            means = [float(np.mean([pair[place] for pair in found[subject][method]])) for subject in found]
+            papers = [printed[subject][method] for subject in found if method in printed[subject]]
+            paper = float(np.mean(papers)) if papers else None
+            mean = float(np.mean(means))
+            rows.append(Row("mean of the sets", method, measure, mean, paper=paper, tolerance=0.5, digits=2))
+    return rows
+
+
+def _comparison(found: dict[str, dict[str, list[tuple[float, float]]]]) -> list[str]:
+    """KBA against SVMs with other and with as many candidates, set by set."""
+    sentences = []
+    for place, measure in enumerate(MEASURES):
+        for own, rivals, name in CONTESTS:
+            parts = [_against(subject, values, own, rivals, place) for subject, values in found.items()]
+            sentences.append(f"{own} against {name} in {measure}: {', '.join(parts)}.")
+    return sentences
+
+
+def _against(
+    subject: str,
+    values: dict[str, list[tuple[float, float]]],
+    own: str,
+    rivals: tuple[str, ...],
+    place: int,
+) -> str:
+    """By how much a method is ahead of the best of its rivals on one set, and how sure that is."""
+    mine, *others = (np.array([pair[place] for pair in values[name]]) for name in (own, *rivals))
+    best = max(range(len(rivals)), key=lambda number: float(others[number].mean()))
+    difference = mine - others[best]
+    varied = len(mine) > 1 and float(np.ptp(difference)) > 0.0
+    p = float(ttest_rel(mine, others[best]).pvalue) if varied else 1.0
+    over = f" over {rivals[best]}" if len(rivals) > 1 else ""
+    return f"{subject} {difference.mean():+.1f}{over} (p {p:.2f})"
+
+
+_NOTES = paragraphs(
+    """
+    Stratified splits of 6:1. C (1, 10, 100) and the width of a Laplacian kernel (0.3, 1 and 3 over the number
+    of standardised features) are chosen inside the rows to learn, by three folds and the mean of G-mean and
+    AUC, from the same grid for all methods. ACT and KBA also choose there whether the machine that they start
+    from has equal or balanced penalties, and so does "SVM or BP", which is an SVM with as many candidates as
+    they have. "KBA of BP" has balanced penalties always, and as many candidates as BP. The paper chose by
+    seven folds, by a measure that it does not name; its C was always 1,000.
+
+    SVM is scikit-learn's SVC, BP the same with class_weight="balanced", which the paper did not try on these
+    sets; SMOTE is imbalanced-learn's at the paper's percentages, followed by an SVM. ACT and KBA are
+    AlignedSVC, whose cut is shifted to the best G-mean on held-out rows: that is not in the paper, where the
+    reshaped kernel alone moves the boundary.
+    """
+)

@@ -1,0 +1,215 @@
+"""Why some numbers of the KOIL tables differ from the thesis: choices and formulas, one at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from papers.context import Context
+from papers.experiment import experiment
+from papers.koil.contenders import (
+    CONTENDERS,
+    FULL,
+    PROGRAM_SETTINGS,
+    Contender,
+    many_kernels,
+    one_kernel,
+)
+from papers.koil.protocol import (
+    Benchmark,
+    Task,
+    areas,
+    benchmarks,
+    choose,
+    run_task,
+)
+from papers.koil.tables import ARTICLE, WITHIN, printed
+from papers.result import Result, Row, paragraphs
+
+__all__ = ["choices", "readings"]
+
+
+# -- which training part C and gamma are chosen on ------------------------------------------------
+
+
+def _with_neighbours(policy: str, word: str, k: int) -> Contender:
+    make = partial(one_kernel, "hinge", word, n_neighbors=k)
+    return Contender(f"KOIL {policy}, k = {k}", make, {"C": FULL, "gamma": FULL})
+
+
+# Where KOIL with the hinge loss is more than the tolerance below the thesis, and others that differ from it:
+# the set, the learner's name in the thesis, and the learner.
+EXAMINED = (
+    *(
+        (name, f"KOIL {policy}", _with_neighbours(policy, word, k))
+        for name, policy, word in (
+            ("german", "RS++", "reservoir++"),
+            ("german", "FIFO++", "fifo++"),
+            ("ionosphere", "FIFO++", "fifo++"),
+            ("diabetes", "FIFO++", "fifo++"),
+        )
+        for k in (10, 5)
+    ),
+    *(
+        (name, learner, CONTENDERS[learner])
+        for name, learner in (
+            ("ionosphere", "KOIL2 FIFO++"),
+            ("segment", "OAM"),
+            ("satimage", "RBP"),
+            ("letter", "RBP"),
+            ("segment", "Projectron"),
+            ("vowel", "Projectron"),
+            ("diabetes", "NORMA"),
+            ("glass", "NORMA"),
+            ("german", "MKL FIFO++"),
+            ("letter", "MKL RS++"),
+        )
+    ),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """One learner on one set, and the grid that C and gamma are taken from."""
+
+    benchmark: Benchmark
+    contender: Contender
+    printed: str  # the name that the learner has in the thesis's table
+    step: int
+    n_runs: int
+    seed: int
+
+    def key(self) -> dict[str, Any]:
+        task = Task(self.benchmark, self.contender, None, self.n_runs, self.seed)
+        return {**task.key(), "experiment": "koil grid", "grid": self.contender.candidates(self.step)}
+
+    def test_areas(self) -> list[float]:
+        """Mean AUC on the test parts for every combination of the grid."""
+        found = []
+        for params in self.contender.candidates(self.step):
+            values = areas(self.benchmark, self.contender, params, n_runs=self.n_runs, seed=self.seed)
+            found.append(float(np.mean(values)))
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """Parameters for a case, to be chosen on the training part of one run."""
+
+    case: _Case
+    run: int
+
+    def key(self) -> dict[str, Any]:
+        return {**self.case.key(), "experiment": "koil choice", "run": self.run}
+
+    def found(self) -> dict[str, float]:
+        case = self.case
+        return choose(case.benchmark, case.contender, run=self.run, step=case.step, seed=case.seed).params
+
+
+@experiment("koil-table-3.3-choice", paper=ARTICLE, title="Table 3.3: what the choice of parameters decides")
+def choices(context: Context) -> Result:
+    cases = _cases(context)
+    parts = range(0, 20, context.pick(2, 5, 10))
+    searches = [_Search(case, run) for case in cases for run in parts]
+    chosen = context.map(_Search.found, searches, "choices", key=_Search.key)
+    tested = context.map(_Case.test_areas, cases, "test parts", key=_Case.key)
+    rows, sentences = [], []
+    for place, case in enumerate(cases):
+        area_of = dict(zip(map(str, case.contender.candidates(case.step)), tested[place], strict=True))
+        reached = [area_of[str(params)] for params in chosen[place * len(parts) :][: len(parts)]]
+        about = (case.benchmark.name, case.contender.name)
+        theirs = printed(case.benchmark.name, case.printed)
+        del theirs["paper_std"]  # means of 20 runs are compared, not runs
+        rows += [
+            Row.of(*about, "AUC over the choices", reached, **theirs),
+            Row(*about, "worst choice", min(reached), **theirs),
+            Row(*about, "best choice", max(reached), **theirs),
+            Row(*about, "worst by the test parts", min(area_of.values())),
+            Row(*about, "best by the test parts", max(area_of.values()), **theirs),
+        ]
+        near = sum(value >= theirs["paper"] - WITHIN for value in reached)
+        sentences.append(f"{', '.join(about)}: {near} of {len(parts)}.")
+    counts = f"How many choices come within {WITHIN} of the thesis or above it: {' '.join(sentences)}"
+    return Result(rows, [*_NOTES_CHOICE, counts], layout="wide")
+
+
+def _cases(context: Context) -> list[_Case]:
+    examined = context.pick(EXAMINED, EXAMINED[:2], EXAMINED[:2])
+    found = {b.name: b for b in benchmarks(context, list(dict.fromkeys(name for name, *_ in examined)))}
+    return [
+        _Case(
+            found[name], contender, learner,
+            step=context.pick(2, 5, 10), n_runs=context.pick(20, 5, 2), seed=1000 * context.seed,
+        )
+        for name, learner, contender in examined
+        if name in found
+    ]  # fmt: skip
+
+
+# -- many kernels: from the formulas to the program -----------------------------------------------
+
+READ_ON = ("heart", "ionosphere", "diabetes", "german", "segment", "satimage")
+
+
+def _steps() -> list[Contender]:
+    """Many kernels as the thesis writes it, and one after the other what the program does otherwise."""
+    settings: dict[str, Any] = {}
+    steps = [Contender("as written", partial(many_kernels, "hinge", "reservoir++", {}), {"C": FULL})]
+    for name, own in PROGRAM_SETTINGS.items():
+        settings = settings | own
+        made = partial(many_kernels, "hinge", "reservoir++", settings)
+        steps.append(Contender(f"+ {name}", made, {"C": FULL}))
+    return steps
+
+
+@experiment("koil-table-4.1-readings", paper=ARTICLE, title="Table 4.1: from the formulas to the program")
+def readings(context: Context) -> Result:
+    found = benchmarks(context, READ_ON[: context.pick(6, 2, 1)])
+    params = {"C": 4.0} if context.quick else None
+    tasks = [
+        Task(
+            benchmark, step, params, n_runs=context.pick(20, 5, 2), seed=1000 * context.seed,
+            budget=context.pick(None, None, 8),
+        )
+        for benchmark in found
+        for step in _steps()
+    ]  # fmt: skip
+    answers = context.map(run_task, tasks, "readings", key=Task.key)
+    rows = [
+        Row.of(
+            task.benchmark.name, task.contender.name, "AUC", answer["areas"],
+            **printed(task.benchmark.name, "MKL RS++"),
+        )
+        for task, answer in zip(tasks, answers, strict=True)
+    ]  # fmt: skip
+    return Result(rows, _NOTES_READINGS)
+
+
+_NOTES_CHOICE = paragraphs(
+    """
+    Numbers of tables 3.3 and 4.1 that differ from the thesis by more than 0.01, but for shuttle: all of KOIL
+    with the hinge loss that are below it, and some of the others. There parameters are chosen by five-fold
+    cross-validation in the training part of the first run; here in the training parts of ten runs, with
+    every second power of each. Each choice is then judged by all 20 runs, so that nothing but the choice
+    differs. k = 10 is what the thesis's text and the authors' Matlab program have, k = 5 what their C++
+    program has. "Worst" and "best by the test parts" are no results, since the test parts decide; they show
+    what the range of the parameters spans.
+
+    Where even the best by the test parts stays below the thesis, no choice explains it, and the learner must
+    be another one: `koil-table-3.3-toolbox` has RBP, Projectron and OAM as such. Where all choices are above
+    the thesis, as for NORMA, the choice does not explain that either.
+    """
+)
+_NOTES_READINGS = paragraphs(
+    """
+    MKL RS++ with the hinge loss. The first line of a set is the thesis's text: kernels vote (4.1), weights
+    do not decay (4.2), a kernel's weight falls with C times its losses, ten neighbours, Gaussians
+    `exp(-|x - z|**2 / 2 s**2)` with s from 2**-6 to 2**6. Each further line adds one thing that the
+    authors' published program for many kernels does otherwise; the last line does all that the program
+    does. C is searched for each line.
+    """
+)

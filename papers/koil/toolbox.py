@@ -1,0 +1,252 @@
+"""The learners that KOIL is compared with as a public toolbox has them, not quite as they are published.
+
+Means and deviations of the thesis come out to the last printed digit when the compared learners are those of
+DOGMA, Orabona's toolbox for Matlab, with its defaults. The variants here serve as evidence, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from papers.context import Context
+from papers.experiment import experiment
+from papers.koil.contenders import FULL, Contender, powers_of_two
+from papers.koil.protocol import Task, benchmarks, run_task
+from papers.koil.tables import ARTICLE, REAL, SHOWN, SYNTHETIC, printed
+from papers.result import Result, Row, paragraphs
+from steelyard.kernels import Kernel
+from steelyard.online import OAM, RBP, Forgetron, Projectron
+
+__all__ = ["READINGS", "PlainPerceptron", "toolbox"]
+
+Floats = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+
+# -- the variants ---------------------------------------------------------------------------------
+
+
+class PlainPerceptron:
+    """Rosenblatt's rule without an intercept; the last hypothesis ranks."""
+
+    def __init__(self, **_: int) -> None:
+        pass
+
+    def fit(self, X: Floats, y: Labels) -> PlainPerceptron:
+        """One pass, from one mistake to the next."""
+        rows = np.where(y == 1, 1.0, -1.0)[:, None] * X
+        self.weights = np.zeros(X.shape[1])
+        start = 0
+        while (mistakes := rows[start:] @ self.weights <= 0.0).any():
+            start += int(mistakes.argmax())
+            self.weights += rows[start]
+            start += 1
+        return self
+
+    def decision_function(self, X: Floats) -> Floats:
+        """Scores without a cut."""
+        return X @ self.weights
+
+
+class AveragedKernel:
+    """The mean of the hypotheses after every row, for a kernel learner that never drops a support vector."""
+
+    def __init__(self, make: Callable[[int], Any], acts_below: float, gamma: float) -> None:
+        self.make = make
+        self.acts_below = acts_below
+        self.kernel = Kernel("rbf", gamma=gamma)
+
+    def fit(self, X: Floats, y: Labels) -> AveragedKernel:
+        """One pass. Rows that are not acted upon leave the hypothesis as it is, and are only counted."""
+        n_rows, signs = len(y), np.where(y == 1, 1.0, -1.0)
+        learner = self.make(n_rows).partial_fit(X[:1], y[:1], classes=[0, 1])
+        total = np.zeros(n_rows)
+        weights = self._add(total, learner, 1)
+        place, block = 1, 1  # as many rows are scored at once to find the next one that is acted upon
+        while place < n_rows:
+            rows = slice(place, place + block)
+            kernel_values = self.kernel.block(X[rows], learner.support_vectors_)
+            margins = signs[rows] * (kernel_values @ weights)
+            acted = (margins <= 0.0) | (margins < self.acts_below)
+            passed = int(acted.argmax()) if acted.any() else len(acted)
+            self._add(total, learner, passed)
+            place, block = place + passed, max(1, min(2 * passed, 256))
+            if passed < len(acted):
+                learner.partial_fit(X[place : place + 1], y[place : place + 1])
+                weights = self._add(total, learner, 1)
+                place += 1
+        self.vectors, self.weights = learner.support_vectors_, total[: len(weights)] / n_rows
+        return self
+
+    @staticmethod
+    def _add(total: Floats, learner: Any, times: int) -> Floats:
+        """Count the present weights so many times; they are returned, positive for class 1."""
+        weights: Floats = learner.dual_coef_
+        if learner.classes_.max() == 0:  # until a second class comes, the first one is the positive side
+            weights = -weights
+        total[: len(weights)] += times * weights
+        return weights
+
+    def decision_function(self, X: Floats) -> Floats:
+        """Scores of the mean hypothesis."""
+        scores: Floats = self.kernel.block(X, self.vectors) @ self.weights
+        return scores
+
+
+class AveragedOAM:
+    """The mean of OAM's hypotheses, taken after every tenth row."""
+
+    every = 10
+
+    def __init__(self, budget: int, seed: int, C: float) -> None:
+        self.make = partial(OAM, C, budget=budget, random_state=seed)
+
+    def fit(self, X: Floats, y: Labels) -> AveragedOAM:
+        """One pass."""
+        learner = self.make()
+        self.weights = np.zeros(X.shape[1])
+        for start in range(0, len(y), self.every):
+            rows = slice(start, start + self.every)
+            learner.partial_fit(X[rows], y[rows], classes=[0, 1])
+            self.weights += learner.coef_[0]
+        return self
+
+    def decision_function(self, X: Floats) -> Floats:
+        """Scores of the mean hypothesis."""
+        return X @ self.weights
+
+
+def _unbounded(gamma: float, **_: int) -> AveragedKernel:
+    return AveragedKernel(partial(RBP, gamma=gamma, random_state=0), 0.0, gamma)
+
+
+def _forgetron(budget: int, gamma: float, **_: int) -> Forgetron:
+    return Forgetron(2 * budget, gamma=gamma)
+
+
+def _projectron(margin: bool, threshold: float, gamma: float, **_: int) -> AveragedKernel:
+    def make(_: int) -> Projectron:
+        return Projectron(threshold, margin=margin, gamma=gamma)
+
+    return AveragedKernel(make, 1.0 if margin else 0.0, gamma)
+
+
+# -- who is read how, and where -------------------------------------------------------------------
+
+
+def _widths(first: int, last: int) -> tuple[float, ...]:
+    """Gaussians of width 2**first, ..., 2**last as gamma: odd powers of two."""
+    return tuple(0.5 / width**2 for width in powers_of_two(first, last))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A variant of a learner, the sets that it is tried on, and what a quick run takes as parameters."""
+
+    contender: Contender
+    printed: str  # the learner's name in the thesis
+    sets: Sequence[str]
+    quick: dict[str, float]
+
+
+SMALL = ("sonar", "australian", "heart", "ionosphere", "diabetes", "glass", "german", "svmguide2", "vowel")
+EVERYWHERE = (*SYNTHETIC, *REAL)
+_PROJECTIONS = {"threshold": tuple(2.0 ** (power / 2) for power in range(-10, 0)), "gamma": _widths(-5, 5)}
+_PROJECTED = {"threshold": 2.0**-2.5, "gamma": 2.0}
+READINGS = (
+    Reading(Contender("Perceptron, no intercept", PlainPerceptron, {}), "Perceptron", EVERYWHERE, {}),
+    Reading(
+        Contender("RBP, no budget, averaged", _unbounded, {"gamma": (1.0,)}),
+        "RBP", EVERYWHERE, {"gamma": 1.0},
+    ),
+    Reading(
+        Contender("Forgetron, widths", _forgetron, {"gamma": _widths(-10, 10)}),
+        "Forgetron", EVERYWHERE, {"gamma": 2.0},
+    ),
+    Reading(
+        Contender("Projectron, averaged", partial(_projectron, False), _PROJECTIONS, grows=True),
+        "Projectron", ("heart", "glass", "svmguide2", "segment", "vowel", "poker"), _PROJECTED,
+    ),
+    Reading(
+        Contender("Projectron++, averaged", partial(_projectron, True), _PROJECTIONS, grows=True),
+        "Projectron++", ("glass", "segment"), _PROJECTED,
+    ),
+    Reading(Contender("OAM, averaged", AveragedOAM, {"C": FULL}), "OAM", (*SMALL, "segment"), {"C": 0.25}),
+)  # fmt: skip
+
+
+# -- the experiment -------------------------------------------------------------------------------
+
+
+@experiment("koil-table-3.3-toolbox", paper=ARTICLE, title="Tables 3.2 and 3.3: learners of a toolbox")
+def toolbox(context: Context) -> Result:
+    names = context.pick(EVERYWHERE, ("glass", "vowel"), ("glass",))
+    found = benchmarks(context, names)
+    pairs = [
+        (reading, benchmark)
+        for benchmark in sorted(found, key=lambda benchmark: EVERYWHERE.index(benchmark.name))
+        for reading in READINGS
+        if benchmark.name in reading.sets
+    ]
+    tasks = [
+        Task(
+            benchmark, reading.contender, reading.quick if context.quick else None,
+            n_runs=context.pick(20, 5, 2), seed=1000 * context.seed, budget=context.pick(None, None, 8),
+        )
+        for reading, benchmark in pairs
+    ]  # fmt: skip
+    answers = context.map(run_task, tasks, "toolbox", key=Task.key)
+    rows = [
+        Row.of(
+            SHOWN.get(benchmark.name, benchmark.name), "as in the toolbox", reading.contender.name,
+            answer["areas"], **printed(benchmark.name, reading.printed),
+        )
+        for (reading, benchmark), answer in zip(pairs, answers, strict=True)
+    ]  # fmt: skip
+    return Result(rows, [*_NOTES, _alike(rows)], layout="wide")
+
+
+def _alike(rows: Sequence[Row]) -> str:
+    """How often mean and deviation are the thesis's in all digits that it prints."""
+    sentences = []
+    for learner in dict.fromkeys(row.measure for row in rows):
+        own = [row for row in rows if row.measure == learner]
+        equal = sum(_same(row.mean, row.paper) and _same(row.std, row.paper_std) for row in own)
+        near = sum(row.paper is not None and abs(row.mean - row.paper) <= row.tolerance for row in own)
+        sentences.append(f"{learner}: {equal} of {len(own)} (means within {own[0].tolerance}: {near}).")
+    return f"Mean and deviation have the thesis's three digits on so many sets: {' '.join(sentences)}"
+
+
+def _same(ours: float, theirs: float | None) -> bool:
+    return theirs is not None and abs(ours - theirs) <= 0.0005 + 1e-9
+
+
+_NOTES = paragraphs(
+    """
+    The thesis does not say whose programs it compares KOIL with. Most of its figures are those of DOGMA,
+    Orabona's toolbox for Matlab, left at its defaults, and that is not what the articles describe: the
+    Perceptron has no intercept; the randomized budget perceptron has no budget unless one is set, and the
+    hypotheses of all rounds are averaged; so are those of Projectron, whose threshold is for the squared
+    distance. RBP is taken with gamma = 1 here, the value of the toolbox's example: where its figures are the
+    thesis's, neither was its width searched nor its budget set. Widths are searched as s in
+    `exp(-|x - z|**2 / 2 s**2)`, so that gamma is an odd power of two, where tables 3.2 and 3.3 search gamma
+    itself.
+
+    Learners that draw nothing can meet the thesis digit by digit on the authors' files and runs, and a wrong
+    reading can hardly do so in mean and deviation on many sets. Forgetron and Projectron can do so only where
+    the same parameters were chosen, and on poker the choice made here ranks better than the thesis's figure.
+    Shuttle is not the authors' file, see `koil-table-3.3-orders`.
+
+    Projectron is searched among widths from 2**-5 to 2**5 and on few sets, as it is slow here, where it is
+    fed from mistake to mistake. The margin rule of Projectron++ is that of its article; the toolbox divides
+    the squared distance by the threshold. OAM is not in the toolbox, and its buffers are drawn at random, so
+    that digits cannot be met; the mean of its hypotheses is tried because no C brings the last one up to
+    the thesis's figure on segment (`koil-table-3.3-choice`).
+    """
+)

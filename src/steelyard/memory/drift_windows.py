@@ -1,0 +1,337 @@
+"""Several memories at once: the one that predicts best lately answers."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+
+from steelyard.exceptions import ParameterError
+from steelyard.memory.wrappers import Wrapper
+from steelyard.params import Constraint, Fraction, Integer, OneOf, Positive, Switch, check_params
+from steelyard.persistence import storable
+from steelyard.proximal import ClassStatistics
+from steelyard.streams.chunks import padded
+
+__all__ = ["DriftWindows"]
+
+FloatArray = NDArray[np.float64]
+
+_SHARPNESS = 20.0  # of the blend: a window that is 0.05 better counts e times as much
+
+
+@dataclass
+class _Record:
+    """How well a window predicted lately: fading hits and rows of each class."""
+
+    rows: dict[Any, float] = field(default_factory=dict)
+    hits: dict[Any, float] = field(default_factory=dict)
+
+    def copy(self) -> _Record:
+        return _Record(dict(self.rows), dict(self.hits))
+
+    def count(self, labels: NDArray[Any], predicted: NDArray[Any], fading: float) -> None:
+        for label in self.rows:
+            self.rows[label] *= fading
+            self.hits[label] *= fading
+        for label in np.unique(labels).tolist():
+            mine = labels == label
+            self.rows[label] = self.rows.get(label, 0.0) + float(mine.sum())
+            self.hits[label] = self.hits.get(label, 0.0) + float((predicted[mine] == label).sum())
+
+    def recalls(self) -> FloatArray:
+        return np.array([self.hits[label] / n for label, n in self.rows.items() if n >= 1.0])
+
+    def score(self) -> tuple[float, float]:
+        """G-mean, and the mean recall where that is zero."""
+        recalls = self.recalls()
+        if not len(recalls):
+            return 0.0, 0.0
+        return float(np.prod(recalls) ** (1.0 / len(recalls))), float(recalls.mean())
+
+    def uncertainty(self, confidence: float) -> float:
+        """How far chance may move the mean recall (Hoeffding's bound, as ADWIN uses it)."""
+        rows = [n for n in self.rows.values() if n >= 1.0]
+        spread = sum(1.0 / n for n in rows) / max(len(rows), 1) ** 2
+        return math.sqrt(0.5 * spread * math.log(2.0 / confidence))
+
+
+@storable("DriftWindows")
+class DriftWindows(Wrapper):
+    """A few windows of different lengths, kept as statistics; the best lately answers.
+
+    After a sudden change a short window is right and a long one wrong; in quiet times it is the other way
+    round. Every block of rows is first predicted by all windows and then added to each; what leaves a
+    window is subtracted. No rows are kept, only the statistics of blocks.
+
+    Parameters
+    ----------
+    learner : ProximalSVC
+        The learner that every window has.
+    lengths : sequence of int or None, default=(1000, 5000, 25000, None)
+        Rows in each window, from short to long; None: all rows.
+    block : int, default=250
+        Rows that are judged and learned together. A window is a whole number of blocks.
+    half_life : float, default=1000
+        How long, in rows, a prediction counts in the judgement.
+    rule : {"best", "blend"}, default="best"
+        Whether the best window answers alone, or scores are averaged with weights that favour the better.
+    shrink : bool, default=True
+        Whether longer windows are cut down to a shorter one that has become significantly better, so that
+        they need not wait until the old concept has left them.
+    confidence : float, default=0.002
+        Chance of cutting although nothing has changed, at each look.
+
+    Attributes
+    ----------
+    best_ : int
+        Position of the window that answers.
+    drifts_ : list of int
+        Rows at which windows were cut.
+    scores_ : list of float
+        Recent G-mean of each window.
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "block": Integer(1),
+        "half_life": Positive(),
+        "rule": OneOf("best", "blend"),
+        "shrink": Switch(),
+        "confidence": Fraction(ends=False),
+    }
+
+    _waiting: tuple[FloatArray, NDArray[Any]]  # rows of a block that is not full yet
+    best_: int
+
+    def __init__(
+        self,
+        learner: Any,
+        lengths: tuple[int | None, ...] = (1000, 5000, 25_000, None),
+        *,
+        block: int = 250,
+        half_life: float = 1000.0,
+        rule: str = "best",
+        shrink: bool = True,
+        confidence: float = 0.002,
+    ) -> None:
+        self.learner = learner
+        self.lengths = lengths
+        self.block = block
+        self.half_life = half_life
+        self.rule = rule
+        self.shrink = shrink
+        self.confidence = confidence
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:  # noqa: ARG002
+        """Judge all windows on these rows, then learn them; rows wait until a block is full.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows, oldest first.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        classes : ignored
+            Here so that one call serves all learners.
+
+        Returns
+        -------
+        self
+        """
+        check_params(self, self._constraints)
+        self._need("merge", "grow")
+        rows, labels = self._arrays(X, y)
+        ClassStatistics(rows.shape[1]).add(rows, labels)  # whatever is wrong with the rows shows here
+        if "_totals" not in self.__dict__:
+            self._begin(rows.shape[1])
+        waiting_X, waiting_y = self._waiting
+        rows = np.concatenate([padded(waiting_X, rows.shape[1]), rows])
+        labels = labels if not len(waiting_y) else np.concatenate([waiting_y, labels])
+        n_whole = len(labels) // self.block * self.block
+        for begin in range(0, n_whole, self.block):
+            self._take_block(rows[begin : begin + self.block], labels[begin : begin + self.block])
+        self._waiting = rows[n_whole:].copy(), labels[n_whole:].copy()
+        if n_whole:
+            self.learner_ = self._learners[self.best_]
+        elif not self._learners:  # until the first block is full, what there is answers
+            self.learner_ = clone(self.learner).fit(*self._waiting)
+        return self
+
+    def grow(self, n_features: int) -> Self:
+        """Widen to more features at the end.
+
+        Parameters
+        ----------
+        n_features : int
+            The new number of features.
+
+        Returns
+        -------
+        self
+        """
+        self._answering()
+        for statistics in (*self._totals, *self._blocks):
+            statistics.grow(n_features)
+        for learner in {id(learner): learner for learner in (*self._learners, self.learner_)}.values():
+            learner.grow(n_features)
+        return self
+
+    @property
+    def scores_(self) -> list[float]:
+        """Recent G-mean of each window."""
+        self._answering()
+        return [record.score()[0] for record in self._records]
+
+    def decision_function(self, X: ArrayLike) -> FloatArray:
+        """Scores of rows: of the best window, or averaged over the windows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+        """
+        best = self._answering()
+        if self.rule == "best" or not self._learners:
+            return np.asarray(best.decision_function(X))
+        alike = [np.array_equal(learner.classes_, best.classes_) for learner in self._learners]
+        weights = np.exp(np.array(self.scores_) * _SHARPNESS) * alike
+        scores = sum(
+            weight * learner.decision_function(X)
+            for weight, learner in zip(weights / weights.sum(), self._learners, strict=True)
+            if weight > 0.0
+        )
+        return np.asarray(scores)
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Labels of rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        classes = self.classes_
+        if self.rule == "best" or len(classes) == 1:
+            return np.asarray(self._answering().predict(X))
+        scores = self.decision_function(X)
+        return np.asarray(classes[scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(int)])
+
+    # -- blocks -------------------------------------------------------------------------------------
+
+    def _begin(self, width: int) -> None:
+        finite = [length for length in self.lengths if length is not None]
+        are_lengths = all(Integer(1).accepts(length) for length in finite)
+        if not self.lengths or not are_lengths or finite != sorted(finite) or None in self.lengths[:-1]:
+            raise ParameterError(
+                "lengths must be numbers of rows from short to long, None (all rows) last; got "
+                f"{self.lengths!r}.",
+                who="DriftWindows",
+            )
+        self._limits = [None if n is None else max(1, n // self.block) for n in self.lengths]
+        self._totals = [ClassStatistics(width) for _ in self.lengths]
+        self._held = [0] * len(self.lengths)  # blocks in each window
+        self._records = [_Record() for _ in self.lengths]
+        self._learners: list[Any] = []
+        self._blocks: deque[ClassStatistics] = deque(
+            maxlen=max((n for n in self._limits if n), default=1) + 1
+        )
+        self._waiting = np.zeros((0, width)), np.zeros(0, dtype=np.int64)
+        self._n_seen = 0
+        self.best_, self.drifts_ = len(self.lengths) - 1, list[int]()
+
+    def _take_block(self, rows: FloatArray, labels: NDArray[Any]) -> None:
+        fading = 2.0 ** (-self.block / self.half_life)
+        for learner, record in zip(self._learners, self._records, strict=bool(self._learners)):
+            record.count(labels, learner.predict(rows), fading)
+        self._n_seen += len(labels)
+        block = ClassStatistics(rows.shape[1])
+        block.add(rows, labels)
+        self._blocks.append(block)
+        for window in range(len(self._totals)):
+            self._add(window, block)
+        if self.shrink:
+            self._cut_outdated()
+        # The longest of equally good windows: it knows most.
+        self.best_ = max(range(len(self._records)), key=lambda k: (*self._records[k].score(), k))
+        self._learners = [clone(self.learner).merge(total) for total in self._totals]
+
+    def _add(self, window: int, block: ClassStatistics) -> None:
+        total, limit = self._totals[window], self._limits[window]
+        total.merge(block)
+        self._held[window] += 1
+        if limit is not None and self._held[window] > limit:
+            self._held[window] = limit
+            total = total - self._blocks[-limit - 1]
+            for label in total.classes:
+                if total.count(label) < 0.5:  # counts are whole: nothing but rounding is left of it
+                    total.forget_class(label)
+            self._totals[window] = total
+
+    def _cut_outdated(self) -> None:
+        """Cut longer windows down to a shorter one that is better by more than chance allows."""
+        for short, record in enumerate(self._records[:-1]):
+            mean, chance = record.score()[1], record.uncertainty(self.confidence)
+            outdated = [
+                long
+                for long in range(short + 1, len(self._records))
+                if self._held[long] > self._held[short] and mean - self._records[long].score()[1] > chance
+            ]
+            for long in outdated:
+                self._totals[long], self._held[long] = self._totals[short].copy(), self._held[short]
+                self._records[long] = record.copy()
+            if outdated:
+                self.drifts_.append(self._n_seen)
+
+    # -- files --------------------------------------------------------------------------------------
+
+    def _get_state(self) -> dict[str, Any]:
+        if "learner_" not in self.__dict__:
+            return {}
+        return {
+            "learner": self.learner_,
+            "totals": [total.to_bytes() for total in self._totals],
+            "blocks": [block.to_bytes() for block in self._blocks],
+            "held": list(self._held),
+            "records": [
+                {"labels": list(r.rows), "rows": list(r.rows.values()), "hits": list(r.hits.values())}
+                for r in self._records
+            ],
+            "waiting": list(self._waiting),
+            "seen": self._n_seen,
+            "best": self.best_,
+            "drifts": list(self.drifts_),
+            "started": bool(self._learners),
+        }
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        X, y = (np.asarray(part) for part in state["waiting"])
+        self._begin(X.shape[1])
+        self._totals = [ClassStatistics.from_bytes(total) for total in state["totals"]]
+        self._blocks.extend(ClassStatistics.from_bytes(block) for block in state["blocks"])
+        self._held = [int(n) for n in state["held"]]
+        self._records = [
+            _Record(
+                dict(zip(r["labels"], r["rows"], strict=True)), dict(zip(r["labels"], r["hits"], strict=True))
+            )
+            for r in state["records"]
+        ]
+        self._waiting, self._n_seen = (X, y), int(state["seen"])
+        self.best_, self.drifts_ = int(state["best"]), [int(row) for row in state["drifts"]]
+        if not len(self._totals) == len(self._held) == len(self._records) == len(self.lengths):
+            raise ValueError("there must be one of everything for each window")
+        if state["started"]:
+            self._learners = [clone(self.learner).merge(total) for total in self._totals]
+        self.learner_ = self._learners[self.best_] if self._learners else state["learner"]

@@ -1,0 +1,265 @@
+"""Learners that let go of the past: a sliding window, and a memory that fades."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+
+from steelyard.exceptions import DataError, ParameterError
+from steelyard.memory.wrappers import Wrapper
+from steelyard.params import Integer, Positive
+from steelyard.persistence import storable
+from steelyard.streams.chunks import padded
+
+__all__ = ["Fading", "SlidingWindow", "window_size"]
+
+FloatArray = NDArray[np.float64]
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_DROP_BELOW = 1e-9  # rows; a class that has faded so far is gone
+
+
+def window_size(size: int | str | timedelta) -> int | timedelta:
+    """A window as a number of rows or a length of time; text such as "5000", "30d" or "12h" is read.
+
+    >>> window_size("30d")
+    datetime.timedelta(days=30)
+    """
+    if isinstance(size, str):
+        parts = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", size.strip())
+        if parts is not None and parts[2]:
+            size = timedelta(seconds=float(parts[1]) * _SECONDS[parts[2]])
+        elif parts is not None and parts[1].isdigit():
+            size = int(parts[1])
+    if (isinstance(size, timedelta) and size > timedelta()) or Integer(1).accepts(size):
+        return size  # type: ignore[return-value]
+    raise ParameterError(
+        "size must be a whole number of rows, a timedelta, or text such as '30d' (units s, m, "
+        f"h, d, w); got {size!r}.",
+        who="SlidingWindow",
+    )
+
+
+@storable("SlidingWindow")
+class SlidingWindow(Wrapper):
+    """Learns what comes and forgets what leaves: at every moment as if fitted on the window alone.
+
+    Parameters
+    ----------
+    learner : Learner
+        Any learner that has ``forget``.
+    size : int, timedelta or str, default=10000
+        How many rows, or how long, the window is; text such as "30d" is a length of time. A window of
+        time needs the times of the rows.
+
+    Attributes
+    ----------
+    learner_ : Learner
+        The learner at work.
+    n_rows_ : int
+        Rows in the window now.
+
+    Notes
+    -----
+    The rows of the window are kept, as they are needed to be forgotten.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard import ProximalSVC
+    >>> from steelyard.memory import SlidingWindow
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.normal(size=(500, 2)), rng.integers(0, 2, size=500)
+    >>> window = SlidingWindow(ProximalSVC(), size=100)
+    >>> for begin in range(0, 500, 50):
+    ...     _ = window.partial_fit(X[begin : begin + 50], y[begin : begin + 50])
+    >>> fresh = ProximalSVC().fit(X[-100:], y[-100:])
+    >>> bool(np.allclose(window.learner_.coef_, fresh.coef_))
+    True
+    """
+
+    takes_time = True
+    _held: tuple[FloatArray, NDArray[Any], FloatArray]  # rows, labels and times in the window
+
+    def __init__(self, learner: Any, size: int | str | timedelta = 10_000) -> None:
+        self.learner = learner
+        self.size = size
+
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,  # noqa: ARG002  one call serves all learners
+        *,
+        time: ArrayLike | None = None,
+    ) -> Self:
+        """Learn these rows and forget those that leave the window; both or neither.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows, oldest first.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        classes : ignored
+            Here so that one call serves all learners.
+        time : array-like of shape (n_samples,), optional
+            When the rows happened, in seconds and in order; needed for a window of time.
+
+        Returns
+        -------
+        self
+        """
+        self._need("forget")
+        size = window_size(self.size)
+        rows, labels = self._arrays(X, y)
+        times = self._checked_times(time, len(labels), size)
+        if not len(labels):
+            return self
+        first = "learner_" not in self.__dict__
+        held_X, held_y, held_time = (rows[:0], labels[:0], times[:0]) if first else self._held
+        n_leaving = self._n_leaving(size, np.concatenate([held_time, times]))
+        n_old, n_skipped = min(n_leaving, len(held_y)), max(0, n_leaving - len(held_y))
+        rows, labels, times = rows[n_skipped:], labels[n_skipped:], times[n_skipped:]
+        if first or n_old == len(held_y):
+            self.learner_ = clone(self.learner).fit(rows, labels)
+        else:
+            retire = (padded(held_X[:n_old], rows.shape[1]), held_y[:n_old]) if n_old else None
+            self.learner_.update(add=(rows, labels), retire=retire)
+        self._held = (
+            np.concatenate([padded(held_X[n_old:], rows.shape[1]), rows]),
+            np.concatenate([held_y[n_old:], labels]),
+            np.concatenate([held_time[n_old:], times]),
+        )
+        return self
+
+    @property
+    def n_rows_(self) -> int:
+        """Rows in the window now."""
+        self._answering()
+        return len(self._held[1])
+
+    def _checked_times(self, time: ArrayLike | None, n_rows: int, size: int | timedelta) -> FloatArray:
+        if not isinstance(size, timedelta):
+            return np.zeros(n_rows)
+        if time is None:
+            raise DataError(
+                "a window of time needs the times of the rows; got none.",
+                who="SlidingWindow",
+                hint="name the column that holds them, or give the window as a number of rows",
+            )
+        times = np.asarray(time, dtype=np.float64)
+        latest = self._held[2][-1:] if "learner_" in self.__dict__ else times[:0]
+        if times.shape != (n_rows,) or not np.isfinite(times).all():
+            raise DataError(
+                f"expected one finite time for each of {n_rows} rows; got {times.shape}.", who="SlidingWindow"
+            )
+        if (np.diff(np.concatenate([latest, times])) < 0).any():
+            raise DataError(
+                "the times of the rows must not go back; nothing was changed.", who="SlidingWindow"
+            )
+        return times
+
+    @staticmethod
+    def _n_leaving(size: int | timedelta, times: FloatArray) -> int:
+        if isinstance(size, timedelta):
+            return int(np.searchsorted(times, times[-1] - size.total_seconds(), side="right"))
+        return max(0, len(times) - size)
+
+    def _get_state(self) -> dict[str, Any]:
+        if "learner_" not in self.__dict__:
+            return {}
+        X, y, time = self._held
+        return {"learner": self.learner_, "X": X, "y": y, "time": time}
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        self.learner_ = state["learner"]
+        X, y, time = (np.asarray(state[name]) for name in ("X", "y", "time"))
+        if X.ndim != 2 or not len(X) == len(y) == len(time):
+            raise ValueError("rows, labels and times must be of one length")
+        self._held = (X, y, time)
+
+
+@storable("Fading")
+class Fading(Wrapper):
+    r"""ProximalSVC with a memory that fades: after ``half_life`` rows a row counts half.
+
+    Parameters
+    ----------
+    learner : ProximalSVC
+        Any learner that has ``fade``.
+    half_life : float, default=10000
+        A number of rows.
+
+    Attributes
+    ----------
+    learner_ : ProximalSVC
+        The learner at work.
+
+    Notes
+    -----
+    A row of age :math:`a`, the newest having age 0, weighs :math:`2^{-a/\text{half\_life}}`. The statistics
+    are exactly those of these weights, whatever the chunks. Balanced class weights look at shares only, so
+    a class that stops coming is not outvoted; it is forgotten when its rows together weigh less than 1e-9.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard import ProximalSVC
+    >>> from steelyard.memory import Fading
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.normal(size=(300, 2)), rng.integers(0, 2, size=300)
+    >>> fading = Fading(ProximalSVC(), half_life=50).partial_fit(X[:90], y[:90]).partial_fit(X[90:], y[90:])
+    >>> weights = 0.5 ** (np.arange(299, -1, -1) / 50)
+    >>> fresh = ProximalSVC().fit(X, y, sample_weight=weights)
+    >>> bool(np.allclose(fading.learner_.coef_, fresh.coef_))
+    True
+    """
+
+    def __init__(self, learner: Any, half_life: float = 10_000) -> None:
+        self.learner = learner
+        self.half_life = half_life
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:  # noqa: ARG002
+        """Let the past fade, then learn these rows; both or neither.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows, oldest first.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        classes : ignored
+            Here so that one call serves all learners.
+
+        Returns
+        -------
+        self
+        """
+        self._need("fade", "merge")
+        if not Positive().accepts(self.half_life):
+            raise ParameterError(
+                f"half_life must be {Positive().description}; got {self.half_life!r}.", who="Fading"
+            )
+        rows, labels = self._arrays(X, y)
+        ages = np.arange(len(labels) - 1, -1, -1)
+        weights = np.exp2(-ages / self.half_life)
+        learnable = weights >= _DROP_BELOW * 1e-3
+        fresh = clone(self.learner).fit(rows[learnable], labels[learnable], sample_weight=weights[learnable])
+        if "learner_" in self.__dict__:  # nothing below can fail because of what came
+            fresh.merge(
+                self.learner_.fade(float(np.exp2(-len(labels) / self.half_life)), drop_below=_DROP_BELOW)
+            )
+        self.learner_ = fresh
+        return self
+
+    def _get_state(self) -> dict[str, Any]:
+        return {"learner": self.learner_} if "learner_" in self.__dict__ else {}
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        self.learner_ = state["learner"]

@@ -1,8 +1,0 @@
-"""Wu and Chang's kernel boundary alignment: imbalanced classes in vector spaces and without any."""
-
-from steelyard.papers.kba.abalone import abalone
-from steelyard.papers.kba.images import table_4
-from steelyard.papers.kba.trajectories import figure_2
-from steelyard.papers.kba.uci import tables_2_and_3
-
-__all__ = ["abalone", "figure_2", "table_4", "tables_2_and_3"]

@@ -1,0 +1,102 @@
+"""The rule of the proximal learners: how statistics become a decision function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.exceptions import DataError, ParameterError
+from steelyard.proximal.rule.planes import Planes
+from steelyard.proximal.rule.selection import choose_C
+from steelyard.proximal.rule.solver import (
+    PlaneEquations,
+    auc_equations,
+    margin_equations,
+    score_moments,
+    solve,
+    solve_path,
+)
+from steelyard.proximal.rule.system import System
+from steelyard.proximal.rule.thresholds import gmean_cut, logistic_slope
+from steelyard.proximal.state.statistics import ClassStatistics
+
+FloatArray = NDArray[np.float64]
+
+__all__ = ["Rule"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The parameters of :class:`~steelyard.ProximalSVC` that decide what becomes of the statistics."""
+
+    C: float | str
+    class_weight: Any
+    standardize: bool
+    objective: str
+    threshold: str
+    penalize_intercept: bool
+
+    def planes(self, statistics: ClassStatistics, folds: list[ClassStatistics]) -> Planes:
+        """The planes of these statistics; the folds they are the sum of serve to choose C."""
+        system = self._system(statistics)
+        equations = self._equations(system)
+        C = self._chosen_C(folds, system, equations) if self.C == "auto" else float(self.C)
+        return self._finish(system, equations, solve(equations, C), C)
+
+    def path(self, statistics: ClassStatistics, Cs: FloatArray) -> list[Planes]:
+        """The planes for every C of a grid."""
+        system = self._system(statistics)
+        equations = self._equations(system)
+        return [
+            self._finish(system, equations, solutions, C)
+            for solutions, C in zip(solve_path(equations, Cs), Cs, strict=True)
+        ]
+
+    def _system(self, statistics: ClassStatistics) -> System:
+        if not statistics.classes:
+            raise DataError(
+                "all rows have been forgotten, so there is no class to predict.",
+                who="ProximalSVC",
+                hint="learn rows with partial_fit() first",
+            )
+        return System(statistics)
+
+    def _equations(self, system: System) -> PlaneEquations:
+        regularizer = system.regularizer(
+            standardize=self.standardize, penalize_intercept=self.penalize_intercept
+        )
+        if self.objective == "auc":
+            return auc_equations(system, regularizer)
+        return margin_equations(system, self.class_weight, regularizer)
+
+    def _chosen_C(self, folds: list[ClassStatistics], system: System, equations: PlaneEquations) -> float:
+        if len(folds) == 1:
+            raise ParameterError(
+                'ProximalSVC: C="auto" needs statistics of folds, which are kept only if C is "auto" from '
+                "the first rows on.",
+                hint='set C="auto" before fit() or the first partial_fit()',
+            )
+        return choose_C(folds, system, equations, self._equations)
+
+    def _finish(self, system: System, equations: PlaneEquations, solutions: FloatArray, C: float) -> Planes:
+        """Intercepts, thresholds and probabilities of planes in the coordinates of the statistics."""
+        if not equations.has_intercept:
+            solutions = np.column_stack([solutions, np.zeros(len(solutions))])
+        scores = np.array(
+            [score_moments(system, index, u) for index, u in zip(equations.classes, solutions, strict=True)]
+        )
+        positive, negative = scores[:, 0], scores[:, 1]
+        if len(system.labels) == 1:
+            cut = np.zeros(1)
+        elif self.threshold == "gmean":
+            cut = gmean_cut(positive, negative)
+        elif equations.has_intercept:
+            cut = np.zeros(len(solutions))
+        else:
+            cut = 0.5 * (positive[:, 0] + negative[:, 0])
+        coef = np.ascontiguousarray(solutions[:, :-1])
+        intercept = -(coef @ system.origin) - solutions[:, -1] - cut
+        return Planes(coef, intercept, float(logistic_slope(positive, negative).mean()), C)

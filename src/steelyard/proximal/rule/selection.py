@@ -1,0 +1,104 @@
+"""Choosing C from statistics of folds, without a second look at any row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.proximal.rule.solver import PlaneEquations, plane_classes, solve_path
+from steelyard.proximal.rule.system import System
+from steelyard.proximal.state.statistics import ClassStatistics
+
+FloatArray = NDArray[np.float64]
+
+__all__ = ["C_GRID", "choose_C"]
+
+C_GRID: FloatArray = np.logspace(-6.0, 8.0, 29)
+_TIE = 1e-9  # losses that differ by less are equal, and the smaller C is taken
+
+
+def choose_C(
+    folds: list[ClassStatistics],
+    system: System,
+    equations: PlaneEquations,
+    make_equations: Callable[[System], PlaneEquations],
+) -> float:
+    """The C of the grid with the smallest squared error on rows left out.
+
+    Parameters
+    ----------
+    folds : list of ClassStatistics
+        Disjoint parts of the rows.
+    system, equations : System, PlaneEquations
+        Of all rows; they tell the weights and whether errors are counted by row or by pair.
+    make_equations : callable
+        Makes the equations of a training part.
+    """
+    losses = np.zeros(len(C_GRID))
+    for held_out, test in enumerate(folds):
+        training = test.empty()
+        for number, fold in enumerate(folds):
+            if number != held_out:
+                training.merge(fold)
+        if training.classes and test.classes:
+            part = System(training)
+            paths = solve_path(make_equations(part), C_GRID)
+            losses += _loss(system, equations, part, paths, System(test))
+    best = losses.min()
+    return float(C_GRID[int(np.argmax(losses <= best + _TIE * abs(best)))])
+
+
+def _loss(
+    system: System, equations: PlaneEquations, part: System, paths: FloatArray, test: System
+) -> FloatArray:
+    """Squared error of the planes of a training part on a test part, for every C."""
+    loss = np.zeros(len(paths))
+    part_planes = {part.labels[index]: plane for plane, index in enumerate(plane_classes(len(part.labels)))}
+    for index in equations.classes:
+        label = system.labels[index]
+        if label not in part_planes or (len(system.labels) > 2) != (len(part.labels) > 2):
+            continue  # a class that stands in one fold only cannot be judged
+        scores = _Scores(
+            part, paths[:, part_planes[label]], test, label, has_intercept=equations.has_intercept
+        )
+        rest = system.n_rows - system.counts[index]
+        if equations.has_intercept:
+            share = system.counts[index] / system.n_rows
+            loss += scores.squared_error(1.0 - share, share)
+        elif rest > 0.0:
+            loss += scores.pair_error() / (system.counts[index] * rest)
+    return loss
+
+
+class _Scores:
+    """Counts, sums and sums of squares of the scores of test rows, of a class and of the rest."""
+
+    def __init__(
+        self, part: System, solutions: FloatArray, test: System, label: object, *, has_intercept: bool
+    ) -> None:
+        w = solutions[:, : test.n_features]
+        b = solutions[:, -1] if has_intercept else np.zeros(len(solutions))
+        u = np.column_stack([w, b - w @ (test.origin - part.origin)])  # the same planes seen from test.origin
+        own = [i for i, known in enumerate(test.labels) if known == label]
+        self.counts = np.array([test.counts[own].sum(), test.n_rows - test.counts[own].sum()])
+        total_sums, total_squares = u @ test.v.sum(axis=0), test.quadratics(None, u)
+        sums = sum((u @ test.v[i] for i in own), np.zeros(len(u)))
+        squares = sum((test.quadratics(i, u) for i in own), np.zeros(len(u)))
+        self.sums = np.stack([sums, total_sums - sums])
+        self.squares = np.stack([squares, total_squares - squares])
+
+    def squared_error(self, positive_weight: float, negative_weight: float) -> FloatArray:
+        errors = self.counts[:, None] + self.squares - 2.0 * np.array([[1.0], [-1.0]]) * self.sums
+        result: FloatArray = np.array([positive_weight, negative_weight]) @ errors
+        return result
+
+    def pair_error(self) -> FloatArray:
+        """Squared error summed over all pairs; zero without pairs."""
+        if (self.counts <= 0.0).any():
+            return np.zeros(self.sums.shape[1])
+        means, squares = self.sums / self.counts[:, None], self.squares / self.counts[:, None]
+        variances = squares - np.square(means)
+        error: FloatArray = np.square(1.0 - means[0] + means[1]) + variances.sum(axis=0)
+        return self.counts.prod() * error

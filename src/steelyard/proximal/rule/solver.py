@@ -1,0 +1,331 @@
+"""From the linear systems to planes: the rule of the proximal learners.
+
+For class ``j`` against the rest with weights ``sigma`` the plane ``[w; b]`` minimises
+
+    |[w; b]|^2 / C + sum_i sigma_i (y_i - (x_i'w - b))^2,      y_i = +1 for class j, else -1,
+
+so it solves ``(a T + kappa M_j + penalty / C) [w; b] = rhs`` with ``T`` the (weighted) sum of all class
+matrices. Equal counts give equal ``a``; what is common to several planes is factored once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh, lapack
+
+from steelyard.base import Label
+from steelyard.exceptions import ParameterError
+from steelyard.proximal.rule.system import Regularizer, System
+from steelyard.proximal.state.moments import symmetric
+
+FloatArray = NDArray[np.float64]
+
+__all__ = ["PlaneEquations", "auc_equations", "margin_equations", "solve", "solve_path"]
+
+# A decomposition into eigenvectors costs about as much as this many Cholesky factors.
+_FACTORS_PER_EIGEN = 30
+_EPS = float(np.finfo(np.float64).eps)
+
+
+@dataclass
+class PlaneEquations:
+    """The systems of all planes: ``(a[p] * total + kappa[p] * M[p] + penalty / C) u = rhs[p]``.
+
+    Attributes
+    ----------
+    classes : list of int
+        For each plane the index of its positive class.
+    total : ndarray
+        Lower triangle shared by all planes.
+    a, kappa : ndarray of shape (n_planes,)
+        Shares of the common matrix and of the plane's own.
+    own : callable
+        Lower triangle of the own matrix of a plane.
+    own_rows : callable
+        The same as few weighted rows, or None.
+    rhs : ndarray of shape (n_planes, size)
+        Right sides.
+    regularizer : Regularizer
+        The penalty.
+    has_intercept : bool
+        Whether the last coordinate is the intercept ``b``; else the systems are for ``w`` alone.
+    """
+
+    classes: list[int]
+    total: FloatArray
+    a: FloatArray
+    kappa: FloatArray
+    own: Callable[[int], FloatArray]
+    own_rows: Callable[[int], tuple[FloatArray, FloatArray] | None]
+    rhs: FloatArray
+    regularizer: Regularizer
+    has_intercept: bool = True
+
+    def matrix(self, plane: int) -> FloatArray:
+        """Lower triangle of one plane's matrix without the penalty."""
+        matrix: FloatArray = self.a[plane] * self.total
+        if self.kappa[plane] != 0.0:
+            matrix += self.kappa[plane] * self.own(self.classes[plane])
+        return matrix
+
+    def penalized(self, matrix: FloatArray, C: float) -> FloatArray:
+        if self.has_intercept:
+            return self.regularizer.add_to(matrix, 1.0 / C)
+        result = matrix.copy()
+        result[np.diag_indices_from(result)] += np.square(self.regularizer.scale) / C
+        return result
+
+
+def plane_classes(n_classes: int) -> list[int]:
+    """Positive class of each plane: two classes share one plane, whose positive side is the second."""
+    return list(range(n_classes)) if n_classes > 2 else [n_classes - 1]
+
+
+def class_factors(class_weight: Any, labels: list[Label]) -> FloatArray | None:
+    """Factor of each class for None or a dict; None for "balanced", whose weights differ by plane."""
+    if class_weight == "balanced":
+        return None
+    if class_weight is None:
+        return np.ones(len(labels))
+    assert isinstance(class_weight, Mapping)
+    factors = np.array([float(class_weight.get(label, 1.0)) for label in labels])
+    if not (np.isfinite(factors).all() and (factors > 0.0).all()):
+        raise ParameterError(
+            f"class_weight must give positive, finite numbers; got {class_weight!r}.", who="ProximalSVC"
+        )
+    return factors
+
+
+def margin_equations(system: System, class_weight: Any, regularizer: Regularizer) -> PlaneEquations:
+    """The systems of the (weighted) least squares planes."""
+    classes = plane_classes(len(system.labels))
+    factors = class_factors(class_weight, system.labels)
+    if factors is None:
+        shares = system.counts[classes] / system.n_rows
+        a, kappa = shares, 1.0 - 2.0 * shares
+        rhs = system.v[classes] - shares[:, None] * system.v.sum(axis=0)
+        if len(system.labels) == 1:  # no rest: both weights vanish and so does the plane
+            a, kappa = np.ones(1), np.zeros(1)
+    else:
+        a, kappa = np.ones(len(classes)), np.zeros(len(classes))
+        rhs = 2.0 * factors[classes, None] * system.v[classes] - factors @ system.v
+    total = system.all_rows if factors is None or (factors == 1.0).all() else system.total(factors)
+    return PlaneEquations(classes, total, a, kappa, system.matrix, system.factor, rhs, regularizer)
+
+
+def auc_equations(system: System, regularizer: Regularizer) -> PlaneEquations:
+    """The systems of the least squared pairwise loss: ``S_+ + S_- + dd'`` and right side ``d``."""
+    classes = plane_classes(len(system.labels))
+    d = system.n_features
+    total = system.all_rows
+    counts, sums = system.counts, system.sums
+    rest_counts, rest_sums = counts.sum() - counts, sums.sum(axis=0) - sums
+    if len(system.labels) == 1:  # nothing to rank against
+        zero = np.zeros((d, d))
+        return PlaneEquations(
+            classes, zero, np.ones(1), np.zeros(1), lambda _: zero, lambda _: None,
+            np.zeros((1, d)), regularizer, has_intercept=False,
+        )  # fmt: skip
+    mine, rest = sums / counts[:, None], rest_sums / rest_counts[:, None]
+    difference = mine - rest
+
+    def pairs(index: int) -> FloatArray:
+        own = system.matrix(index)[:d, :d]
+        scatter = own / counts[index] + (total[:d, :d] - own) / rest_counts[index]
+        means = np.stack([mine[index], rest[index], difference[index]])
+        scatter += np.tril((means.T * [-1.0, -1.0, 1.0]) @ means)
+        return scatter
+
+    ones, zeros = np.ones(len(classes)), np.zeros(len(classes))
+    return PlaneEquations(
+        classes, np.zeros((d, d)), zeros, ones, pairs, lambda _: None,
+        difference[classes], regularizer, has_intercept=False,
+    )  # fmt: skip
+
+
+# -- one C ------------------------------------------------------------------------------------------
+
+
+def solve(equations: PlaneEquations, C: float) -> FloatArray:
+    """Solutions of all planes, one a row."""
+    solutions = np.empty_like(equations.rhs)
+    alone, families = _families(equations)
+    if len(families) > _FACTORS_PER_EIGEN and equations.regularizer.center is not None:
+        eigen = _Eigen(equations.total, equations)
+        for planes in families.values():
+            for plane in planes:
+                solutions[plane] = eigen.solve(plane, [C])[0]
+    else:
+        for planes in families.values():
+            solutions[planes] = _solve_family(equations, planes, C)
+    for plane in alone:
+        matrix = equations.penalized(equations.matrix(plane), C)
+        solutions[plane] = _solve_definite(matrix, equations.rhs[plane][:, None])[:, 0]
+    return solutions
+
+
+def _families(equations: PlaneEquations) -> tuple[list[int], dict[float, list[int]]]:
+    """Planes with a matrix of their own, and planes that differ by few rows from a common matrix."""
+    alone: list[int] = []
+    families: dict[float, list[int]] = defaultdict(list)
+    size = equations.rhs.shape[1]
+    for plane, index in enumerate(equations.classes):
+        rows = equations.own_rows(index) if equations.kappa[plane] != 0.0 else None
+        if equations.kappa[plane] == 0.0 or (
+            rows is not None and len(equations.classes) > 1 and 3 * len(rows[0]) < size
+        ):
+            families[float(equations.a[plane])].append(plane)
+        else:
+            alone.append(plane)
+    return alone, families
+
+
+def _solve_family(equations: PlaneEquations, planes: list[int], C: float) -> FloatArray:
+    """Planes of one ``a``: one Cholesky factor of the common matrix, Woodbury's identity for the rest."""
+    common = equations.penalized(equations.a[planes[0]] * equations.total, C)
+    rows, weights, owners = _own_rows(equations, planes)
+    solved = _solve_definite(common, np.concatenate([equations.rhs[planes], rows]).T).T
+    base, spread = solved[: len(planes)], solved[len(planes) :]
+    for position, plane in enumerate(planes):
+        mine = owners == position
+        if mine.any():
+            base[position] -= _correction(
+                rows[mine], equations.kappa[plane] * weights[mine], spread[mine], base[position]
+            )
+    return base
+
+
+def _own_rows(
+    equations: PlaneEquations, planes: list[int]
+) -> tuple[FloatArray, FloatArray, NDArray[np.intp]]:
+    """All own rows of some planes in one matrix, their weights, and whose they are."""
+    rows, weights, owners = [np.empty((0, equations.rhs.shape[1]))], [np.empty(0)], [np.empty(0, np.intp)]
+    for position, plane in enumerate(planes):
+        own = equations.own_rows(equations.classes[plane]) if equations.kappa[plane] != 0.0 else None
+        if own is not None:
+            rows.append(own[0])
+            weights.append(own[1])
+            owners.append(np.full(len(own[1]), position, dtype=np.intp))
+    return np.concatenate(rows), np.concatenate(weights), np.concatenate(owners)
+
+
+def _correction(
+    rows: FloatArray, weights: FloatArray, spread: FloatArray, solution: FloatArray
+) -> FloatArray:
+    """What Woodbury's identity subtracts: ``spread = inv(B) rows'`` (as rows), ``solution = inv(B) rhs``."""
+    small = np.diag(1.0 / weights) + rows @ spread.T
+    correction: FloatArray = np.linalg.solve(small, rows @ solution) @ spread
+    return correction
+
+
+def _solve_definite(lower: FloatArray, rhs: FloatArray) -> FloatArray:
+    """Solve for a positive definite matrix; where rounding denies that, in the least squares sense."""
+    factor, info = lapack.dpotrf(lower.T, lower=0, clean=0)
+    if info == 0:
+        solution: FloatArray = lapack.dpotrs(factor, rhs, lower=0)[0]
+        return solution
+    values, vectors = eigh(symmetric(lower))
+    keep = values > len(lower) * _EPS * values[-1]
+    usable = vectors[:, keep]
+    result: FloatArray = usable @ ((usable.T @ rhs) / values[keep, None])
+    return result
+
+
+# -- a whole grid of C ------------------------------------------------------------------------------
+
+
+class _Eigen:
+    """One decomposition of a matrix against the penalty, good for every C.
+
+    ``U' penalty U = I`` and ``U' matrix U = diag(values)``, hence
+    ``inv(a * matrix + penalty / C) = U diag(1 / (a * values + 1 / C)) U'``.
+    """
+
+    def __init__(self, matrix: FloatArray, equations: PlaneEquations) -> None:
+        self.equations = equations
+        full = symmetric(matrix)
+        regularizer = equations.regularizer
+        self._free: tuple[FloatArray, float] | None = None  # a free intercept is eliminated first
+        if not equations.has_intercept:
+            T = np.diag(1.0 / regularizer.scale)
+        elif regularizer.center is None:
+            column, corner = full[:-1, -1].copy(), float(full[-1, -1])
+            self._free = (column, corner)
+            full = full[:-1, :-1] - np.outer(column, column) / corner
+            T = np.diag(1.0 / regularizer.scale)
+        else:
+            T = regularizer.congruence()
+        diagonal = np.count_nonzero(T) == len(T)
+        scaled = T.diagonal()[:, None] * full * T.diagonal() if diagonal else T.T @ full @ T
+        self.values, vectors = eigh(scaled, driver="evd")
+        self.U = T.diagonal()[:, None] * vectors if diagonal else T @ vectors
+
+    def solve(self, plane: int, Cs: ArrayOfC) -> FloatArray:
+        """Solutions of a plane for several C, one a row; own rows come in by Woodbury's identity."""
+        equations = self.equations
+        kappa = equations.kappa[plane]
+        own = equations.own_rows(equations.classes[plane]) if kappa != 0.0 else None
+        if own is None:
+            return self.solve_rhs(equations.rhs[plane], Cs, equations.a[plane])
+        projected = own[0] @ self.U
+        right = equations.rhs[plane] @ self.U
+        solutions = np.empty((len(Cs), len(right)))
+        for i, C in enumerate(Cs):
+            inverse = 1.0 / (equations.a[plane] * self.values + 1.0 / C)
+            base, spread = inverse * right, projected * inverse
+            solutions[i] = base - _correction(projected, kappa * own[1], spread, base)
+        result: FloatArray = solutions @ self.U.T
+        return result
+
+    def solve_rhs(self, rhs: FloatArray, Cs: ArrayOfC, a: float = 1.0) -> FloatArray:
+        """Solutions for one right side and several C when the matrix is the whole system."""
+        reduced = rhs
+        if self._free is not None:
+            column, corner = self._free
+            reduced = rhs[:-1] - column * (rhs[-1] / corner)
+        right = reduced @ self.U
+        inverse = 1.0 / (a * self.values + 1.0 / np.asarray(Cs, dtype=np.float64)[:, None])
+        solutions: FloatArray = (inverse * right) @ self.U.T
+        if self._free is not None:
+            intercepts = (rhs[-1] - solutions @ column) / corner
+            solutions = np.column_stack([solutions, intercepts])
+        return solutions
+
+
+ArrayOfC = list[float] | FloatArray
+
+
+def solve_path(equations: PlaneEquations, Cs: ArrayOfC) -> FloatArray:
+    """Solutions of all planes for every C, of shape (n_Cs, n_planes, size).
+
+    Planes that share a matrix, or differ from the common one by few rows, share one decomposition.
+    """
+    paths = np.empty((len(Cs), *equations.rhs.shape))
+    alone, families = _families(equations)
+    shared = [plane for planes in families.values() for plane in planes]
+    if equations.regularizer.center is None and (equations.kappa[shared] != 0.0).any():
+        alone, shared = sorted(alone + shared), []
+    if shared:
+        eigen = _Eigen(equations.total, equations)
+        for plane in shared:
+            paths[:, plane] = eigen.solve(plane, Cs)
+    for plane in alone:
+        paths[:, plane] = _Eigen(equations.matrix(plane), equations).solve_rhs(equations.rhs[plane], Cs)
+    return paths
+
+
+def score_moments(system: System, index: int, u: FloatArray) -> FloatArray:
+    """Mean and variance of the scores ``e'u`` of a class and of the rest: [[m+, v+], [m-, v-]]."""
+    counts = np.array([system.counts[index], system.n_rows - system.counts[index]])
+    own = system.quadratics(index, u[None])[0]
+    squares = np.array([own, system.quadratics(None, u[None])[0] - own])
+    sums = np.array([system.v[index] @ u, (system.v.sum(axis=0) - system.v[index]) @ u])
+    means = np.divide(sums, counts, out=np.zeros(2), where=counts > 0.0)
+    mean_squares = np.divide(squares, counts, out=np.zeros(2), where=counts > 0.0)
+    return np.column_stack([means, np.maximum(mean_squares - np.square(means), 0.0)])

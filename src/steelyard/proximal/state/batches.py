@@ -1,0 +1,75 @@
+"""Batches of rows: checked, and cut into parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils.validation import check_array, column_or_1d
+
+from steelyard import _native
+from steelyard._labels import numpy_labels
+from steelyard._sparse import canonical_csr
+from steelyard._threads import num_threads
+from steelyard.base import Batch, encode_labels
+from steelyard.exceptions import DataError
+
+__all__ = ["check_magnitude", "checked_batch", "one_class", "without_zero_weights"]
+
+_MANY_VALUES = 1_000_000
+
+
+def checked_batch(X: Any, y: Any, sample_weight: Any, n_features: int, who: str) -> Batch:
+    """Rows from a caller who is no learner; values may still be NaN, infinite or too large."""
+    try:
+        X = check_array(
+            X, accept_sparse="csr", dtype=(np.float64, np.float32), order="C", ensure_all_finite=False
+        )
+        labels, codes = encode_labels(column_or_1d(numpy_labels(y)))
+        if sample_weight is not None:
+            sample_weight = np.array(column_or_1d(sample_weight), dtype=np.float64)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{error}", who=who) from error
+    if any(label is None or label != label for label in labels):  # noqa: PLR0124  nan
+        raise DataError("y has missing values, which are no labels.", who=who)
+    if X.shape[1] != n_features:
+        raise DataError(f"X has {X.shape[1]} features, but {n_features} were expected.", who=who)
+    lengths = {X.shape[0], len(codes), X.shape[0] if sample_weight is None else len(sample_weight)}
+    if len(lengths) > 1:
+        raise DataError(f"X, y and sample_weight must have the same number of rows; got {lengths}.", who=who)
+    if sample_weight is not None and not (np.isfinite(sample_weight).all() and (sample_weight >= 0).all()):
+        raise DataError("sample_weight must be finite and not negative.", who=who)
+    return Batch(canonical_csr(X) if sp.issparse(X) else X, labels, codes, sample_weight)
+
+
+def check_magnitude(batch: Batch) -> None:
+    """Refuse values that are not finite, or whose weighted squares would not be."""
+    values = batch.X.data if sp.issparse(batch.X) else batch.X
+    # Few values are looked at in less time than asking for the number of cores takes.
+    largest = _native.largest_magnitude(values, num_threads() if values.size >= _MANY_VALUES else 1)
+    weight = 1.0 if batch.weights is None else float(batch.weights.max(initial=0.0))
+    if not largest * largest * weight * max(len(batch.codes), 1) < np.inf:  # also refuses NaN
+        raise DataError(
+            "X has NaN or inf, or values whose squares overflow; nothing was changed.", who="ClassStatistics"
+        )
+
+
+def without_zero_weights(batch: Batch) -> Batch:
+    """The same batch without rows that do not count, so that their labels do not become classes."""
+    if batch.weights is None or batch.weights.all():
+        return batch
+    keep = batch.weights != 0.0
+    used = np.unique(batch.codes[keep])
+    renumber = np.zeros(len(batch.labels), dtype=np.int32)
+    renumber[used] = np.arange(len(used))
+    labels = [batch.labels[code] for code in used]
+    return Batch(batch.X[keep], labels, renumber[batch.codes[keep]], batch.weights[keep])
+
+
+def one_class(batch: Batch, code: int) -> Batch:
+    if len(batch.labels) == 1:
+        return batch
+    mine = batch.codes == code
+    weights = None if batch.weights is None else batch.weights[mine]
+    return Batch(batch.X[mine], [batch.labels[code]], np.zeros(int(mine.sum()), dtype=np.int32), weights)

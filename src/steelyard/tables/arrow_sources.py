@@ -1,0 +1,262 @@
+"""Arrow's fast readers: CSV, Parquet, Arrow files, and tables of pandas, polars and pyarrow."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.exceptions import DataError, DataTypeError
+from steelyard.tables.columns import ColumnBatch, Columns, Place, as_texts
+from steelyard.tables.files import ByteSource, without_header
+from steelyard.tables.text_sources import CsvSource, Kinds
+
+__all__ = ["ArrowCsvSource", "ArrowSource", "arrow_file_source", "has_pyarrow", "table_source"]
+
+_BLOCK_BYTES = 1 << 19
+_BATCH_ROWS = 1 << 14
+
+
+def has_pyarrow() -> bool:
+    """Whether the fast readers are there."""
+    try:
+        import pyarrow.csv  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+class ArrowCsvSource:
+    """CSV with pyarrow's reader, block by block, and the exact reader for a block with a bad line.
+
+    pyarrow refuses a whole block for one bad line; the exact reader then gives the rows up to that line
+    and says what is wrong with it. Blocks are read here and not in pyarrow's threads, so that a slow pipe
+    gives what it has and Ctrl-C works.
+    """
+
+    def __init__(self, exact: CsvSource) -> None:
+        self._exact = exact
+        self.place, self.names = exact.place, exact.names
+
+    def kinds(self, columns: Columns, wanted: list[str]) -> Kinds:
+        """What each column holds, judged by the first rows."""
+        return self._exact.kinds(columns, wanted)
+
+    def batches(self, wanted: list[str], kinds: Kinds) -> Iterator[ColumnBatch]:
+        """The rows, converted; an error comes after all rows before it."""
+        import pyarrow as pa
+
+        done = 0
+        blocks = self._exact.data.blocks(_BLOCK_BYTES)
+        for number, block in enumerate(blocks):
+            lines = block if number else without_header(block)
+            if not lines or lines.isspace():
+                continue
+            try:
+                table = self._parsed(lines, wanted, kinds)
+            except pa.ArrowInvalid as error:
+                yield from self._exact.batches_of(lines, wanted, kinds, done)
+                raise DataError(f"{error}.", who=self.place.source) from error  # only pyarrow objected
+            columns = {name: _values(table.column(name).combine_chunks(), name) for name in wanted}
+            yield ColumnBatch(columns, table.num_rows)
+            done += table.num_rows
+
+    def _parsed(self, lines: bytes, wanted: list[str], kinds: Kinds) -> Any:
+        import pyarrow as pa
+        from pyarrow import csv
+
+        types = {"number": pa.float64(), "boolean": pa.bool_(), "text": pa.string()}
+        return csv.read_csv(
+            pa.BufferReader(lines),
+            read_options=csv.ReadOptions(
+                use_threads=False, block_size=len(lines) + 1, column_names=self.names
+            ),
+            parse_options=csv.ParseOptions(delimiter=self._exact.delimiter, newlines_in_values=b'"' in lines),
+            convert_options=csv.ConvertOptions(
+                column_types={name: types[kinds[name]] for name in wanted},
+                include_columns=wanted,
+                strings_can_be_null=True,
+            ),
+        )
+
+    def fraction_read(self) -> float | None:
+        """How much of the file has been read."""
+        return self._exact.fraction_read()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._exact.close()
+
+
+class ArrowSource:
+    """Record batches whose columns have declared types."""
+
+    def __init__(
+        self,
+        batches: Any,
+        schema: Any,
+        name: str,
+        n_rows: int | None,
+        close: Callable[[], None],
+    ) -> None:
+        self._batches = batches
+        self.close = close
+        self.names = schema.names
+        # The index of a data frame of pandas travels as columns, which are features only if they are named.
+        index = (schema.pandas_metadata or {}).get("index_columns", [])
+        self.index_names = [column for column in index if isinstance(column, str)]
+        self.place = Place(name)
+        self.n_rows = n_rows
+        self._done = 0
+
+    def kinds(self, columns: Columns, wanted: list[str]) -> Kinds:
+        """Declared types need no judging; only what is to be categories must be said."""
+        return {name: "text" if name in columns.categorical else "declared" for name in wanted}
+
+    def batches(self, wanted: list[str], kinds: Kinds) -> Iterator[ColumnBatch]:
+        """The rows as columns."""
+        for batch in self._batches(wanted):
+            columns = {
+                name: (_texts if kinds[name] == "text" else _values)(batch.column(name), name)
+                for name in wanted
+            }
+            yield ColumnBatch(columns, batch.num_rows)
+            self._done += batch.num_rows
+
+    def fraction_read(self) -> float | None:
+        """How many of the rows have come."""
+        return self._done / self.n_rows if self.n_rows else None
+
+
+def arrow_file_source(data: ByteSource) -> ArrowSource:
+    """Parquet, Arrow file or Arrow stream, by the first bytes."""
+    import pyarrow as pa
+
+    try:
+        if data.head.startswith(b"PAR1"):
+            return _parquet_source(data)
+        if data.head.startswith(b"ARROW1"):
+            file = pa.ipc.open_file(_seekable(data))
+            batches = (file.get_batch(index) for index in range(file.num_record_batches))
+            return ArrowSource(
+                lambda wanted: _selected(batches, wanted), file.schema, data.name, None, data.close
+            )
+        reader = pa.ipc.open_stream(pa.PythonFile(io.BufferedReader(data, _BLOCK_BYTES), mode="r"))
+    except (pa.ArrowInvalid, pa.ArrowIOError, OSError) as error:
+        raise DataError(f"the file is damaged or cut short: {error}.", who=data.name) from error
+    return ArrowSource(lambda wanted: _selected(reader, wanted), reader.schema, data.name, None, data.close)
+
+
+def _parquet_source(data: ByteSource) -> ArrowSource:
+    from pyarrow import parquet
+
+    file = parquet.ParquetFile(_seekable(data))
+
+    def batches(wanted: list[str]) -> Iterator[Any]:
+        yield from file.iter_batches(batch_size=_BATCH_ROWS, columns=wanted, use_threads=False)
+
+    return ArrowSource(batches, file.schema_arrow, data.name, file.metadata.num_rows, data.close)
+
+
+def _seekable(data: ByteSource) -> Any:
+    if data.path is None:
+        raise DataError(
+            "Parquet and Arrow files must be read from an unpacked file on disk.",
+            who=data.name,
+            hint="save it to a file first, or send an Arrow stream",
+        )
+    return str(data.path)
+
+
+def _selected(batches: Any, wanted: list[str]) -> Iterator[Any]:
+    for batch in batches:
+        yield batch.select(wanted)
+
+
+def table_source(table: Any) -> ArrowSource:
+    """A table of pandas, polars, pyarrow or anything else that speaks Arrow's C interface."""
+    import pyarrow as pa
+
+    if isinstance(table, dict):
+        table = _checked_table(pa.table, table)
+    if not hasattr(table, "__arrow_c_stream__") and hasattr(table, "to_arrow"):
+        table = table.to_arrow()  # polars, before it spoke that interface
+    if not hasattr(table, "__arrow_c_stream__"):
+        raise DataTypeError(
+            f"expected a path or a table of pandas, polars or pyarrow; got {type(table).__name__}.",
+            who="open_stream",
+        )
+    reader = _checked_table(pa.RecordBatchReader.from_stream, table)
+    n_rows = len(table) if hasattr(table, "__len__") else None
+
+    def batches(wanted: list[str]) -> Iterator[Any]:
+        for batch in reader:
+            for begin in range(0, batch.num_rows, _BATCH_ROWS):
+                yield batch.select(wanted).slice(begin, _BATCH_ROWS)
+
+    return ArrowSource(batches, reader.schema, "table", n_rows, lambda: None)
+
+
+def _checked_table(make: Callable[[Any], Any], table: Any) -> Any:
+    import pyarrow as pa
+
+    try:
+        return make(table)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        reason = " ".join(map(str, error.args))
+        raise DataError(
+            f"its columns cannot be read: {reason}.",
+            who="table",
+            hint="every column must hold values of one kind, and all columns equally many",
+        ) from error
+
+
+def _values(column: Any, name: str) -> NDArray[Any]:
+    """A column as NumPy has it: float64 with nan, or objects with None."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column = _decoded(column)
+        kind = column.type
+    if pa.types.is_float64(kind):
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+    types = pa.types
+    if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return _floats(column)
+    if pa.types.is_temporal(kind) and not pa.types.is_duration(kind) and not pa.types.is_time(kind):
+        micros = column.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False)
+        return np.where(np.isnat(micros), np.nan, micros.astype(np.int64) / 1e6)
+    if pa.types.is_null(kind):
+        return np.full(len(column), np.nan)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or str(kind) == "string_view":
+        return np.asarray(column.to_numpy(zero_copy_only=False), dtype=object)
+    raise DataTypeError(f"column {name!r} is of type {kind}, which is neither numbers nor text.")
+
+
+def _floats(column: Any) -> NDArray[Any]:
+    """Numbers of any type; whole ones beyond 2**53 are rounded, as they are in a text file."""
+    import pyarrow as pa
+
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
+
+
+def _decoded(column: Any) -> Any:
+    """A column of categories as the values themselves."""
+    import pyarrow as pa
+
+    if str(column.type.value_type) == "string_view":  # which pyarrow cannot take from yet
+        column = pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(pa.large_string()))
+    return column.dictionary_decode()
+
+
+def _texts(column: Any, name: str) -> NDArray[Any]:
+    """A column that is to be categories, as objects with None."""
+    import pyarrow as pa
+
+    if pa.types.is_integer(column.type):
+        column = column.cast(pa.string())  # exact also where a float is not
+    return np.array(as_texts(_values(column, name)), dtype=object)

@@ -1,0 +1,151 @@
+"""Columns of a table by name: which one is the target, which are features, and where a row stands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.exceptions import DataError
+
+__all__ = ["ColumnBatch", "Columns", "Place", "RowError", "as_texts", "near"]
+
+Values = NDArray[Any]
+
+
+class RowError(DataError):
+    """A row that cannot be used; the rows before it, ``row`` in number, can."""
+
+    def __init__(
+        self, sentence: str, *, who: str | None = None, hint: str | None = None, row: int = 0
+    ) -> None:
+        super().__init__(sentence, who=who, hint=hint)
+        self.row = row
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where rows come from, for sentences: a file and whether its rows are lines."""
+
+    source: str
+    first_line: int | None = None  # line of row 0 in a text file; None where rows have no lines
+
+    def of_row(self, row: int, column: str | None = None) -> str:
+        """The place of a row, counted from 0, and a column."""
+        number = f"row {row + 1:,}" if self.first_line is None else f"line {row + self.first_line:,}"
+        return f"{self.source}, {number}" + ("" if column is None else f", column {column!r}")
+
+
+@dataclass(frozen=True)
+class ColumnBatch:
+    """Some rows as columns: numbers (missing: nan), text (objects, missing: None) or times (seconds).
+
+    Attributes
+    ----------
+    columns : mapping of str to ndarray
+        float64 for numbers, times (seconds) and truth values (1 and 0), object for text.
+    n_rows : int
+        Number of rows.
+    """
+
+    columns: Mapping[str, Values]
+    n_rows: int
+
+    def take(self, begin: int, end: int) -> ColumnBatch:
+        """Some of these rows; nothing is copied."""
+        end = min(end, self.n_rows)
+        return ColumnBatch({name: values[begin:end] for name, values in self.columns.items()}, end - begin)
+
+    @staticmethod
+    def joined(parts: Sequence[ColumnBatch]) -> ColumnBatch:
+        """Rows of several batches, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        names = parts[0].columns
+        columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in names}
+        return ColumnBatch(columns, sum(part.n_rows for part in parts))
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns are what.
+
+    Parameters
+    ----------
+    target : str or None
+        The column of labels; None when rows without labels are read.
+    time : str, optional
+        The column that says when a row happened; it is no feature.
+    features : sequence of str, optional
+        Only these are features; all but target and time when not given.
+    drop : sequence of str
+        These are not features.
+    categorical : sequence of str
+        These are categories even if they look like numbers.
+    """
+
+    target: str | None = None
+    time: str | None = None
+    features: tuple[str, ...] | None = None
+    drop: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+
+    def chosen(self, names: Sequence[str], source: str, index: Sequence[str] = ()) -> list[str]:
+        """The features among the columns that there are; every name that was asked for must be there.
+
+        Columns of the index are features only if they are asked for.
+        """
+        twice = [name for index, name in enumerate(names) if name in names[:index]]
+        if twice:
+            raise DataError(f"two columns are called {twice[0]!r}; names must differ.", who=source)
+        self._check(names, source, "target", [self.target] if self.target is not None else [])
+        self._check(names, source, "time", [self.time] if self.time is not None else [])
+        self._check(names, source, "feature", self.features or ())
+        self._check(names, source, "dropped", self.drop)
+        self._check(names, source, "categorical", self.categorical)
+        apart = {self.target, self.time, *self.drop}
+        offered = [name for name in names if name not in index]
+        features = [name for name in self.features or offered if name not in apart]
+        if not features:
+            raise DataError(f"no column is left as a feature; there are {_listed(names)}.", who=source)
+        return features
+
+    def _check(self, names: Sequence[str], source: str, kind: str, wanted: Sequence[str]) -> None:
+        for name in wanted:
+            if name not in names:
+                closest = near(str(name), names)
+                raise DataError(
+                    f"there is no {kind} column {name!r}; there are {_listed(names)}.",
+                    who=source,
+                    hint=f"did you mean {closest!r}?" if closest else None,
+                )
+
+    def wanted(self, features: Sequence[str]) -> list[str]:
+        """The columns that must be read."""
+        return [*features, *(name for name in (self.target, self.time) if name is not None)]
+
+
+def as_texts(values: Values) -> list[str | None]:
+    """Values of a column as text, None where one is missing; whole numbers without a point."""
+    if values.dtype == object:
+        return [None if value is None else str(value) for value in values.tolist()]
+    return [
+        None if math.isnan(value) else str(int(value) if value.is_integer() else value)
+        for value in values.astype(np.float64).tolist()
+    ]
+
+
+def near(name: str, names: Sequence[str]) -> str | None:
+    """The name that someone may have meant."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, names, n=1)
+    return close[0] if close else None
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")

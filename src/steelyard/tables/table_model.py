@@ -1,0 +1,169 @@
+"""A learner together with the columns it was taught from: what is saved, asked and taught again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from datetime import UTC, datetime
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from steelyard.exceptions import DataError
+from steelyard.persistence import storable
+from steelyard.streams.answers import Answers, ask, is_ready, teach
+from steelyard.streams.chunks import Chunk, padded
+from steelyard.tables.encoding import TableEncoder
+from steelyard.tables.table_stream import TableStream, open_stream
+
+__all__ = ["TableModel"]
+
+
+@storable("TableModel")
+class TableModel(BaseEstimator):
+    """A learner that takes tables: it remembers its columns, their categories and what happened to it.
+
+    Parameters
+    ----------
+    learner : Learner
+        The learner; it is taught, not copied.
+    encoder : TableEncoder
+        How columns become numbers.
+    target : str
+        The column of labels.
+    time : str, optional
+        The column of times.
+
+    Attributes
+    ----------
+    history_ : list of dict
+        What was done: ``what``, ``source``, ``rows`` and ``when``.
+    """
+
+    def __init__(self, learner: Any, encoder: TableEncoder, target: str, time: str | None = None) -> None:
+        self.learner = learner
+        self.encoder = encoder
+        self.target = target
+        self.time = time
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """What was done with this model, oldest first."""
+        entries: list[dict[str, Any]] = self.__dict__.setdefault("history_", [])
+        return entries
+
+    def note(self, what: str, source: str, rows: int) -> Self:
+        """Add a line to the history."""
+        when = datetime.now(UTC).isoformat(timespec="seconds")
+        self.history.append({"what": what, "source": source, "rows": int(rows), "when": when})
+        return self
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the learner's features."""
+        grows = hasattr(self.learner, "grow")
+        return self.encoder.feature_names if grows else self.encoder.fixed_names
+
+    def open(self, source: Any, *, labelled: bool, chunk: int = 1000, **options: Any) -> TableStream:
+        """Open a table with the columns that this model knows."""
+        return open_stream(
+            source,
+            self.target if labelled else None,
+            time=self.time if labelled else None,
+            encoder=self.encoder,
+            chunk=chunk,
+            **options,
+        )
+
+    def learn(self, stream: TableStream) -> int:
+        """Learn all rows of a stream; returns their number. What has no partial_fit gets them at once."""
+        if not hasattr(self.learner, "partial_fit"):
+            return self._fit_at_once(stream)
+        n_rows = 0
+        try:
+            for chunk in stream:
+                teach(self.learner, chunk)
+                n_rows += len(chunk)
+        finally:
+            if n_rows:
+                self.note("learned", stream.name, n_rows)
+        return n_rows
+
+    def _fit_at_once(self, stream: TableStream) -> int:
+        chunks = list(stream)
+        y = np.concatenate([chunk.y for chunk in chunks])
+        self.learner.fit(np.concatenate([chunk.rows_for(self.learner) for chunk in chunks]), y)
+        self.note("learned", stream.name, len(y))
+        return len(y)
+
+    def forget(self, source: Any) -> int:
+        """Unlearn the rows of a table, all or none; returns their number."""
+        if not hasattr(self.learner, "forget"):
+            raise DataError(
+                f"a model of class {type(self.learner).__name__} cannot forget rows.", who="forget"
+            )
+        stream = self.open(source, labelled=True)
+        stream.learning = False
+        chunks = list(stream)
+        width = self.learner.n_features_in_
+        X = np.concatenate([padded(chunk.rows_for(self.learner), width) for chunk in chunks])
+        y = np.concatenate([chunk.y for chunk in chunks])
+        self.learner.forget(X, y)
+        self.note("forgot", stream.name, len(y))
+        return len(y)
+
+    def answers(
+        self, source: Any, *, chunk: int = 1000, labelled: bool = False
+    ) -> Iterator[tuple[Chunk, Answers]]:
+        """The answers to the rows of a table, chunk by chunk."""
+        if not is_ready(self.learner):
+            raise DataError("this model has learned no rows yet.", who="predict")
+        stream = self.open(source, labelled=labelled, chunk=chunk)
+        stream.learning = False
+        for part in stream:
+            yield part, ask(self.learner, part)
+
+    def merge(self, other: TableModel) -> Self:
+        """Learn what another model has learned; both must have been taught from the same columns."""
+        if not isinstance(other, TableModel):
+            raise DataError(
+                f"expected a saved model with its columns; got a {type(other).__name__}.", who="merge"
+            )
+        if type(self.learner) is not type(other.learner) or not hasattr(self.learner, "merge"):
+            raise DataError(
+                f"models of class {type(self.learner).__name__} and {type(other.learner).__name__} "
+                "cannot be merged.",
+                who="merge",
+            )
+        if (self.target, self.encoder.columns_) != (other.target, other.encoder.columns_):
+            raise DataError(
+                f"both models must have the same columns; got target {self.target!r} with "
+                f"{self.encoder.columns_} and target {other.target!r} with {other.encoder.columns_}.",
+                who="merge",
+            )
+        encoder, mine, theirs = deepcopy(self.encoder), deepcopy(self.learner), other.learner
+        order = encoder.adopt(other.encoder)
+        n_features = len(encoder.feature_names)
+        as_they_are = list(order) == list(range(n_features)) and mine.n_features_in_ == n_features
+        if hasattr(theirs, "grow") and not as_they_are:  # which a learner with a feature map could not do
+            mine.grow(n_features)
+            theirs = theirs.rearranged(order, n_features)
+        mine.merge(theirs)
+        self.encoder, self.learner = encoder, mine  # nothing has changed before
+        self.history.extend(other.history)
+        return self.note("merged", "another model", 0)
+
+    def _get_state(self) -> dict[str, Any]:
+        return {"history": list(self.history)}
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        self.history_ = [
+            {
+                "what": str(e["what"]),
+                "source": str(e["source"]),
+                "rows": int(e["rows"]),
+                "when": str(e["when"]),
+            }
+            for e in state["history"]
+        ]

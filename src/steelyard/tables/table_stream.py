@@ -1,0 +1,317 @@
+"""Any table as a stream: files, standard input, data frames."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.exceptions import DataError, ParameterError
+from steelyard.params import Integer
+from steelyard.streams.chunks import Chunk, RowStream, check_chunk
+from steelyard.tables.arrow_sources import ArrowCsvSource, arrow_file_source, has_pyarrow, table_source
+from steelyard.tables.columns import ColumnBatch, Columns, RowError
+from steelyard.tables.encoding import TableEncoder
+from steelyard.tables.files import ByteSource, open_bytes
+from steelyard.tables.labels import LabelReader
+from steelyard.tables.text_sources import JsonLinesSource, csv_source
+
+__all__ = ["TableStream", "open_stream"]
+
+_ARROW_BEGINNINGS = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class TableStream(RowStream):
+    """Rows of a table as numbers and labels, chunk by chunk; made by :func:`open_stream`.
+
+    Parameters
+    ----------
+    source : object
+        What gives the columns, one of the readers of this package.
+    columns : Columns
+        Which columns are what.
+    encoder : TableEncoder
+        How columns become numbers; one that is settled already is not changed by unlabelled rows.
+    chunk : int
+        Rows in a chunk.
+    limit : int, optional
+        Stop after so many rows.
+    max_classes : int
+        How many labels there can be.
+    learn : bool
+        Whether new categories and means are remembered.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        columns: Columns,
+        *,
+        encoder: TableEncoder,
+        chunk: int,
+        limit: int | None = None,
+        max_classes: int = 500,
+        learn: bool = True,
+    ) -> None:
+        self.chunk = check_chunk(chunk, "open_stream")
+        if limit is not None and not Integer(1).accepts(limit):
+            raise ParameterError(f"limit must be {Integer(1).description}; got {limit!r}.", who="open_stream")
+        self.columns, self.encoder, self.limit = columns, encoder, limit
+        self._source, self.learning = source, learn
+        self.name = source.place.source
+        try:
+            index = getattr(source, "index_names", ())
+            self._features = columns.chosen(source.names, self.name, index)
+        except DataError:
+            source.close()
+            raise
+        self._labels = LabelReader(columns.target or "", max_classes)
+        self.n_rows = getattr(source, "n_rows", None)
+        if limit is not None and self.n_rows is not None:
+            self.n_rows = min(limit, self.n_rows)
+        self._done = 0
+
+    def __iter__(self) -> Iterator[Chunk]:
+        wanted = self.columns.wanted(self._features)
+        kinds = self._source.kinds(self.columns, wanted)
+        try:
+            for batch in _recut(self._source.batches(wanted, kinds), self.chunk, self.limit):
+                yield from self._chunks_until_error(batch)
+        finally:
+            self._source.close()
+        if not self._done:
+            raise DataError("there are no rows.", who=self.name)
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of the features so far."""
+        return self.encoder.feature_names if "columns_" in vars(self.encoder) else None
+
+    def fraction_read(self) -> float | None:
+        """How much of the stream has come."""
+        if self.limit is not None:
+            return max(self._done / self.limit, self._source.fraction_read() or 0.0)
+        fraction: float | None = self._source.fraction_read()
+        return fraction
+
+    def _chunks_until_error(self, batch: ColumnBatch) -> Iterator[Chunk]:
+        """The batch as a chunk; where a row is bad, the rows before it come first and then the error."""
+        bad = None
+        while batch.n_rows:
+            try:
+                chunk = self._chunk(batch)
+            except RowError as error:  # another row, further up, may be bad in a column that was read later
+                bad, batch = error, batch.take(0, error.row - self._done)
+            else:
+                yield chunk
+                break
+        if bad is not None:
+            raise bad
+
+    def _chunk(self, batch: ColumnBatch) -> Chunk:
+        place, first_row = self._source.place, self._done
+        if "columns_" not in vars(self.encoder):
+            self.encoder.settle(batch, self._features, self.columns.categorical)
+        target, time = self.columns.target, self.columns.time
+        y = (
+            np.zeros(batch.n_rows)
+            if target is None
+            else self._labels.read(batch.columns[target], place, first_row)
+        )
+        times = None if time is None else self._times(batch.columns[time], time, first_row)
+        X, fixed = self.encoder.encode(batch, place, first_row, learn=self.learning)
+        self._done += batch.n_rows
+        return Chunk(X, y, first_row, times, fixed)
+
+    def _times(self, values: NDArray[Any], column: str, first_row: int) -> NDArray[np.float64]:
+        place = self._source.place
+        if values.dtype == object:
+            seconds = np.empty(len(values))
+            for row, value in enumerate(values):
+                try:
+                    seconds[row] = np.nan if value is None else _seconds(value)
+                except (ValueError, TypeError) as error:
+                    where = place.of_row(first_row + row, column)
+                    raise RowError(
+                        f"expected a time; got {value!r}.",
+                        who=where,
+                        row=first_row + row,
+                        hint="times are numbers of seconds or like 2026-01-31T12:30:00",
+                    ) from error
+            values = seconds
+        if np.isnan(values).any():
+            row = int(np.isnan(values).argmax())
+            raise RowError(
+                "the time is missing.", who=place.of_row(first_row + row, column), row=first_row + row
+            )
+        return np.asarray(values, dtype=np.float64)
+
+
+def open_stream(
+    source: Any,
+    target: str | None,
+    *,
+    time: str | None = None,
+    features: str | Sequence[str] | None = None,
+    drop: str | Sequence[str] = (),
+    categorical: str | Sequence[str] = (),
+    missing: str = "refuse",
+    chunk: int = 1000,
+    limit: int | None = None,
+    max_classes: int = 500,
+    encoder: TableEncoder | None = None,
+) -> TableStream:
+    """Open a table as a stream.
+
+    Parameters
+    ----------
+    source : path, binary file, ``"-"`` or table
+        CSV or TSV, JSON lines, Parquet or Arrow, recognised by its content; text may be packed with gzip;
+        ``"-"`` is standard input. Or a table of pandas, polars or pyarrow. Read in bounded memory.
+    target : str or None
+        The column of labels; None for rows without labels.
+    time : str, optional
+        The column that says when a row happened: seconds, or dates and times as in ISO 8601.
+    features, drop, categorical : str or sequences of str
+        Columns to use, to leave out, and to take as categories although they look like numbers.
+    missing : {"refuse", "mean", "zero"}, default="refuse"
+        What to do with missing values, see :class:`TableEncoder`.
+    chunk : int, default=1000
+        Rows in a chunk.
+    limit : int, optional
+        Stop after so many rows.
+    max_classes : int, default=500
+        More distinct labels than this are refused.
+    encoder : TableEncoder, optional
+        One that knows its columns already, as when a saved model goes on; it is then not changed when
+        ``target`` is None.
+
+    Returns
+    -------
+    TableStream
+
+    Examples
+    --------
+    >>> import io
+    >>> from steelyard.tables import open_stream
+    >>> file = io.BytesIO(b"amount,country,fraud\\n1.5,NZ,no\\n2.5,AU,yes\\n")
+    >>> stream = open_stream(file, target="fraud")
+    >>> for chunk in stream:
+    ...     print(chunk.X, chunk.y, stream.feature_names)
+    [[1.5 1.  0. ]
+     [2.5 0.  1. ]] ['no' 'yes'] ['amount', 'country=NZ', 'country=AU']
+    """
+    known = encoder is not None and "columns_" in vars(encoder)
+    columns = Columns(
+        target,
+        time,
+        tuple(encoder.columns_)
+        if known and encoder is not None
+        else (None if features is None else _names(features)),
+        _names(drop),
+        tuple(encoder.categorical_) if known and encoder is not None else _names(categorical),
+    )
+    return TableStream(
+        _reader(source),
+        columns,
+        encoder=encoder or TableEncoder(missing),
+        chunk=chunk,
+        limit=limit,
+        max_classes=max_classes,
+        learn=target is not None or not known,
+    )
+
+
+def _seconds(text: str) -> float:
+    """A date and time as seconds since 1970; one without a zone is taken as UTC."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return float(np.datetime64(text, "us").astype(np.int64)) / 1e6  # knows years and months alone
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _names(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _reader(source: Any) -> Any:
+    """The reader for a source, by what it begins with."""
+    if not isinstance(source, str | os.PathLike) and not hasattr(source, "read"):
+        _need_pyarrow("a table")
+        return table_source(source)
+    data = open_bytes(source)
+    try:
+        return _reader_of(data)
+    except DataError:
+        data.close()
+        raise
+
+
+def _reader_of(data: ByteSource) -> Any:
+    if data.head.startswith(_ARROW_BEGINNINGS):
+        _need_pyarrow(data.name)
+        return arrow_file_source(data)
+    _check_text(data)
+    if data.head.removeprefix(_BYTE_ORDER_MARK).lstrip().startswith(b"{"):
+        return JsonLinesSource(data)
+    exact = csv_source(data)
+    return ArrowCsvSource(exact) if has_pyarrow() else exact
+
+
+def _check_text(data: ByteSource) -> None:
+    if not data.head:
+        raise DataError("the file is empty.", who=data.name)
+    position = data.head.find(b"\0")
+    if position >= 0:
+        raise DataError(
+            f"this is a binary file (a zero byte at position {position:,}), not a table.",
+            who=data.name,
+            hint="tables can be CSV, TSV or JSON lines (also packed with gzip), Parquet and Arrow",
+        )
+
+
+def _need_pyarrow(what: str) -> None:
+    if not has_pyarrow():
+        raise DataError("reading this needs pyarrow.", who=what, hint='pip install "steelyard[tables]"')
+
+
+def _recut(batches: Iterable[ColumnBatch], size: int, limit: int | None) -> Iterator[ColumnBatch]:
+    """Batches of ``size`` rows, the last one smaller; rows before an error come out before the error."""
+    pending: list[ColumnBatch] = []
+    n_pending = n_out = 0
+    failure: DataError | None = None
+    iterator = iter(batches)
+    while failure is None:
+        try:
+            batch = next(iterator, None)
+        except DataError as error:
+            failure, batch = error, None
+        if batch is None:
+            break
+        pending.append(batch)
+        n_pending += batch.n_rows
+        if n_pending < size:
+            continue
+        rows = ColumnBatch.joined(pending)
+        for begin in range(0, n_pending - size + 1, size):
+            yield rows.take(
+                begin, begin + size if limit is None else min(begin + size, begin + limit - n_out)
+            )
+            n_out += size
+            if limit is not None and n_out >= limit:
+                return
+        rest = n_pending % size
+        pending = [rows.take(n_pending - rest, n_pending)] if rest else []
+        n_pending = rest
+    if n_pending:
+        yield ColumnBatch.joined(pending).take(
+            0, n_pending if limit is None else min(n_pending, limit - n_out)
+        )
+    if failure is not None:
+        raise failure
