@@ -16,12 +16,13 @@ from papers.page import write_page
 from papers.storage import can_draw, write_report
 from papers.tables import header, lines
 from steelyard._threads import num_threads
+from steelyard.cli.app import SentenceGroup
 from steelyard.cli.output import emit_json, emit_table, json_option, talk, talk_console
 
 __all__ = ["papers_command"]
 
 
-@click.group("papers")
+@click.group("papers", cls=SentenceGroup)
 def papers_command() -> None:
     """Recompute the tables and figures of the papers that this library grew out of."""
 
@@ -198,3 +199,7 @@ def _plain(report: Report) -> dict[str, Any]:
         "notes": report.result.notes,
         "unavailable": report.unavailable,
     }
+
+
+if __name__ == "__main__":
+    papers_command(prog_name="python -m papers")

@@ -8,11 +8,11 @@ import math
 import pytest
 
 from papers import Context, Experiment, Result, Row, Series, experiments, find, judge, run
+from papers.__main__ import papers_command
 from papers.page import write_page
 from papers.plots import line_picture
 from papers.storage import write_report
 from papers.tables import header, lines, markdown_table, series_csv
-from steelyard.cli import main
 from steelyard.exceptions import DatasetUnavailable, FileAccessError, ParameterError
 from tests.runner import cli_runner
 
@@ -125,7 +125,7 @@ def test_a_misspelt_name_is_answered_with_the_nearest():
 
 
 def test_the_command_lists_the_experiments():
-    said = cli_runner().invoke(main, ["papers", "list", "--json"])
+    said = cli_runner().invoke(papers_command, ["list", "--json"])
     assert said.exit_code == 0
     assert {"dcil-table-5.1"} <= {line["name"] for line in json.loads(said.stdout)}
 
@@ -134,12 +134,12 @@ def test_the_command_runs_writes_and_makes_a_page(tmp_path, monkeypatch):
     monkeypatch.setenv("STEELYARD_OFFLINE", "1")
     monkeypatch.delenv("STEELYARD_DATA", raising=False)
     results, page = tmp_path / "results", tmp_path / "docs" / "papers.md"
-    arguments = ["papers", "run", "distributed-table-1", "--quick", "--jobs", "1", "-o", str(results)]
-    said = cli_runner().invoke(main, arguments)
+    arguments = ["run", "distributed-table-1", "--quick", "--jobs", "1", "-o", str(results)]
+    said = cli_runner().invoke(papers_command, arguments)
     assert said.exit_code == 0, said.output
     assert "BreastWisconsin" in said.stdout
     assert "not available: datasets.load: 'msweb' cannot be had" in said.stderr
-    assert cli_runner().invoke(main, ["papers", "page", str(results), "-o", str(page)]).exit_code == 0
+    assert cli_runner().invoke(papers_command, ["page", str(results), "-o", str(page)]).exit_code == 0
     assert "### Table I" in page.read_text(encoding="utf-8")
 
 
@@ -155,7 +155,7 @@ def test_a_name_means_itself_or_all_that_it_begins(tmp_path, monkeypatch, name, 
         return run(Experiment(experiment.name, "p", "t", lambda _: Result()), Context())
 
     monkeypatch.setattr("papers.__main__.run", listen)
-    assert cli_runner().invoke(main, ["papers", "run", name, "-o", str(tmp_path)]).exit_code == 0
+    assert cli_runner().invoke(papers_command, ["run", name, "-o", str(tmp_path)]).exit_code == 0
     assert len(chosen) == number
     assert name not in experiments() or chosen == [name]
 
@@ -165,13 +165,13 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("papers.__main__.run", interrupted)
-    said = cli_runner().invoke(main, ["papers", "run", "dcil-table-5.1", "-o", str(tmp_path)])
+    said = cli_runner().invoke(papers_command, ["run", "dcil-table-5.1", "-o", str(tmp_path)])
     assert said.exit_code == 130
     assert "stopped; 0 of 1 experiments" in said.stderr
 
 
 def test_an_unknown_experiment_is_a_sentence_and_exit_code_1():
-    said = cli_runner().invoke(main, ["papers", "run", "nonsense"])
+    said = cli_runner().invoke(papers_command, ["run", "nonsense"])
     assert said.exit_code == 1
     assert "there is no experiment 'nonsense'" in said.stderr
 

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
-from steelyard.streams import table_stream
-from steelyard.tables import open_stream
+from steelyard.tables import open_stream, table_stream
 
 
 @pytest.fixture(params=["pyarrow", "built in"])

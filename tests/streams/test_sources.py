@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from steelyard.exceptions import DataError, FileAccessError
-from steelyard.streams import table_stream
-from steelyard.tables import open_stream
+from steelyard.tables import open_stream, table_stream
 
 FRAME = pd.DataFrame(
     {

@@ -9,7 +9,7 @@ import click
 
 from steelyard.exceptions import SteelyardError
 
-__all__ = ["main"]
+__all__ = ["SentenceGroup", "main"]
 
 # Command -> where it stands. Modules are imported when asked for, so that `--version` is quick.
 _COMMANDS = {
@@ -28,18 +28,8 @@ _COMMANDS = {
 }
 
 
-class _Group(click.Group):
-    """Imports commands on demand and turns the library's errors into sentences and exit code 1."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
-        return sorted(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in _COMMANDS:
-            return None
-        module, _, attribute = _COMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(import_module(module), attribute)
-        return command
+class SentenceGroup(click.Group):
+    """Turns the library's errors into sentences and exit code 1, and Ctrl-C into 130."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -56,7 +46,21 @@ class _Group(click.Group):
             raise click.exceptions.Exit(130) from None
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+class _LazyGroup(SentenceGroup):
+    """Imports commands on demand."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Learn classifiers from imbalanced streams, measure them honestly, show what happened.
 
