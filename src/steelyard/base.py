@@ -39,6 +39,7 @@ from steelyard._labels import (
     unsortable_error,
 )
 from steelyard._sparse import canonical_csr
+from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, SteelyardError
 from steelyard.params import Constraint, check_params
 
@@ -55,7 +56,6 @@ __all__ = [
     "sorted_classes",
 ]
 
-FloatArray = NDArray[np.float64]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

@@ -27,12 +27,12 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 from steelyard import persistence
+from steelyard._types import FloatArray
 from steelyard.base import BatchLearner, ForgettingMixin, Learner, MergingMixin
 from steelyard.exceptions import SteelyardError
 
 __all__ = ["CheckResult", "NotApplicable", "check_learner", "learner_checks"]
 
-FloatArray = NDArray[np.float64]
 Check = Callable[[BatchLearner], None]
 
 

@@ -9,17 +9,16 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg import eigh
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_array, validate_data
 
+from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, NotFittedError
 from steelyard.kernels import Kernel
 from steelyard.params import AnyOf, Constraint, Integer, ListOf, OneOf, Positive, check_params
 from steelyard.persistence import storable
-
-FloatArray = NDArray[np.float64]
 
 __all__ = ["RandomFeatures"]
 

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard import _native
+from steelyard._types import FloatArray
 from steelyard.kernels import Kernel
 from steelyard.sequence_kernels import SequenceKernel, sequence_key
 
 __all__ = ["Catalogue", "ItemTable", "distinct", "is_sequence_kernel", "restored_items", "take"]
 
-FloatArray = NDArray[np.float64]
 
 _TOGETHER = 64  # sequences that enter a table at a time
 

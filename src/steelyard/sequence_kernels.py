@@ -19,13 +19,13 @@ from sklearn.base import BaseEstimator, clone
 
 from steelyard import _native
 from steelyard._threads import num_threads
+from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
 from steelyard.params import AnyOf, Constraint, Integer, NonNegative, OneOf, Positive, Switch, check_params
 from steelyard.persistence import storable
 
 __all__ = ["EditKernel", "GlobalAlignmentKernel", "SequenceKernel", "sequence_key"]
 
-FloatArray = NDArray[np.float64]
 _MEDIAN_ELEMENTS = 1000  # enough pairs of elements to put the median within a percent
 
 

@@ -16,7 +16,7 @@ from steelyard import (
 )
 from steelyard.checks import NotApplicable, learner_checks
 from steelyard.online import NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
-from steelyard.online._targets import OnlineLearner
+from steelyard.online.targets import OnlineLearner
 
 LEARNERS = [
     IncrementalSVC(),

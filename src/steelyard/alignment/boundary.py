@@ -13,7 +13,8 @@ from scipy.optimize import minimize_scalar
 
 from steelyard import _native
 from steelyard._threads import num_threads
-from steelyard.alignment.view import FloatArray, Indices, Reading, View, blocks, combined
+from steelyard._types import FloatArray
+from steelyard.alignment.view import Indices, Reading, View, blocks, combined
 
 __all__ = [
     "BoundaryBumps",

@@ -14,12 +14,13 @@ from sklearn.svm import SVC
 from steelyard import _native
 from steelyard._memory import check_fits_memory
 from steelyard._threads import num_threads
+from steelyard._types import FloatArray
 from steelyard.alignment.holdout import deal_splits
 from steelyard.alignment.machine import Machine, Round, Settings, train_machine
 from steelyard.alignment.reference import input_distances, pack_rows, take_rows, unpack_rows
 from steelyard.alignment.rough import Matrix, Problem
 from steelyard.alignment.state import machine_from_tree, machine_to_tree, round_from_tree, round_to_tree
-from steelyard.alignment.view import FloatArray, Reading, blocks
+from steelyard.alignment.view import Reading, blocks
 from steelyard.base import Batch, BatchLearner, Traits, sorted_classes
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.kernels import Kernel

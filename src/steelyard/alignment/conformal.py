@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from steelyard.alignment.view import FloatArray, Indices, InputDistances, Reading, View, blocks, combined
+from steelyard._types import FloatArray
+from steelyard.alignment.view import Indices, InputDistances, Reading, View, blocks, combined
 
 __all__ = ["SupportBumps", "make_support_bumps"]
 

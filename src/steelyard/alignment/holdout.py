@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
-from steelyard.alignment.view import FloatArray, Indices
+from steelyard._types import FloatArray
+from steelyard.alignment.view import Indices
 
 __all__ = ["best_shift", "clearly_lower", "deal_splits", "ranking_losses"]
 

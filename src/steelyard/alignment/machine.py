@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from sklearn import config_context
 from sklearn.svm import SVC
 
+from steelyard._types import FloatArray
 from steelyard.alignment.boundary import BoundaryBumps, boundary_shift, make_boundary_bumps, match_pairs
 from steelyard.alignment.conformal import SupportBumps, make_support_bumps
 from steelyard.alignment.holdout import best_shift, clearly_lower, ranking_losses
 from steelyard.alignment.rough import Problem, RoughSolver, Solution
-from steelyard.alignment.view import FloatArray, Indices, InputDistances, Reading, View
+from steelyard.alignment.view import Indices, InputDistances, Reading, View
 
 __all__ = ["Chain", "Machine", "Round", "Settings", "train_machine"]
 

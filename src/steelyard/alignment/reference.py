@@ -8,7 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.metrics.pairwise import euclidean_distances
 
-from steelyard.alignment.view import FloatArray, Indices, InputDistances
+from steelyard._types import FloatArray
+from steelyard.alignment.view import Indices, InputDistances
 
 __all__ = ["input_distances", "pack_rows", "take_rows", "unpack_rows"]
 

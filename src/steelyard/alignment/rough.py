@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from steelyard import _native
 from steelyard._threads import num_threads
-from steelyard.alignment.view import FloatArray, Indices, InputDistances
+from steelyard._types import FloatArray
+from steelyard.alignment.view import Indices, InputDistances
 
 __all__ = ["Matrix", "Problem", "RoughSolver", "Solution"]
 

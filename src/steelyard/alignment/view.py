@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._types import FloatArray
+
 __all__ = ["FloatArray", "Indices", "Reading", "View", "blocks", "combined"]
 
-FloatArray = NDArray[np.float64]
 Indices = NDArray[np.intp]
 InputDistances = Callable[[slice | Indices, Indices], FloatArray]
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._types import FloatArray
+
 __all__ = ["SUSPICIOUS", "make_trajectories"]
 
-FloatArray = NDArray[np.float64]
 
 # As many of each as the video material of Wu and Chang (ICDM 2004) had.
 _COUNTS = {"circling": 30, "zigzag": 22, "back-and-forth": 40, "go-straight": 200, "parking": 3161}

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from steelyard import _native
 from steelyard._threads import num_threads
+from steelyard._types import FloatArray
 
 __all__ = ["Ball", "smallest_ball", "weight_bounds"]
 
-FloatArray = NDArray[np.float64]
 
 TOLERANCE = 1e-6  # of the optimality conditions, as a fraction of the squared radius
 CACHE_BYTES = 256 << 20

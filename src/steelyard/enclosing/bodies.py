@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from steelyard import _native
 from steelyard._memory import check_fits_memory
 from steelyard._threads import num_threads
+from steelyard._types import FloatArray, IntArray
 from steelyard.enclosing.ball import Ball, smallest_ball, weight_bounds
 from steelyard.enclosing.covariance import Covariance, Spread, median_kurtosis
 from steelyard.enclosing.rows import ClassRows
@@ -24,8 +25,6 @@ from steelyard.kernels import Kernel
 
 __all__ = ["Body", "BodySettings", "Ellipsoid", "KernelEllipsoid", "KernelSphere", "Sphere", "build_body"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _EXPLICIT_FEATURES = 512  # up to here a whole set of axes is cheap, however few the rows
 _RANK_CUT = 1e-12  # of the largest eigenvalue: what lies below is rounding

@@ -11,6 +11,7 @@ from sklearn.base import clone
 from steelyard import _native
 from steelyard._labels import check_sortable
 from steelyard._threads import num_threads
+from steelyard._types import FloatArray
 from steelyard.base import Batch, Label, Learner, MergingMixin, Traits, all_or_nothing, sorted_classes
 from steelyard.enclosing.bodies import Body, BodySettings
 from steelyard.enclosing.ratios import distance_ratios, nearest_bodies
@@ -23,7 +24,6 @@ from steelyard.persistence import storable
 
 __all__ = ["EnclosingClassifier"]
 
-FloatArray = NDArray[np.float64]
 
 _LARGEST = 1e100  # far from overflow also when squared and summed
 _SURFACE = 1e-6  # of the radius: how far outside still counts as on the surface

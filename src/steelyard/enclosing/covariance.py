@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._types import FloatArray
+
 __all__ = ["Covariance", "Spread", "estimate_shrinkage", "median_kurtosis"]
 
-FloatArray = NDArray[np.float64]
 
 _NO_VARIANCE = 1e-12  # of the largest eigenvalue
 # See estimate_shrinkage.

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from steelyard._types import FloatArray, IntArray
 from steelyard.enclosing.bodies import (
     Body,
     Ellipsoid,
@@ -20,8 +20,6 @@ from steelyard.enclosing.bodies import (
 
 __all__ = ["distance_ratios", "nearest_bodies"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 # Explicit bodies share one pass over the rows; a body's numbers do not depend on its company.
 _TOGETHER: dict[type, Callable[[list[Any], FloatArray], FloatArray]] = {

@@ -7,14 +7,12 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from steelyard import _native
+from steelyard._types import FloatArray
 from steelyard.items import distinct
 
 __all__ = ["ClassRows"]
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from steelyard._types import FloatArray
 from steelyard.enclosing.ball import Ball
 from steelyard.enclosing.bodies import Body, BodySettings, build_body
 from steelyard.enclosing.rows import ClassRows
@@ -15,8 +15,6 @@ from steelyard.kernels import Kernel
 from steelyard.sequence_kernels import sequence_key
 
 __all__ = ["ClassState"]
-
-FloatArray = NDArray[np.float64]
 
 
 class ClassState:

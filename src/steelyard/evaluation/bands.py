@@ -7,9 +7,10 @@ from collections import deque
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._types import FloatArray
+
 __all__ = ["BlockCounts", "confidence_bands"]
 
-FloatArray = NDArray[np.float64]
 
 _RESAMPLES = 200
 _LEVEL = 0.95

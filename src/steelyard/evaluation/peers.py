@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.preprocessing import StandardScaler
 
+from steelyard._types import FloatArray
 from steelyard.exceptions import ParameterError
 
 __all__ = ["RiverPeer", "SklearnPeer"]
-
-FloatArray = NDArray[np.float64]
 
 
 class SklearnPeer:

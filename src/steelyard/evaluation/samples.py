@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._types import FloatArray
 from steelyard.base import encode_labels
 
 __all__ = ["ScoreSample"]
-
-FloatArray = NDArray[np.float64]
 
 
 class ScoreSample:

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from steelyard import _native
+from steelyard._types import FloatArray
 from steelyard.base import Batch, ForgettingMixin, Label, Traits, sorted_classes
 from steelyard.exact.expansion import KernelExpansion
 from steelyard.exact.state import SupportState
@@ -20,7 +21,6 @@ from steelyard.persistence import storable
 
 __all__ = ["IncrementalSVC"]
 
-FloatArray = NDArray[np.float64]
 
 _MEGABYTE = 1 << 20
 

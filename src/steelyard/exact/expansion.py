@@ -6,15 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from steelyard import _native
 from steelyard._threads import num_threads
+from steelyard._types import FloatArray
 from steelyard.kernels import Kernel
 
 __all__ = ["KernelExpansion"]
 
-FloatArray = NDArray[np.float64]
 
 _BLOCK_VALUES = 1 << 22  # kernel values that are held at a time
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard import _native
+from steelyard._types import FloatArray
 from steelyard.base import Batch, Label
 from steelyard.exact.expansion import KernelExpansion
 from steelyard.exceptions import DataError, SolverError
@@ -17,7 +18,6 @@ from steelyard.kernels import Kernel
 
 __all__ = ["SupportState"]
 
-FloatArray = NDArray[np.float64]
 ClassWeight = str | Mapping[Label, float] | None
 # X, for each row the position of its label, codes of the labels, weights or None
 CodedRows = tuple[FloatArray, NDArray[np.int32], list[int], FloatArray | None]

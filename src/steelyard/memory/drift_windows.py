@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
+from steelyard._types import FloatArray
 from steelyard.exceptions import ParameterError
 from steelyard.memory.wrappers import Wrapper
 from steelyard.params import Constraint, Fraction, Integer, OneOf, Positive, Switch, check_params
@@ -20,7 +21,6 @@ from steelyard.streams.chunks import padded
 
 __all__ = ["DriftWindows"]
 
-FloatArray = NDArray[np.float64]
 
 _SHARPNESS = 20.0  # of the blend: a window that is 0.05 better counts e times as much
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
+from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.memory.wrappers import Wrapper
 from steelyard.params import Integer, Positive
@@ -18,7 +19,6 @@ from steelyard.streams.chunks import padded
 
 __all__ = ["Fading", "SlidingWindow", "window_size"]
 
-FloatArray = NDArray[np.float64]
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DROP_BELOW = 1e-9  # rows; a class that has faded so far is gone

@@ -10,11 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.metaestimators import available_if
 
+from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, NotFittedError, ParameterError
 
 __all__ = ["Wrapper"]
-
-FloatArray = NDArray[np.float64]
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])

@@ -16,8 +16,8 @@ import numpy as np
 from sklearn.metrics import roc_auc_score as _sklearn_roc_auc_score
 
 from steelyard.exceptions import DataError, ParameterError
-from steelyard.metrics import _rules
-from steelyard.metrics._labels import (
+from steelyard.metrics import rules
+from steelyard.metrics.labels import (
     Codes,
     Label,
     check_same_length,
@@ -210,7 +210,7 @@ def f_beta_score(
     >>> f_beta_score([0, 0, 0, 1, 1], [0, 0, 1, 1, 1], beta=2)
     0.909...
     """
-    _rules.check_beta(beta, "f_beta_score")
+    rules.check_beta(beta, "f_beta_score")
     return _score("f_beta", y_true, y_pred, pos_label, sample_weight, beta=beta)
 
 
@@ -278,7 +278,7 @@ def roc_auc_score(
     weights = check_weights(sample_weight, len(codes), who)
     value = _auc(codes == _scored_code(labels, pos_label, who), scores, weights)
     if math.isnan(value):
-        _rules.warn_undefined("roc_auc")
+        rules.warn_undefined("roc_auc")
     return value
 
 
@@ -325,7 +325,7 @@ def pmauc_score(
     """
     value = _pmauc(y_true, y_score, labels, sample_weight)
     if math.isnan(value):
-        _rules.warn_undefined("pmauc")
+        rules.warn_undefined("pmauc")
     return value
 
 
@@ -339,15 +339,15 @@ def _score(
 ) -> float:
     who = measure if measure == "imbalance_ratio" else f"{measure}_score"
     table = confusion_table(y_true, y_pred, sample_weight, who)
-    value = _rules.value_of(measure, table, pos_label, who, **options)
+    value = rules.value_of(measure, table, pos_label, who, **options)
     if math.isnan(value):
-        _rules.warn_undefined(measure, stacklevel=4)
+        rules.warn_undefined(measure, stacklevel=4)
     return value
 
 
 def confusion_table(
     y_true: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None, who: str
-) -> _rules.ConfusionTable:
+) -> rules.ConfusionTable:
     true_labels, true = encode(y_true, who, "y_true")
     predicted_labels, predicted = encode(y_pred, who, "y_pred")
     check_same_length(len(true), len(predicted), who, "y_pred")
@@ -357,7 +357,7 @@ def confusion_table(
     rows = _positions(true_labels, labels)[true]
     columns = _positions(predicted_labels, labels)[predicted]
     np.add.at(counts, (rows, columns), 1.0 if weights is None else weights)
-    return _rules.ConfusionTable.of_present(labels, counts)
+    return rules.ConfusionTable.of_present(labels, counts)
 
 
 def _positions(some: list[Label], labels: list[Label]) -> Codes:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from steelyard.exceptions import ParameterError
-from steelyard.metrics import _rules
-from steelyard.metrics._labels import (
+from steelyard.metrics import rules
+from steelyard.metrics.labels import (
     Codes,
     Label,
     check_same_length,
@@ -21,7 +21,7 @@ from steelyard.metrics._labels import (
     plain,
     sort_labels,
 )
-from steelyard.metrics._state import StreamingMetric, check_codes, check_window, column, need
+from steelyard.metrics.plain_values import StreamingMetric, check_codes, check_window, column, need
 
 __all__ = ["ConfusionStream", "CumulativeConfusion", "FadingConfusion", "WindowConfusion"]
 
@@ -40,7 +40,7 @@ class ConfusionStream(StreamingMetric):
 
     def __init__(self, measure: str = "g_mean", *, pos_label: Label | None = None, beta: float = 1.0) -> None:
         _check_measure(measure, type(self).__name__)
-        _rules.check_beta(beta, type(self).__name__)
+        rules.check_beta(beta, type(self).__name__)
         self.measure = measure
         self.pos_label = plain(pos_label)
         self.beta = beta
@@ -104,15 +104,15 @@ class ConfusionStream(StreamingMetric):
         measure = self.measure if measure is None else measure
         _check_measure(measure, who)
         options = {"beta": self.beta} if measure == "f_beta" else {}
-        value = _rules.value_of(measure, self._table(), self.pos_label, who, **options)
+        value = rules.value_of(measure, self._table(), self.pos_label, who, **options)
         if math.isnan(value):
-            _rules.warn_undefined(measure)
+            rules.warn_undefined(measure)
         return value
 
     def recalls(self) -> dict[Label, float]:
         """Recall of every class that has a true row among those that count now."""
         table = self._table()
-        values = zip(table.labels, _rules.recalls(table).tolist(), strict=True)
+        values = zip(table.labels, rules.recalls(table).tolist(), strict=True)
         return {label: recall for label, recall in values if not math.isnan(recall)}
 
     def confusion(self) -> tuple[list[Label], NDArray[np.float64]]:
@@ -133,8 +133,8 @@ class ConfusionStream(StreamingMetric):
                 self._labels.append(label)
         return np.array([self._codes[label] for label in labels], dtype=np.intp)
 
-    def _table(self) -> _rules.ConfusionTable:
-        return _rules.ConfusionTable.of_present(self._labels, self._weights_by_label())
+    def _table(self) -> rules.ConfusionTable:
+        return rules.ConfusionTable.of_present(self._labels, self._weights_by_label())
 
     def _restore_labels(self, state: dict[str, Any]) -> int:
         labels = list(state["labels"])
@@ -389,10 +389,8 @@ def _padded(counts: NDArray[Any], n_labels: int) -> NDArray[Any]:
 
 
 def _check_measure(measure: str, who: str) -> None:
-    if measure not in _rules.MEASURES:
-        raise ParameterError(
-            f"measure must be one of {', '.join(_rules.MEASURES)}; got {measure!r}.", who=who
-        )
+    if measure not in rules.MEASURES:
+        raise ParameterError(f"measure must be one of {', '.join(rules.MEASURES)}; got {measure!r}.", who=who)
 
 
 def _fading_factor(factor: float | None, half_life: float | None) -> float:

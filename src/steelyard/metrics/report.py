@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.exceptions import UndefinedMetricWarning
 
-from steelyard.metrics import _rules
+from steelyard.metrics import rules
 from steelyard.metrics.batch import confusion_table, pmauc_score, roc_auc_score
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from steelyard.metrics._labels import Label
+    from steelyard.metrics.labels import Label
 
 __all__ = ["ImbalanceReport", "imbalance_report"]
 
@@ -112,19 +112,19 @@ def imbalance_report(
     roc_auc              0.6667
     """
     who = "imbalance_report"
-    _rules.check_beta(beta, who)
+    rules.check_beta(beta, who)
     table = confusion_table(y_true, y_pred, sample_weight, who)
     values: dict[str, float] = {
-        name: _rules.value_of(name, table, pos_label if name == "g_mean" else None, who)
-        for name in _rules.ALL_CLASSES
+        name: rules.value_of(name, table, pos_label if name == "g_mean" else None, who)
+        for name in rules.ALL_CLASSES
     }
     positive = pos_label
     if pos_label is None and len(table.labels) == 2:
-        positive = table.labels[_rules.positive_index(table, None, who) or 0]
+        positive = table.labels[rules.positive_index(table, None, who) or 0]
     if positive is not None or len(table.labels) < 2:
-        for name in _rules.ONE_AGAINST_REST:
+        for name in rules.ONE_AGAINST_REST:
             options = {"beta": beta} if name == "f_beta" else {}
-            values[name] = _rules.value_of(name, table, positive, who, **options)
+            values[name] = rules.value_of(name, table, positive, who, **options)
     if y_score is not None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UndefinedMetricWarning)

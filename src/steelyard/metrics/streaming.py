@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from steelyard.exceptions import ParameterError
-from steelyard.metrics._state import StreamingMetric
 from steelyard.metrics.confusion import (
     ConfusionStream,
     CumulativeConfusion,
     FadingConfusion,
     WindowConfusion,
 )
+from steelyard.metrics.plain_values import StreamingMetric
 from steelyard.metrics.window_auc import WindowAUC, WindowPMAUC
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from steelyard.metrics._labels import Label
+    from steelyard.metrics.labels import Label
 
 __all__ = [
     "ConfusionStream",

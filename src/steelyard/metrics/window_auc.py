@@ -11,9 +11,9 @@ import numpy as np
 
 from steelyard._native import AucWindow
 from steelyard.exceptions import DataError, ParameterError
-from steelyard.metrics import _rules
-from steelyard.metrics._labels import Label, check_scores, encode, plain, sort_labels
-from steelyard.metrics._state import (
+from steelyard.metrics import rules
+from steelyard.metrics.labels import Label, check_scores, encode, plain, sort_labels
+from steelyard.metrics.plain_values import (
     StreamingMetric,
     check_codes,
     check_window,
@@ -142,7 +142,7 @@ class WindowAUC(_AucOverWindow):
         n_first, n_second = self._window.counts().tolist()
         doubled_pairs = 2 * n_first * n_second
         if not doubled_pairs:
-            _rules.warn_undefined("roc_auc")
+            rules.warn_undefined("roc_auc")
             return math.nan
         doubled_wins = int(self._window.doubled_wins()[0, 0])  # of code 1
         if self.pos_label is None and self._labels[0] > self._labels[1]:
@@ -232,7 +232,7 @@ class WindowPMAUC(_AucOverWindow):
         n_rows = self._window.counts().astype(np.float64)
         present = np.flatnonzero(n_rows).tolist()
         if len(present) < 2:
-            _rules.warn_undefined("pmauc")
+            rules.warn_undefined("pmauc")
             return math.nan
         wins = self._window.doubled_wins()
         pairs = [(wins[i, j] + wins[j, i]) / (4 * n_rows[i] * n_rows[j]) for i, j in combinations(present, 2)]

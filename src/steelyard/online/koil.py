@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
+from steelyard._types import FloatArray
 from steelyard.base import Traits
 from steelyard.kernels import Kernel, SequenceKernel
-from steelyard.online._kernel_parameters import KERNEL_CONSTRAINTS, settled_kernel
-from steelyard.online._koil_machines import KoilLearner
-from steelyard.online._targets import FloatArray
+from steelyard.online.kernel_parameters import KERNEL_CONSTRAINTS, settled_kernel
+from steelyard.online.koil_machines import KoilLearner
 from steelyard.params import Constraint
 from steelyard.persistence import storable
 

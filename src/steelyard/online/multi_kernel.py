@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._threads import num_threads
+from steelyard._types import FloatArray
 from steelyard.base import Traits
 from steelyard.exceptions import ParameterError
 from steelyard.items import is_sequence_kernel
 from steelyard.kernels import Kernel, SequenceKernel
-from steelyard.online._koil_machines import KoilLearner
-from steelyard.online._targets import FloatArray
+from steelyard.online.koil_machines import KoilLearner
 from steelyard.params import AnyOf, Constraint, Instance, Integer, ListOf, NonNegative, OneOf, Switch
 from steelyard.persistence import storable
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from steelyard.base import Traits
 from steelyard.exceptions import ParameterError
 from steelyard.kernels import SequenceKernel
-from steelyard.online._kernel_machines import Expansion, KernelListLearner
-from steelyard.online._targets import Signs
+from steelyard.online.kernel_machines import Expansion, KernelListLearner
+from steelyard.online.targets import Signs
 from steelyard.params import AnyOf, Constraint, Fraction, Integer, NonNegative, OneOf, Positive
 from steelyard.persistence import storable
 

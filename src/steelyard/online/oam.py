@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard import _native
+from steelyard._types import FloatArray
 from steelyard.base import Traits
-from steelyard.online._cuts import gmean_cut
-from steelyard.online._linear_machines import Arrays, LinearLearner
-from steelyard.online._targets import FloatArray, Signs, draw_seed
+from steelyard.online.cuts import gmean_cut
+from steelyard.online.linear_machines import Arrays, LinearLearner
+from steelyard.online.targets import Signs, draw_seed
 from steelyard.params import Constraint, Integer, Positive, RandomSeed
 from steelyard.persistence import storable
 

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard import _native
+from steelyard._types import FloatArray
 from steelyard.base import Traits
-from steelyard.online._linear_machines import Arrays, LinearLearner
-from steelyard.online._targets import FloatArray, Signs
+from steelyard.online.linear_machines import Arrays, LinearLearner
+from steelyard.online.targets import Signs
 from steelyard.params import Constraint, NonNegative, Positive
 from steelyard.persistence import storable
 

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from steelyard.base import Traits
 from steelyard.kernels import SequenceKernel
-from steelyard.online._kernel_machines import Expansion, KernelListLearner
-from steelyard.online._targets import Signs
+from steelyard.online.kernel_machines import Expansion, KernelListLearner
+from steelyard.online.targets import Signs
 from steelyard.params import Constraint, Positive, Switch
 from steelyard.persistence import storable
 

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from steelyard.base import Traits
 from steelyard.kernels import SequenceKernel
-from steelyard.online._kernel_machines import Expansion, KernelListLearner
-from steelyard.online._targets import Signs, draw_seed
+from steelyard.online.kernel_machines import Expansion, KernelListLearner
+from steelyard.online.targets import Signs, draw_seed
 from steelyard.params import Constraint, Integer, RandomSeed
 from steelyard.persistence import storable
 

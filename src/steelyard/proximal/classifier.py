@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from steelyard._labels import check_sortable
+from steelyard._types import FloatArray
 from steelyard.base import (
     Batch,
     ForgettingMixin,
@@ -28,8 +29,6 @@ from steelyard.proximal.rule.planes import Planes
 from steelyard.proximal.rule.rule import Rule
 from steelyard.proximal.state.folds import FoldedStatistics
 from steelyard.proximal.state.statistics import ClassStatistics
-
-FloatArray = NDArray[np.float64]
 
 __all__ = ["ProximalSVC"]
 

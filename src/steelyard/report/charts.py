@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import precision_recall_curve, roc_curve
 
+from steelyard._types import FloatArray
 from steelyard.evaluation import PrequentialResult
 from steelyard.report.svg import Frame
 
@@ -26,7 +27,6 @@ __all__ = [
     "throughput_chart",
 ]
 
-FloatArray = NDArray[np.float64]
 
 WIDE, NARROW = 900.0, 360.0
 _COST_RATIOS = (1, 5, 20)

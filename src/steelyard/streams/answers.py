@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._types import FloatArray
 from steelyard.streams.chunks import Chunk, padded
 
 __all__ = ["Answers", "ask", "is_ready", "teach"]
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.params import Integer
 
 __all__ = ["ArrayStream", "Chunk", "RowStream", "check_chunk", "padded", "small_first"]
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(slots=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from steelyard._types import FloatArray, IntArray
 from steelyard.exceptions import ParameterError
 from steelyard.params import Integer
 from steelyard.streams.chunks import Chunk, RowStream, check_chunk
@@ -16,8 +16,6 @@ from steelyard.streams.schedules import ImbalanceSchedule
 
 __all__ = ["SEA", "Drift", "Gaussians", "GeneratedStream", "KOILMixture", "RotatingHyperplane"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 Random = np.random.Generator
 
 _BLOCK = 1024  # rows that are made at a time; a block depends on the seed and its number alone

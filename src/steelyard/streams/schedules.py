@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._types import FloatArray
 from steelyard.exceptions import ParameterError
 
 __all__ = ["ImbalanceSchedule"]
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

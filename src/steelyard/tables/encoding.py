@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.persistence import storable
 from steelyard.tables.columns import ColumnBatch, Place, RowError, as_texts
 
 __all__ = ["MISSING", "TableEncoder"]
 
-FloatArray = NDArray[np.float64]
 
 MISSING = ("refuse", "mean", "zero")
 

@@ -12,8 +12,7 @@ from scipy.special import expit, softmax
 
 from steelyard import _native
 from steelyard._threads import num_threads
-
-FloatArray = NDArray[np.float64]
+from steelyard._types import FloatArray
 
 __all__ = ["Planes"]
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.proximal.rule.planes import Planes
 from steelyard.proximal.rule.selection import choose_C
@@ -22,8 +22,6 @@ from steelyard.proximal.rule.solver import (
 from steelyard.proximal.rule.system import System
 from steelyard.proximal.rule.thresholds import gmean_cut, logistic_slope
 from steelyard.proximal.state.statistics import ClassStatistics
-
-FloatArray = NDArray[np.float64]
 
 __all__ = ["Rule"]
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from steelyard._types import FloatArray
 from steelyard.proximal.rule.solver import PlaneEquations, plane_classes, solve_path
 from steelyard.proximal.rule.system import System
 from steelyard.proximal.state.statistics import ClassStatistics
-
-FloatArray = NDArray[np.float64]
 
 __all__ = ["C_GRID", "choose_C"]
 

@@ -19,12 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh, lapack
 
+from steelyard._types import FloatArray
 from steelyard.base import Label
 from steelyard.exceptions import ParameterError
 from steelyard.proximal.rule.system import Regularizer, System
 from steelyard.proximal.state.moments import symmetric
-
-FloatArray = NDArray[np.float64]
 
 __all__ = ["PlaneEquations", "auc_equations", "margin_equations", "solve", "solve_path"]
 

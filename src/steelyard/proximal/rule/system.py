@@ -12,16 +12,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import blas
 
 from steelyard import _native
 from steelyard._threads import num_threads
+from steelyard._types import FloatArray
 from steelyard.base import Label
 from steelyard.proximal.state.moments import Moments
 from steelyard.proximal.state.statistics import ClassStatistics
-
-FloatArray = NDArray[np.float64]
 
 __all__ = ["Regularizer", "System", "times"]
 

@@ -6,10 +6,9 @@ Mean and variance of the scores of a class follow from its statistics, so no row
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
-FloatArray = NDArray[np.float64]
+from steelyard._types import FloatArray
 
 __all__ = ["gmean_cut", "logistic_slope"]
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from steelyard._types import FloatArray
 from steelyard.exceptions import DataError
 from steelyard.proximal.rule.planes import Planes
 from steelyard.proximal.rule.rule import Rule
 from steelyard.proximal.rule.solver import plane_classes, score_moments
 from steelyard.proximal.rule.system import System
 from steelyard.proximal.state.statistics import ClassStatistics
-
-FloatArray = NDArray[np.float64]
 
 __all__ = ["validate_folds"]
 

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard import _native
-
-FloatArray = NDArray[np.float64]
+from steelyard._types import FloatArray
 
 __all__ = ["Moments", "buffer_capacity", "symmetric"]
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from steelyard._types import FloatArray
 from steelyard.base import Label
 from steelyard.exceptions import DataError
-
-FloatArray = NDArray[np.float64]
 
 __all__ = ["check_enough", "check_nothing_left", "check_semidefinite", "never_learned"]
 

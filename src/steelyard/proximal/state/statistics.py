@@ -7,12 +7,13 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from steelyard import _native
 from steelyard._labels import check_sortable
 from steelyard._memory import check_fits_memory
 from steelyard._threads import num_threads
+from steelyard._types import FloatArray
 from steelyard.base import Batch, Label
 from steelyard.exceptions import DataError
 from steelyard.params import Integer, Positive
@@ -25,8 +26,6 @@ from steelyard.proximal.state.removal import (
     check_semidefinite,
     never_learned,
 )
-
-FloatArray = NDArray[np.float64]
 
 __all__ = ["ClassStatistics"]
 

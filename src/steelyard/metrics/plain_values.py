@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from steelyard.exceptions import DataError, FileFormatError, ParameterError
-from steelyard.metrics._labels import Label, plain
+from steelyard.metrics.labels import Label, plain
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

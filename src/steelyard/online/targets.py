@@ -17,12 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 
 from steelyard._memory import check_fits_memory
+from steelyard._types import FloatArray
 from steelyard.base import Batch, Label, Learner
 from steelyard.exceptions import DataError
 
 __all__ = ["OnlineLearner", "draw_seed"]
 
-FloatArray = NDArray[np.float64]
 Signs = NDArray[np.int8]
 
 _MIRRORED = 1  # the target that began as the copy of target 0

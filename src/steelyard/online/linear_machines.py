@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._types import FloatArray
 from steelyard.base import Batch
 from steelyard.exceptions import DataError
-from steelyard.online._targets import FloatArray, OnlineLearner, Signs
+from steelyard.online.targets import OnlineLearner, Signs
 
 __all__ = ["Arrays", "LinearLearner"]
 

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from steelyard import _native
 from steelyard._threads import num_threads
+from steelyard._types import FloatArray
 from steelyard.base import Batch
 from steelyard.items import ItemTable, is_sequence_kernel
 from steelyard.kernels import Kernel
-from steelyard.online._cuts import gmean_cut
-from steelyard.online._kernel_parameters import check_kernel_range
-from steelyard.online._targets import FloatArray, OnlineLearner, Signs, draw_seed
+from steelyard.online.cuts import gmean_cut
+from steelyard.online.kernel_parameters import check_kernel_range
+from steelyard.online.targets import OnlineLearner, Signs, draw_seed
 from steelyard.params import Constraint, Fraction, Integer, OneOf, Positive, RandomSeed
 
 __all__ = ["KoilLearner"]

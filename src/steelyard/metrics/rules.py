@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.exceptions import UndefinedMetricWarning
 
 from steelyard.exceptions import ParameterError
-from steelyard.metrics._labels import Label, plain
+from steelyard.metrics.labels import Label, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

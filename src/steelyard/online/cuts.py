@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from steelyard._types import FloatArray
 
 __all__ = ["gmean_cut"]
-
-FloatArray = NDArray[np.float64]
 
 
 def gmean_cut(negative: FloatArray, positive: FloatArray) -> float:

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from steelyard import _native
 from steelyard._threads import num_threads
+from steelyard._types import FloatArray
 from steelyard.base import Batch
 from steelyard.items import ItemTable, is_sequence_kernel
 from steelyard.kernels import Kernel, SequenceKernel
-from steelyard.online._kernel_parameters import KERNEL_CONSTRAINTS, check_kernel_range, settled_kernel
-from steelyard.online._targets import FloatArray, OnlineLearner, Signs
+from steelyard.online.kernel_parameters import KERNEL_CONSTRAINTS, check_kernel_range, settled_kernel
+from steelyard.online.targets import OnlineLearner, Signs
 from steelyard.params import Constraint
 
 __all__ = ["KernelListLearner"]
