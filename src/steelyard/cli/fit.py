@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from steelyard.cli.models_io import check_can_be_saved, load_table_model, open_table, summary_of
-from steelyard.cli.options import MODEL_FILE, OUT_FILE, column_options, model_options
+from steelyard.cli.options import MODEL_FILE, OUT_FILE, ColumnOptions, column_options, model_options
 from steelyard.cli.output import emit_json, emit_pairs, json_option, talk
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.persistence import save
@@ -26,7 +25,17 @@ __all__ = ["fit_command"]
 @model_options(multiple=False, peers=False)
 @column_options
 @json_option
-def fit_command(source: str, out: Path, known: Path | None, as_json: bool, **options: Any) -> None:
+def fit_command(
+    *,
+    source: str,
+    target: str | None,
+    out: Path,
+    known: Path | None,
+    model_name: str,
+    settings: tuple[str, ...],
+    columns: ColumnOptions,
+    as_json: bool,
+) -> None:
     """Learn all rows of SOURCE, in one pass and bounded memory, and save the model.
 
     On an error nothing is saved.
@@ -34,14 +43,14 @@ def fit_command(source: str, out: Path, known: Path | None, as_json: bool, **opt
     if known is not None:
         _check_nothing_contradicts()
         model = load_table_model(known)
-        stream = model.open(source, labelled=True, chunk=options["chunk"], limit=options["limit"])
+        stream = model.open(source, labelled=True, chunk=columns.chunk, limit=columns.limit)
     else:
-        if options["target"] is None:
+        if target is None:
             raise click.UsageError("--target must name the column of the labels.")
-        (learner,) = make_models([options["model_name"]], parse_settings(options["settings"])).values()
-        check_can_be_saved(learner, options["model_name"])
-        stream = open_table(source, options)
-        model = TableModel(learner, stream.encoder, options["target"], options["time"])
+        (learner,) = make_models([model_name], parse_settings(settings)).values()
+        check_can_be_saved(learner, model_name)
+        stream = open_table(source, target, columns)
+        model = TableModel(learner, stream.encoder, target, columns.time)
     n_rows = model.learn(stream)
     save(model, out)
     talk(f"learned {n_rows:,} rows into {out}")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from steelyard.cli.options import ColumnOptions
 from steelyard.exceptions import DataTypeError, FileFormatError, ParameterError
 from steelyard.persistence import load, to_bytes
 from steelyard.tables import TableModel, TableStream, open_stream
@@ -37,19 +38,19 @@ def check_can_be_saved(learner: Any, name: str) -> None:
         ) from error
 
 
-def open_table(source: str, options: dict[str, Any]) -> TableStream:
+def open_table(source: str, target: str, columns: ColumnOptions) -> TableStream:
     """A labelled table, as the column options say."""
     return open_stream(
         source,
-        options["target"],
-        time=options["time"],
-        features=options["features"] or None,
-        drop=options["drop"],
-        categorical=options["categorical"],
-        missing=options["missing"],
-        chunk=options["chunk"],
-        limit=options["limit"],
-        max_classes=options["max_classes"],
+        target,
+        time=columns.time,
+        features=columns.features or None,
+        drop=columns.drop,
+        categorical=columns.categorical,
+        missing=columns.missing,
+        chunk=columns.chunk,
+        limit=columns.limit,
+        max_classes=columns.max_classes,
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,7 +14,16 @@ from steelyard.cli.registry import available
 from steelyard.exceptions import ParameterError
 from steelyard.tables.encoding import MISSING
 
-__all__ = ["MODEL_FILE", "OUT_FILE", "column_options", "complete_models", "label_of", "model_options"]
+__all__ = [
+    "MODEL_FILE",
+    "OUT_FILE",
+    "ColumnOptions",
+    "column_options",
+    "complete_models",
+    "gathered",
+    "label_of",
+    "model_options",
+]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -26,8 +37,37 @@ def complete_models(_ctx: click.Context, _param: click.Parameter, incomplete: st
     return [name for name in names if name.startswith(incomplete)]
 
 
+@dataclass(frozen=True)
+class ColumnOptions:
+    """What :func:`column_options` asks for: which columns are what, and how rows are read."""
+
+    time: str | None
+    features: tuple[str, ...]
+    drop: tuple[str, ...]
+    categorical: tuple[str, ...]
+    missing: str
+    max_classes: int
+    chunk: int
+    limit: int | None
+
+
+def gathered(record: type, name: str) -> Callable[[Command], Command]:
+    """Options that are fields of a frozen dataclass come to the command as one argument of that class."""
+    names = [field.name for field in fields(record)]
+
+    def around(command: Command) -> Command:
+        @wraps(command)
+        def call(*args: Any, **given: Any) -> Any:
+            return command(*args, **{name: record(**{key: given.pop(key) for key in names})}, **given)
+
+        return call  # type: ignore[return-value]
+
+    return around
+
+
 def column_options(command: Command) -> Command:
-    """Which columns are what, and how they are read."""
+    """Which columns are what, and how they are read: the argument ``columns`` of the command."""
+    command = gathered(ColumnOptions, "columns")(command)
     for option in reversed(
         [
             click.option("--time", metavar="COL", help="Column that says when a row happened."),

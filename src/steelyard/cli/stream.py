@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import click
 
 from steelyard.cli.interrupts import StopOnInterrupt
 from steelyard.cli.models_io import check_can_be_saved, open_table
-from steelyard.cli.options import OUT_FILE, column_options, model_options
+from steelyard.cli.options import OUT_FILE, ColumnOptions, column_options, gathered, model_options
 from steelyard.cli.output import emit_json, emit_table, json_option, talk
 from steelyard.cli.panel import StreamPanel
 from steelyard.cli.positive import WantedPositive
@@ -43,6 +44,32 @@ _COLUMNS = [
 ]
 
 
+@dataclass(frozen=True)
+class StreamOptions:
+    """What was written on the command line, columns apart."""
+
+    source: str | None
+    target: str | None
+    model_names: tuple[str, ...]
+    settings: tuple[str, ...]
+    window: str | None
+    delay: int
+    warmup: int
+    positive: str | None
+    measure_window: int | None
+    seed: int | None
+    report: Path | None
+    table: Path | None
+    save_to: Path | None
+    as_json: bool
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """What is to be written, and where."""
+        named = {"report": self.report, "table": self.table, "save": self.save_to}
+        return {name: path for name, path in named.items() if path is not None}
+
+
 @click.command("stream")
 @click.argument("source", required=False)
 @click.option("--target", metavar="COL", help="Column of the labels.")
@@ -67,7 +94,8 @@ _COLUMNS = [
 @click.option("--table", type=OUT_FILE, metavar="FILE.csv", help="Write the measures over time.")
 @click.option("--save", "save_to", type=OUT_FILE, metavar="FILE", help="Save the first model.")
 @json_option
-def stream_command(**options: Any) -> None:
+@gathered(StreamOptions, "options")
+def stream_command(options: StreamOptions, columns: ColumnOptions) -> None:
     """Learn from SOURCE row by row, testing every row before it is learned.
 
     SOURCE is a CSV or TSV file, JSON lines (all also .gz), Parquet or Arrow, or - for standard input.
@@ -77,15 +105,15 @@ def stream_command(**options: Any) -> None:
     """
     _check(options)
     models = _models(options)
-    if options["save_to"] is not None:
+    if options.save_to is not None:
         name, first = next(iter(models.items()))
         check_can_be_saved(first, name)
-    stream = _stream(options)
+    stream = _stream(options, columns)
     race, error, stopped = _run(stream, models, options)
     if error is not None and not race.n_learned:
         raise error
     result = race.result(stream)
-    _deliver(result, stream, options)
+    _deliver(result, stream, options, columns)
     if error is not None:
         raise SteelyardError(
             f"{error.message} What came before, {race.n_learned:,} rows, was learned and reported.",
@@ -96,14 +124,13 @@ def stream_command(**options: Any) -> None:
         raise click.exceptions.Exit(130)
 
 
-def _check(options: dict[str, Any]) -> None:
-    if options["source"] is not None and options["target"] is None:
+def _check(options: StreamOptions) -> None:
+    if options.source is not None and options.target is None:
         raise click.UsageError("with a SOURCE, --target must name the column of the labels.")
-    if options["source"] is None and options["save_to"] is not None:
+    if options.source is None and options.save_to is not None:
         raise click.UsageError("--save needs a SOURCE: the built-in stream has no columns to remember.")
-    for name in ("report", "table", "save_to"):
-        if options[name] is not None:
-            _make_folder(options[name].parent)
+    for path in options.files.values():
+        _make_folder(path.parent)
 
 
 def _make_folder(folder: Path) -> None:
@@ -113,46 +140,47 @@ def _make_folder(folder: Path) -> None:
         raise FileAccessError(f"{folder} cannot be made: {error.strerror or error}.") from error
 
 
-def _stream(options: dict[str, Any]) -> RowStream:
-    if options["source"] is None:
-        seed = {} if options["seed"] is None else {"seed": options["seed"]}
-        chunk = min(options["chunk"], 500)
-        return demo_stream(options["limit"] or 60_000, chunk=chunk, **seed)
-    return open_table(options["source"], options)
+def _stream(options: StreamOptions, columns: ColumnOptions) -> RowStream:
+    if options.source is None:
+        seed = {} if options.seed is None else {"seed": options.seed}
+        chunk = min(columns.chunk, 500)
+        return demo_stream(columns.limit or 60_000, chunk=chunk, **seed)
+    assert options.target is not None  # as checked
+    return open_table(options.source, options.target, columns)
 
 
-def _models(options: dict[str, Any]) -> dict[str, Any]:
-    settings = parse_settings(options["settings"])
-    if options["source"] is None and not options["model_names"]:
+def _models(options: StreamOptions) -> dict[str, Any]:
+    settings = parse_settings(options.settings)
+    if options.source is None and not options.model_names:
         settings.setdefault("SGD.random_state", 0)
         models = make_models(_DEMO_MODELS, settings)
-        window, windowed = (
-            options["window"] or _DEMO_WINDOW,
-            [m for m in models if hasattr(models[m], "forget")],
-        )
+        window: str | None = options.window or _DEMO_WINDOW
+        windowed = [name for name, model in models.items() if hasattr(model, "forget")]
     else:
-        models = make_models(options["model_names"] or ("proximal",), settings)
-        window, windowed = options["window"], list(models) if options["window"] else []
+        models = make_models(options.model_names or ("proximal",), settings)
+        window, windowed = options.window, list(models) if options.window else []
     unable = [name for name in windowed if not hasattr(models[name], "forget")]
     if unable:
         raise ParameterError(f"--window: {unable[0]!r} cannot forget, so it cannot keep a window.")
+    if window is None:
+        return models
     return {name: SlidingWindow(m, window) if name in windowed else m for name, m in models.items()}
 
 
 def _run(
-    stream: RowStream, models: dict[str, Any], options: dict[str, Any]
+    stream: RowStream, models: dict[str, Any], options: StreamOptions
 ) -> tuple[Race, SteelyardError | None, bool]:
     """The race until the end, an error or Ctrl-C."""
     race = Race(
         models,
-        window=options["measure_window"] or (2000 if options["source"] is None else 1000),
-        delay=options["delay"],
-        warmup=options["warmup"],
+        window=options.measure_window or (2000 if options.source is None else 1000),
+        delay=options.delay,
+        warmup=options.warmup,
         metrics=(*DEFAULT_METRICS, "pmauc"),
-        seed=options["seed"] or 0,
+        seed=options.seed or 0,
     )
     error: SteelyardError | None = None
-    positive = WantedPositive(options["positive"])
+    positive = WantedPositive(options.positive)
     with StreamPanel(stream) as panel, StopOnInterrupt() as interrupt:
         try:
             for chunk in interrupt.until_stopped(small_first(stream)):
@@ -170,24 +198,25 @@ def _run(
     return race, error, interrupt.stopped
 
 
-def _deliver(result: PrequentialResult, stream: RowStream, options: dict[str, Any]) -> None:
+def _deliver(
+    result: PrequentialResult, stream: RowStream, options: StreamOptions, columns: ColumnOptions
+) -> None:
     """Files that were asked for, and the summary."""
-    if options["save_to"] is not None:
+    if options.save_to is not None:
         assert isinstance(stream, TableStream)
+        assert options.target is not None
         learner = next(iter(result.models.values()))
-        model = TableModel(learner, stream.encoder, options["target"], options["time"])
-        save(model.note("streamed", stream.name, result.n_rows), options["save_to"])
-    if options["table"] is not None:
-        result.to_csv(options["table"])
-    if options["report"] is not None:
+        model = TableModel(learner, stream.encoder, options.target, columns.time)
+        save(model.note("streamed", stream.name, result.n_rows), options.save_to)
+    if options.table is not None:
+        result.to_csv(options.table)
+    if options.report is not None:
         from steelyard.report import write_report
 
-        write_report(result, options["report"])
-    if options["as_json"]:
+        write_report(result, options.report)
+    if options.as_json:
         emit_json(result.as_dict())
     else:
         emit_table(_COLUMNS, result.summary())
-    for name in ("report", "table", "save_to"):
-        path: Path | None = options[name]
-        if path is not None:
-            click.echo(f"{name.removesuffix('_to')}: {path}", err=True)
+    for name, path in options.files.items():
+        click.echo(f"{name}: {path}", err=True)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from steelyard.cli.models_io import check_can_be_saved, open_table
-from steelyard.cli.options import OUT_FILE, column_options, model_options
+from steelyard.cli.options import OUT_FILE, ColumnOptions, column_options, model_options
 from steelyard.cli.output import emit_json, emit_table, json_option, talk
 from steelyard.cli.positive import WantedPositive
 from steelyard.cli.registry import make_models, parse_settings
@@ -47,27 +47,38 @@ _MEASURES = ("mean_g_mean", "lowest_g_mean", "g_mean", "f1", "auc", "sensitivity
 )
 @json_option
 def tune_command(
-    source: str, grid: tuple[str, ...], by: str, out: Path | None, as_json: bool, **options: Any
+    *,
+    source: str,
+    target: str,
+    grid: tuple[str, ...],
+    by: str,
+    positive: str | None,
+    measure_window: int,
+    model_name: str,
+    settings: tuple[str, ...],
+    columns: ColumnOptions,
+    out: Path | None,
+    as_json: bool,
 ) -> None:
     """Try every combination of the grids on SOURCE, testing each row before it is learned.
 
     All candidates share one pass, so the table is read once, and the winner needs no second fit.
     """
-    fixed = parse_settings(options["settings"])
+    fixed = parse_settings(settings)
     candidates = {
-        _label(values): make_models([f"candidate={options['model_name']}"], {**fixed, **values})["candidate"]
+        _label(values): make_models([f"candidate={model_name}"], {**fixed, **values})["candidate"]
         for values in _combinations(grid or ("C=0.01,0.1,1,10,100",))
     }
     if out is not None:
-        check_can_be_saved(next(iter(candidates.values())), options["model_name"])
-    stream = open_table(source, options)
-    race = Race(candidates, window=options["measure_window"], metrics=DEFAULT_METRICS)
-    positive = WantedPositive(options["positive"])
+        check_can_be_saved(next(iter(candidates.values())), model_name)
+    stream = open_table(source, target, columns)
+    race = Race(candidates, window=measure_window, metrics=DEFAULT_METRICS)
+    wanted = WantedPositive(positive)
     for chunk in small_first(stream):
-        positive.tell(race, chunk)
+        wanted.tell(race, chunk)
         race.step(chunk)
     race.finish()
-    if (refusal := positive.refusal(race)) is not None:
+    if (refusal := wanted.refusal(race)) is not None:
         raise refusal
     lines = sorted(race.result(stream).summary(), key=lambda line: -_measured(line, by))
     if not _measured(lines[0], by) > -math.inf:
@@ -79,7 +90,7 @@ def tune_command(
         )
     best = lines[0]["model"]
     if out is not None:
-        model = TableModel(candidates[best], stream.encoder, options["target"], options["time"])
+        model = TableModel(candidates[best], stream.encoder, target, columns.time)
         save(model.note("tuned", stream.name, race.n_rows), out)
     talk(f"best by {by}: {best}")
     if as_json:
