@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
 
 import steelyard
 
@@ -15,3 +20,26 @@ def test_the_version_is_that_of_the_project():
 
 def test_every_public_name_is_there():
     assert all(hasattr(steelyard, name) for name in steelyard.__all__)
+
+
+@pytest.fixture(scope="module")
+def wheel_files(tmp_path_factory):
+    """Names of the files of a wheel; the compiled module is left out, which makes it a matter of a second."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = "import sys, scikit_build_core.build as b; b.build_wheel(sys.argv[1], {'wheel.cmake': 'false'})"
+    root = Path(__file__).parents[1]
+    subprocess.run([sys.executable, "-c", build, str(folder)], cwd=root, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    with ZipFile(wheel) as archive:
+        return archive.namelist()
+
+
+def test_the_wheel_holds_what_users_import_and_nothing_else(wheel_files):
+    rooms = {name.split("/")[0] for name in wheel_files}
+    assert rooms == {"steelyard", f"steelyard-{steelyard.__version__}.dist-info"}
+    assert "steelyard/__init__.py" in wheel_files
+    assert "steelyard/proximal/classifier.py" in wheel_files
+
+
+def test_the_experiments_of_the_papers_are_not_in_the_wheel(wheel_files):
+    assert not [name for name in wheel_files if "papers" in name.split("/")]

@@ -31,8 +31,10 @@ def test_ten_chunks_give_the_plane_of_one_fit():
 
 def test_halves_and_nodes_give_the_classifier_of_one_fit():
     rows = rows_of("distributed-table-1", quick=True)
-    assert [row.learner for row in rows] == ["Inc", "Dist", "DistInc"]
+    ways = ["Inc", "Dist", "DistInc", "Retire"]
+    assert [row.learner for row in rows] == [*ways, *(f"{way}, standardised" for way in ways)]
     assert all(row.mean < 1e-9 for row in rows)
+    assert [row.paper for row in rows] == [0.0, 0.0, 0.0, None, None, None, None, None]
 
 
 def test_imbalance_shifts_the_plane_of_lpsvm_most_and_that_of_wlpsvm_least():
