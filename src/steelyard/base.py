@@ -52,8 +52,10 @@ __all__ = [
     "MergingMixin",
     "Traits",
     "all_or_nothing",
+    "check_parameters",
     "encode_labels",
     "sorted_classes",
+    "traits_of",
 ]
 
 
@@ -525,3 +527,14 @@ class MergingMixin:
     @abstractmethod
     def merge(self, other: Self) -> Self:
         """Learn what ``other`` has learned; ``other`` is left as it is."""
+
+
+def traits_of(learner: object) -> Traits:
+    """What a learner promises; of one that promises nothing, the least is taken."""
+    return learner._traits if isinstance(learner, BatchLearner) else Traits(bounded_memory=False)
+
+
+def check_parameters(learner: object) -> None:
+    """Refuse parameters that the learner cannot have, before it is asked to do anything."""
+    if isinstance(learner, BatchLearner):
+        learner._check_params()

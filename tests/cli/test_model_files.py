@@ -145,3 +145,86 @@ def test_a_file_that_holds_no_table_model_is_refused(files):
     result = cli_runner().invoke(main, ["inspect", str(files / "bare")])
     assert result.exit_code == 1
     assert "without the columns" in result.stderr
+
+
+# -- the same rows twice ------------------------------------------------------------------------------
+
+
+def refused(*arguments):
+    result = cli_runner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == 1, result.output
+    return result.stderr
+
+
+def test_the_same_rows_are_not_forgotten_twice(run, files):
+    run("fit", files / "both.csv", "--target", "y", "-o", files / "m")
+    run("forget", files / "m", files / "second.parquet")
+    before = (files / "m").read_bytes()
+    assert "600 rows were forgotten already" in refused("forget", files / "m", files / "second.parquet")
+    assert (files / "m").read_bytes() == before
+
+
+def test_rows_that_were_learned_twice_are_forgotten_again_on_request(run, files):
+    run("fit", files / "first.csv", "--target", "y", "-o", files / "m")
+    for _ in range(2):
+        run("fit", files / "second.parquet", "--continue", files / "m", "-o", files / "m")
+    run("forget", files / "m", files / "second.parquet")
+    run("forget", files / "m", files / "second.parquet", "--again")
+    run("fit", files / "first.csv", "--target", "y", "-o", files / "a")
+    scores = [_scores(run, files / name, files / "first.csv") for name in ("m", "a")]
+    np.testing.assert_allclose(*scores, atol=1e-7)
+
+
+def test_rows_that_were_learned_again_may_be_forgotten_again(run, files):
+    run("fit", files / "both.csv", "--target", "y", "-o", files / "m")
+    run("forget", files / "m", files / "second.parquet")
+    run("fit", files / "second.parquet", "--continue", files / "m", "-o", files / "m")
+    assert json.loads(run("forget", files / "m", files / "second.parquet", "--json"))["forgot"] == 600
+
+
+def test_the_receipt_says_what_went_and_what_is_left(run, files):
+    run("fit", files / "both.csv", "--target", "y", "-o", files / "m")
+    receipt = json.loads(run("forget", files / "m", files / "second.parquet", "--json"))
+    gone = _frame(seed=1)["y"].value_counts()
+    assert receipt["forgot by class"] == {str(label): n for label, n in gone.items()}
+    assert sum(receipt["classes"].values()) == 600
+    assert receipt["id"].endswith("-600")
+    assert receipt["id"] == json.loads(run("inspect", files / "m", "--json"))["history"][-1]["id"]
+
+
+def test_a_model_is_not_merged_with_itself_nor_with_one_that_it_is_part_of(run, files):
+    run("fit", files / "first.csv", "--target", "y", "-o", files / "a")
+    run("fit", files / "second.parquet", "--target", "y", "-o", files / "b")
+    run("merge", files / "a", files / "b", "-o", files / "ab")
+    for pair in (("a", "a"), ("ab", "b"), ("a", "ab")):
+        assert "would count twice" in refused("merge", *(files / name for name in pair), "-o", files / "no")
+    assert not (files / "no").exists()
+
+
+def test_rows_that_both_had_may_be_merged_after_one_has_forgotten_them(run, files):
+    run("fit", files / "both.csv", "--target", "y", "-o", files / "both")
+    run("fit", files / "second.parquet", "--target", "y", "-o", files / "b")
+    run("fit", files / "second.parquet", "--continue", files / "both", "-o", files / "more")
+    run("forget", files / "more", files / "second.parquet")
+    run("merge", files / "more", files / "b", "-o", files / "merged")
+
+
+def test_statistics_and_models_merge(run, files):
+    run("statistics", files / "first.csv", "--target", "y", "-o", files / "a.stats")
+    run("fit", files / "second.parquet", "--target", "y", "-o", files / "b")
+    run("merge", files / "b", files / "a.stats", "-o", files / "ab")
+    run("fit", files / "both.csv", "--target", "y", "-o", files / "both")
+    scores = [_scores(run, files / name, files / "both.csv") for name in ("ab", "both")]
+    np.testing.assert_allclose(*scores, atol=1e-9)
+    message = refused("merge", files / "b", files / "a.stats", "-o", files / "ab.stats")
+    assert "only statistics can be merged into statistics" in message
+
+
+def test_statistics_of_rows_that_a_model_has_learned_are_refused(run, files):
+    run("statistics", files / "first.csv", "--target", "y", "-o", files / "a.stats")
+    run("fit", files / "first.csv", "--target", "y", "-o", files / "a")
+    assert "would count twice" in refused("merge", files / "a", files / "a.stats", "-o", files / "no")
+
+
+def test_combine_says_where_it_has_gone():
+    assert "is `steelyard merge` now" in refused("combine", "a.stats", "--set", "C=1", "-o", "m")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -10,6 +11,7 @@ from steelyard.cli.models_io import load_table_model, summary_of
 from steelyard.cli.options import MODEL_FILE, OUT_FILE
 from steelyard.cli.output import emit_json, emit_pairs, json_option, talk
 from steelyard.persistence import save
+from steelyard.tables import TableModel
 
 __all__ = ["forget_command"]
 
@@ -20,12 +22,36 @@ __all__ = ["forget_command"]
 @click.option(
     "-o", "--out", type=OUT_FILE, metavar="FILE", help="Write here; by default MODEL itself is replaced."
 )
+@click.option(
+    "--again", is_flag=True, help="These rows were learned more than once and are forgotten once more."
+)
 @json_option
-def forget_command(model: Path, rows: str, out: Path | None, as_json: bool) -> None:
-    """Make MODEL as if the labelled ROWS (a table) had never come, all of them or none."""
+def forget_command(*, model: Path, rows: str, out: Path | None, again: bool, as_json: bool) -> None:
+    """Make MODEL as if the labelled ROWS (a table) had never come, all of them or none.
+
+    Prints a receipt: which rows went, by an id that follows from them, and what is left.
+    """
     known = load_table_model(model)
-    n_rows = known.forget(rows)
+    before = summary_of(known)["classes"]
+    n_rows = known.forget(rows, again=again)
     save(known, out or model)
     talk(f"forgot {n_rows:,} rows; written to {out or model}")
-    summary = {"model": str(out or model), "forgot": n_rows, **summary_of(known)}
-    emit_json(summary) if as_json else emit_pairs(summary)
+    receipt = _receipt(known, before, out or model)
+    emit_json(receipt) if as_json else emit_pairs(receipt)
+
+
+def _receipt(model: TableModel, before: Any, out: Path) -> dict[str, Any]:
+    """What was forgotten, from where and when, and what the model has left."""
+    entry = model.history[-1]
+    after = summary_of(model)
+    receipt = {
+        "model": str(out),
+        "forgot": entry["rows"],
+        "id": entry["id"],
+        "source": entry["source"],
+        "when": entry["when"],
+    }
+    if isinstance(before, dict):
+        gone = {label: n - after["classes"].get(label, 0.0) for label, n in before.items()}
+        receipt["forgot by class"] = {label: n for label, n in gone.items() if n}
+    return {**receipt, **after}

@@ -1,34 +1,99 @@
-"""``steelyard merge``: one model of several that were taught apart."""
+"""``steelyard merge``: one model of several that were taught apart, or of the statistics of many machines."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
+import numpy as np
 
-from steelyard.cli.models_io import load_table_model, summary_of
+from steelyard.base import check_parameters
+from steelyard.cli.models_io import refuse_kind, summary_of
 from steelyard.cli.options import MODEL_FILE, OUT_FILE
 from steelyard.cli.output import emit_json, emit_pairs, json_option, talk
-from steelyard.persistence import save
+from steelyard.cli.registry import parse_settings
+from steelyard.distributed.files import StatisticsPart, combine
+from steelyard.exceptions import DataError, ParameterError
+from steelyard.persistence import load, save
+from steelyard.tables import TableModel
 
 __all__ = ["merge_command"]
 
 
 @click.command("merge")
-@click.argument("models", nargs=-1, required=True, type=MODEL_FILE)
+@click.argument("files", nargs=-1, required=True, type=MODEL_FILE)
 @click.option(
-    "-o", "--out", type=OUT_FILE, required=True, metavar="FILE", help="Where to save the merged model."
+    "-o", "--out", type=OUT_FILE, required=True, metavar="FILE", help="Where to write what comes out."
+)
+@click.option(
+    "--set", "settings", metavar="NAME=VALUE", multiple=True, help="A parameter of the model: C=10."
 )
 @json_option
-def merge_command(models: tuple[Path, ...], out: Path, as_json: bool) -> None:
-    """Merge MODELS, taught on different rows of the same columns, into one that has learned them all.
+def merge_command(files: tuple[Path, ...], out: Path, settings: tuple[str, ...], as_json: bool) -> None:
+    """Merge FILES into the model that has learned all their rows.
 
-    Categories that only some of them have met are brought together.
+    FILES are models, taught on different rows of the same columns, and statistics, written by `steelyard
+    statistics`. Categories that only some of them have met are brought together. The same rows in two of
+    them are refused. Statistics alone, merged into a file whose name ends with .stats, can be merged again.
     """
-    first, *others = (load_table_model(path) for path in models)
-    for other in others:
-        first.merge(other)
-    save(first, out)
-    talk(f"merged {len(models)} models into {out}")
-    summary = {"model": str(out), "merged": len(models), **summary_of(first)}
+    loaded = [(path, load(path)) for path in files]
+    parts = [part for _, part in loaded if isinstance(part, StatisticsPart)]
+    if out.suffix == ".stats" and len(parts) < len(loaded):
+        raise DataError(
+            f"only statistics can be merged into statistics, and {_first_model(loaded)} is a model.",
+            who="merge",
+            hint="give the output another name than one with .stats, and it becomes a model",
+        )
+    total = combine(parts) if parts else None
+    model = _merged(loaded, total)
+    _set(model.learner, settings)
+    save(total if total is not None and out.suffix == ".stats" else model, out)
+    talk(f"merged {len(files)} files into {out}")
+    summary = _summary(model, out, len(files))
     emit_json(summary) if as_json else emit_pairs(summary)
+
+
+def _merged(loaded: list[tuple[Path, Any]], total: StatisticsPart | None) -> TableModel:
+    """All statistics as one model, and then the models one after the other."""
+    merged: TableModel | None = None if total is None else total.model
+    for path, item in loaded:
+        if isinstance(item, StatisticsPart):
+            continue
+        if not isinstance(item, TableModel):
+            raise refuse_kind(path, item)
+        merged = item if merged is None else merged.merge(item, source=str(path))
+    if not isinstance(merged, TableModel):
+        raise refuse_kind(loaded[0][0], merged)
+    return merged
+
+
+def _first_model(loaded: list[tuple[Path, Any]]) -> Path:
+    return next(path for path, item in loaded if not isinstance(item, StatisticsPart))
+
+
+def _set(learner: Any, settings: tuple[str, ...]) -> None:
+    try:
+        learner.set_params(**parse_settings(settings))
+        check_parameters(learner)
+    except ParameterError:
+        raise
+    except ValueError as error:
+        raise ParameterError(f"--set: {error}") from error
+    _ = getattr(
+        learner, "C_", None
+    )  # refuses what these statistics cannot give, such as C=auto without folds
+
+
+def _summary(model: TableModel, out: Path, n_files: int) -> dict[str, Any]:
+    counts = getattr(model.learner, "class_count_", None)
+    summary: dict[str, Any] = {"model": str(out), "merged": n_files, **summary_of(model)}
+    if counts is not None:
+        summary["rows"] = float(np.sum(counts))
+    summary["parts"] = [
+        {"id": rows_id, "source": entry["source"], "rows": entry["rows"]}
+        for rows_id, entry in model.learned().items()
+    ]
+    if unnamed := model.unnamed():
+        summary["not compared"] = [f"{source} (its rows have no id)" for source in unnamed]
+    return summary

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from steelyard.base import Learner, Traits
+from steelyard.base import Traits, traits_of
 from steelyard.cli.output import emit_json, emit_table, json_option
 from steelyard.cli.registry import Entry, available
 
@@ -29,7 +29,7 @@ def _describe(name: str, entry: Entry) -> dict[str, Any]:
     learner = entry.learner
     assert learner is not None
     model = learner(**entry.parameters)
-    traits = model._traits if isinstance(model, Learner) else Traits(bounded_memory=False)
+    traits = traits_of(model)
     name_of_class = entry.class_name
     if entry.wrapper is not None:
         model, traits = entry.wrapper(model), Traits()

@@ -8,23 +8,31 @@ from typing import Any
 import numpy as np
 
 from steelyard.cli.options import ColumnOptions
+from steelyard.distributed.files import StatisticsPart
 from steelyard.exceptions import DataTypeError, FileFormatError, ParameterError
 from steelyard.persistence import load, to_bytes
 from steelyard.tables import TableModel, TableStream, open_stream
 
-__all__ = ["check_can_be_saved", "load_table_model", "open_table", "summary_of"]
+__all__ = ["check_can_be_saved", "load_table_model", "open_table", "refuse_kind", "summary_of"]
 
 
 def load_table_model(path: Path) -> TableModel:
     """A model with its columns; another kind of saved object is refused."""
     model = load(path)
     if not isinstance(model, TableModel):
-        raise FileFormatError(
-            f"this file holds a {type(model).__name__} without the columns it was taught from.",
-            who=str(path),
-            hint="models for the command line are written by `steelyard fit` and `steelyard stream --save`",
-        )
+        raise refuse_kind(path, model)
     return model
+
+
+def refuse_kind(path: Path, found: Any) -> FileFormatError:
+    """What to say of a file of ours that is not what this command takes."""
+    what, hint = (
+        f"a {type(found).__name__} without the columns it was taught from",
+        ("models for the command line are written by `steelyard fit` and `steelyard stream --save`"),
+    )
+    if isinstance(found, StatisticsPart):
+        what, hint = "statistics, not a model", "`steelyard merge` makes a model of them"
+    return FileFormatError(f"this file holds {what}.", who=str(path), hint=hint)
 
 
 def check_can_be_saved(learner: Any, name: str) -> None:

@@ -12,10 +12,11 @@ from steelyard.cli.models_io import open_table
 from steelyard.cli.options import OUT_FILE, ColumnOptions, column_options, gathered
 from steelyard.cli.output import emit_json, json_option, talk
 from steelyard.cli.registry import make_models, parse_settings
-from steelyard.distributed.files import RowDigest, StatisticsPart, write
+from steelyard.distributed.files import StatisticsPart, write
 from steelyard.exceptions import ParameterError
 from steelyard.streams.answers import teach
 from steelyard.tables import TableModel
+from steelyard.tables.row_digest import RowDigest
 
 __all__ = ["statistics_command"]
 
@@ -81,7 +82,7 @@ def statistics_command(
         teach(learner, chunk)
         digest.add(chunk.X, chunk.y)
     model = TableModel(learner, stream.encoder, target, columns.time)
-    model.note("learned", stream.name, digest.n_rows)
+    model.note("learned", stream.name, digest.n_rows, digest.id)
     write(StatisticsPart(model).note(digest, stream.name), out)
     talk(f"wrote the statistics of {digest.n_rows:,} rows to {out}")
     if as_json:

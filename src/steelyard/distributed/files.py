@@ -1,6 +1,6 @@
 """Training without an engine: every machine writes its statistics to a file, and the files are combined.
 
-On the command line this is ``steelyard statistics`` and ``steelyard combine``. Every part carries an id that
+On the command line this is ``steelyard statistics`` and ``steelyard merge``. Every part carries an id that
 follows from its rows, so a part that was copied, or made twice from the same rows, is not counted twice.
 """
 
@@ -8,56 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from hashlib import blake2b
 from typing import Any, Self
 
-import numpy as np
-import scipy.sparse as sp
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from steelyard import _native
-from steelyard._sparse import canonical_csr
-from steelyard.base import encode_labels
 from steelyard.distributed.partitions import as_column, as_rows, n_rows
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.persistence import from_bytes, load, save, storable, to_bytes
+from steelyard.tables.row_digest import RowDigest
 
 __all__ = ["RowDigest", "StatisticsPart", "combine", "read", "statistics", "write"]
-
-
-class RowDigest:
-    """A short name for many rows: the same whatever their order, their chunks and the machine.
-
-    >>> import numpy as np
-    >>> X, y = np.arange(6.0).reshape(3, 2), np.array(["a", "b", "a"])
-    >>> once, turned = RowDigest(), RowDigest()
-    >>> once.add(X, y)
-    >>> turned.add(X[::-1].copy(), y[::-1])
-    >>> once.id == turned.id
-    True
-    """
-
-    def __init__(self) -> None:
-        self.n_rows = 0
-        self._sum = 0
-
-    def add(self, X: Any, y: Any, sample_weight: Any = None) -> None:
-        """Count rows in."""
-        hashes = _row_hashes(X)
-        labels, codes = encode_labels(np.asarray(y))
-        hashes = hashes ^ np.array([_label_hash(label) for label in labels], dtype=np.uint64)[codes]
-        if sample_weight is not None:
-            hashes ^= np.asarray(sample_weight, dtype=np.float64).view(np.uint64)
-        # Scrambled before they are added, so that rows and labels cannot change partners unnoticed.
-        total = int(_scramble(hashes).sum(dtype=np.uint64))
-        self._sum = (self._sum + total) % 2**64
-        self.n_rows += len(hashes)
-
-    @property
-    def id(self) -> str:
-        """The name."""
-        return f"{self._sum:016x}-{self.n_rows}"
 
 
 @storable("StatisticsPart")
@@ -212,24 +172,3 @@ def read(path: str | os.PathLike[str]) -> StatisticsPart:
             hint="files to combine are written by `steelyard statistics`",
         )
     return part
-
-
-def _row_hashes(X: Any) -> NDArray[np.uint64]:
-    if sp.issparse(X):
-        rows = canonical_csr(X)
-        return _native.sparse_row_hashes(rows.data.astype(np.float64), rows.indices, rows.indptr)
-    return _native.row_hashes(np.ascontiguousarray(X, dtype=np.float64))
-
-
-def _label_hash(label: Any) -> int:
-    if isinstance(label, float) and label.is_integer():
-        label = int(label)  # a column of whole numbers is read as one or the other
-    return int.from_bytes(blake2b(repr(label).encode(), digest_size=8).digest(), "little")
-
-
-def _scramble(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Each bit reaches every other; multiplication is meant to wrap."""
-    shift, factor = np.uint64(32), np.uint64(0xD6E8FEB86659FD93)
-    for _ in range(2):
-        hashes = (hashes ^ (hashes >> shift)) * factor
-    return hashes ^ (hashes >> shift)

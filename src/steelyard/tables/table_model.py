@@ -15,6 +15,7 @@ from steelyard.persistence import storable
 from steelyard.streams.answers import Answers, ask, is_ready, teach
 from steelyard.streams.chunks import Chunk, padded
 from steelyard.tables.encoding import TableEncoder
+from steelyard.tables.row_digest import RowDigest
 from steelyard.tables.table_stream import TableStream, open_stream
 
 __all__ = ["TableModel"]
@@ -38,7 +39,8 @@ class TableModel(BaseEstimator):
     Attributes
     ----------
     history_ : list of dict
-        What was done: ``what``, ``source``, ``rows`` and ``when``.
+        What was done: ``what``, ``source``, ``rows``, ``when`` and, where it is known, the ``id`` that
+        follows from the rows (:class:`~steelyard.tables.row_digest.RowDigest`).
     """
 
     def __init__(self, learner: Any, encoder: TableEncoder, target: str, time: str | None = None) -> None:
@@ -53,11 +55,28 @@ class TableModel(BaseEstimator):
         entries: list[dict[str, Any]] = self.__dict__.setdefault("history_", [])
         return entries
 
-    def note(self, what: str, source: str, rows: int) -> Self:
+    def note(self, what: str, source: str, rows: int, rows_id: str | None = None) -> Self:
         """Add a line to the history."""
         when = datetime.now(UTC).isoformat(timespec="seconds")
-        self.history.append({"what": what, "source": source, "rows": int(rows), "when": when})
+        entry = {"what": what, "source": source, "rows": int(rows), "when": when}
+        self.history.append(entry if rows_id is None else {**entry, "id": rows_id})
         return self
+
+    def learned(self) -> dict[str, dict[str, Any]]:
+        """By their ids, the sets of rows that were learned as one and are still in; with their entries."""
+        still_in: dict[str, dict[str, Any]] = {}
+        for entry in self.history:
+            if "id" not in entry:
+                continue
+            if entry["what"] == "forgot":
+                still_in.pop(entry["id"], None)
+            else:
+                still_in[entry["id"]] = entry
+        return still_in
+
+    def unnamed(self) -> list[str]:
+        """Sources whose rows have no id, so that nobody can tell whether they were learned elsewhere too."""
+        return [entry["source"] for entry in self.history if entry["rows"] and "id" not in entry]
 
     @property
     def feature_names(self) -> list[str]:
@@ -80,25 +99,29 @@ class TableModel(BaseEstimator):
         """Learn all rows of a stream; returns their number. What has no partial_fit gets them at once."""
         if not hasattr(self.learner, "partial_fit"):
             return self._fit_at_once(stream)
-        n_rows = 0
+        digest = RowDigest()
         try:
             for chunk in stream:
                 teach(self.learner, chunk)
-                n_rows += len(chunk)
+                digest.add(chunk.X, chunk.y)
         finally:
-            if n_rows:
-                self.note("learned", stream.name, n_rows)
-        return n_rows
+            if digest.n_rows:
+                self.note("learned", stream.name, digest.n_rows, digest.id)
+        return digest.n_rows
 
     def _fit_at_once(self, stream: TableStream) -> int:
         chunks = list(stream)
         y = np.concatenate([chunk.y for chunk in chunks])
         self.learner.fit(np.concatenate([chunk.rows_for(self.learner) for chunk in chunks]), y)
-        self.note("learned", stream.name, len(y))
+        self.note("learned", stream.name, len(y), _digest(chunks).id)
         return len(y)
 
-    def forget(self, source: Any) -> int:
-        """Unlearn the rows of a table, all or none; returns their number."""
+    def forget(self, source: Any, *, again: bool = False) -> int:
+        """Unlearn the rows of a table, all or none; returns their number.
+
+        Rows that were forgotten before and not learned again since are refused, unless ``again`` says that
+        they had been learned more than once.
+        """
         if not hasattr(self.learner, "forget"):
             raise DataError(
                 f"a model of class {type(self.learner).__name__} cannot forget rows.", who="forget"
@@ -106,12 +129,25 @@ class TableModel(BaseEstimator):
         stream = self.open(source, labelled=True)
         stream.learning = False
         chunks = list(stream)
+        digest = _digest(chunks)
+        if not again:
+            self._refuse_forgotten(digest.id, stream.name)
         width = self.learner.n_features_in_
         X = np.concatenate([padded(chunk.rows_for(self.learner), width) for chunk in chunks])
         y = np.concatenate([chunk.y for chunk in chunks])
         self.learner.forget(X, y)
-        self.note("forgot", stream.name, len(y))
+        self.note("forgot", stream.name, len(y), digest.id)
         return len(y)
+
+    def _refuse_forgotten(self, rows_id: str, source: str) -> None:
+        last = next((entry for entry in reversed(self.history) if entry.get("id") == rows_id), None)
+        if last is not None and last["what"] == "forgot":
+            raise DataError(
+                f"these {last['rows']:,} rows were forgotten already, at {last['when']} from "
+                f"{last['source']!r}; nothing was changed.",
+                who=f"forget: {source}",
+                hint="had they been learned more than once? then again=True (--again on the command line)",
+            )
 
     def answers(
         self, source: Any, *, chunk: int = 1000, labelled: bool = False
@@ -124,8 +160,11 @@ class TableModel(BaseEstimator):
         for part in stream:
             yield part, ask(self.learner, part)
 
-    def merge(self, other: TableModel) -> Self:
-        """Learn what another model has learned; both must have been taught from the same columns."""
+    def merge(self, other: TableModel, *, source: str = "another model") -> Self:
+        """Learn what another model has learned; both must have been taught from the same columns.
+
+        Rows that both have learned under the same id are refused: they would count twice.
+        """
         if not isinstance(other, TableModel):
             raise DataError(
                 f"expected a saved model with its columns; got a {type(other).__name__}.", who="merge"
@@ -142,6 +181,7 @@ class TableModel(BaseEstimator):
                 f"{self.encoder.columns_} and target {other.target!r} with {other.encoder.columns_}.",
                 who="merge",
             )
+        self._refuse_twice(other, source)
         encoder, mine, theirs = deepcopy(self.encoder), deepcopy(self.learner), other.learner
         order = encoder.adopt(other.encoder)
         n_features = len(encoder.feature_names)
@@ -152,7 +192,19 @@ class TableModel(BaseEstimator):
         mine.merge(theirs)
         self.encoder, self.learner = encoder, mine  # nothing has changed before
         self.history.extend(other.history)
-        return self.note("merged", "another model", 0)
+        return self.note("merged", source, 0)
+
+    def _refuse_twice(self, other: TableModel, source: str) -> None:
+        mine, theirs = self.learned(), other.learned()
+        twice = next((rows_id for rows_id in theirs if rows_id in mine), None)
+        if twice is not None:
+            raise DataError(
+                f"the {theirs[twice]['rows']:,} rows {twice}, which {source} learned from "
+                f"{theirs[twice]['source']!r}, are in already, from {mine[twice]['source']!r}; they would "
+                "count twice, so nothing was merged.",
+                who="merge",
+                hint="give every model once, and no model that was merged into another one",
+            )
 
     def _get_state(self) -> dict[str, Any]:
         return {"history": list(self.history)}
@@ -164,6 +216,14 @@ class TableModel(BaseEstimator):
                 "source": str(e["source"]),
                 "rows": int(e["rows"]),
                 "when": str(e["when"]),
+                **({"id": str(e["id"])} if "id" in e else {}),
             }
             for e in state["history"]
         ]
+
+
+def _digest(chunks: list[Chunk]) -> RowDigest:
+    digest = RowDigest()
+    for chunk in chunks:
+        digest.add(chunk.X, chunk.y)
+    return digest

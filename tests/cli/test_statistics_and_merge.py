@@ -1,4 +1,4 @@
-"""``steelyard statistics`` and ``steelyard combine``: from files of rows to one model."""
+"""``steelyard statistics`` and ``steelyard merge``: from files of rows to one model."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def statistics(run, tables, *options):
     return parts
 
 
-def test_combined_parts_are_the_model_of_one_machine(run, tables, rows, tmp_path):
+def test_merged_statistics_are_the_model_of_one_machine(run, tables, rows, tmp_path):
     out = tmp_path / "model.steelyard"
-    result = run("combine", *statistics(run, tables), "-o", out, "--set", "C=3", "--json")
+    result = run("merge", *statistics(run, tables), "-o", out, "--set", "C=3", "--json")
     assert result.exit_code == 0, result.output
     summary = json.loads(result.stdout)
     assert summary["rows"] == 300
@@ -58,16 +58,16 @@ def test_combined_parts_are_the_model_of_one_machine(run, tables, rows, tmp_path
 def test_the_same_part_twice_is_refused_and_nothing_is_written(run, tables, tmp_path):
     parts = statistics(run, tables)
     shutil.copy(parts[0], tmp_path / "copy.stats")
-    result = run("combine", *parts, tmp_path / "copy.stats", "-o", tmp_path / "model")
+    result = run("merge", *parts, tmp_path / "copy.stats", "-o", tmp_path / "model")
     assert result.exit_code == 1
     assert "is there already" in result.stderr
     assert not (tmp_path / "model").exists()
 
 
-def test_a_combined_part_can_be_combined_again(run, tables, rows, tmp_path):
+def test_merged_statistics_can_be_merged_again(run, tables, rows, tmp_path):
     parts = statistics(run, tables)
-    assert run("combine", *parts[:2], "-o", tmp_path / "west.stats").exit_code == 0
-    result = run("combine", tmp_path / "west.stats", parts[2], "-o", tmp_path / "model")
+    assert run("merge", *parts[:2], "-o", tmp_path / "west.stats").exit_code == 0
+    result = run("merge", tmp_path / "west.stats", parts[2], "-o", tmp_path / "model")
     assert result.exit_code == 0, result.output
     X, y = rows
     assert_same_model(load(tmp_path / "model").learner, ProximalSVC().fit(X, np.where(y, "fraud", "ok")))
@@ -75,7 +75,7 @@ def test_a_combined_part_can_be_combined_again(run, tables, rows, tmp_path):
 
 def test_random_maps_train_in_the_same_pass(run, tables, rows, tmp_path):
     options = ("--random-features", 20, "--gamma", 0.01, "--gamma", 0.1, "--seed", 5)
-    result = run("combine", *statistics(run, tables, *options), "-o", tmp_path / "model")
+    result = run("merge", *statistics(run, tables, *options), "-o", tmp_path / "model")
     assert result.exit_code == 0, result.output
     X, y = rows
     feature_map = RandomFeatures(20, gamma=[0.01, 0.1], random_state=5)
@@ -105,8 +105,8 @@ def test_categories_that_only_some_machines_have_met_are_brought_together(run, t
     for path, rows in zip(paths, (*lines, (*lines[0], *lines[1])), strict=True):
         path.write_text("\n".join(["a,colour,label", *rows, ""]), encoding="utf-8")
     *parts, whole = statistics(run, paths)
-    assert run("combine", *parts, "-o", tmp_path / "model").exit_code == 0
-    assert run("combine", whole, "-o", tmp_path / "whole").exit_code == 0
+    assert run("merge", *parts, "-o", tmp_path / "model").exit_code == 0
+    assert run("merge", whole, "-o", tmp_path / "whole").exit_code == 0
     assert_same_model(load(tmp_path / "model").learner, load(tmp_path / "whole").learner)
 
 
@@ -119,15 +119,15 @@ def test_a_missing_value_is_named_with_file_and_column(run, tmp_path):
     assert "'b'" in result.stderr
 
 
-def test_a_parameter_that_does_not_exist_is_refused_when_combining(run, tables, tmp_path):
-    result = run("combine", *statistics(run, tables), "-o", tmp_path / "model", "--set", "depth=3")
+def test_a_parameter_that_does_not_exist_is_refused_when_merging(run, tables, tmp_path):
+    result = run("merge", *statistics(run, tables), "-o", tmp_path / "model", "--set", "depth=3")
     assert result.exit_code == 1
     assert "depth" in result.stderr
 
 
 def test_a_choice_of_c_needs_statistics_of_folds(run, tables, tmp_path):
     run("statistics", tables[0], "--target", "label", "-o", tmp_path / "a.stats")
-    result = run("combine", tmp_path / "a.stats", "--set", "C=auto", "-o", tmp_path / "m")
+    result = run("merge", tmp_path / "a.stats", "--set", "C=auto", "-o", tmp_path / "m")
     assert result.exit_code == 1
     assert "folds" in result.stderr
     assert not (tmp_path / "m").exists()
