@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Group
@@ -15,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from steelyard.cli.output import talk_console
+from steelyard.cli.output import talk, talk_console
 
 if TYPE_CHECKING:
     from steelyard.evaluation import Race
@@ -67,15 +68,28 @@ class StreamPanel:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
+        self._stop()
 
     def update(self, race: Race, *, final: bool = False) -> None:
-        """Draw, unless it was just done."""
+        """Draw, unless it was just done.
+
+        The picture is a courtesy: whatever goes wrong in drawing ends the panel, never the run.
+        """
         now = time.perf_counter()
-        if self._live is not None and (final or now - self._drawn > _EVERY):
-            self._drawn = now
+        if self._live is None or not (final or now - self._drawn > _EVERY):
+            return
+        self._drawn = now
+        try:
             self._live.update(self._picture(race), refresh=True)
+        except Exception as error:  # noqa: BLE001  the run is worth more than its picture
+            self._stop()
+            talk(f"the panel ends, the run goes on: {type(error).__name__}: {error}")
+
+    def _stop(self) -> None:
+        live, self._live = self._live, None
+        if live is not None:
+            with suppress(Exception):
+                live.stop()
 
     def _picture(self, race: Race) -> Panel:
         console = talk_console()

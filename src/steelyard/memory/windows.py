@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from steelyard._types import FloatArray
-from steelyard.exceptions import DataError, ParameterError
+from steelyard.exceptions import DataError, ParameterError, SteelyardError
 from steelyard.memory.wrappers import Wrapper
 from steelyard.params import Integer, Positive
 from steelyard.persistence import storable
@@ -63,6 +63,8 @@ class SlidingWindow(Wrapper):
         The learner at work.
     n_rows_ : int
         Rows in the window now.
+    n_rebuilt_ : int
+        How often the learner refused to forget rows that it had learned and was fitted anew on the window.
 
     Notes
     -----
@@ -84,6 +86,7 @@ class SlidingWindow(Wrapper):
     """
 
     takes_time = True
+    n_rebuilt_ = 0
     _held: tuple[FloatArray, NDArray[Any], FloatArray]  # rows, labels and times in the window
 
     def __init__(self, learner: Any, size: int | str | timedelta = 10_000) -> None:
@@ -129,14 +132,35 @@ class SlidingWindow(Wrapper):
         if first or n_old == len(held_y):
             self.learner_ = clone(self.learner).fit(rows, labels)
         else:
-            retire = (padded(held_X[:n_old], rows.shape[1]), held_y[:n_old]) if n_old else None
-            self.learner_.update(add=(rows, labels), retire=retire)
+            self._slide(padded(held_X, rows.shape[1]), held_y, rows, labels, n_old)
         self._held = (
             np.concatenate([padded(held_X[n_old:], rows.shape[1]), rows]),
             np.concatenate([held_y[n_old:], labels]),
             np.concatenate([held_time[n_old:], times]),
         )
         return self
+
+    def _slide(
+        self, held_X: FloatArray, held_y: NDArray[Any], X: FloatArray, y: NDArray[Any], n_old: int
+    ) -> None:
+        """Learn new rows and retire the oldest ``n_old``; a learner that refuses is made anew.
+
+        The window knows which rows it taught, so a learner that will not give them back (one whose sums
+        were rounded, say) is wrong about its past; one fitted on the rows that stay is right by definition.
+        """
+        retire = (held_X[:n_old], held_y[:n_old]) if n_old else None
+        try:
+            self.learner_.update(add=(X, y), retire=retire)
+        except DataError as refusal:
+            if retire is None:
+                raise
+            try:
+                fresh = clone(self.learner).fit(
+                    np.concatenate([held_X[n_old:], X]), np.concatenate([held_y[n_old:], y])
+                )
+            except SteelyardError:
+                raise refusal from None  # it was the new rows that could not be used
+            self.learner_, self.n_rebuilt_ = fresh, self.n_rebuilt_ + 1
 
     @property
     def n_rows_(self) -> int:

@@ -48,6 +48,7 @@ class ByteSource(io.RawIOBase):
         self._content = content
         self.path = None if packed else path
         self._position = 0
+        self._fraction = 0.0
         try:
             self.head, self.whole_in_head = self._read_head()
         except DataError:
@@ -117,14 +118,17 @@ class ByteSource(io.RawIOBase):
         return data
 
     def fraction_read(self) -> float | None:
-        """How much of the file has been read."""
+        """How much of the file has been read; a closed one tells how far it had come."""
         if not self._size:
             return None
-        at = min(self._position, self._raw.tell()) if self.path is not None else self._raw.tell()
-        return min(1.0, at / self._size)
+        if not self._raw.closed:
+            at = self._raw.tell()
+            self._fraction = min(1.0, (at if self.path is None else min(self._position, at)) / self._size)
+        return self._fraction
 
     def close(self) -> None:
         if not self.closed and self.owned:
+            self.fraction_read()
             self._raw.close()
         super().close()
 

@@ -189,3 +189,50 @@ def test_drift_windows_recover_after_a_sudden_drift_and_say_when_it_was(rule):
 def test_lengths_out_of_order_are_refused():
     with pytest.raises(ParameterError, match="from short to long"):
         DriftWindows(ProximalSVC(), (500, 100)).partial_fit(*_rows(10))
+
+
+class _Forgetful(ProximalSVC):
+    """Refuses every third update, as a learner does whose sums were rounded."""
+
+    n_asked = 0
+
+    def update(self, add=None, retire=None):
+        type(self).n_asked += 1
+        if type(self).n_asked % 3 == 0:
+            raise DataError("these rows were never learned.", who="_Forgetful.update")
+        return super().update(add=add, retire=retire)
+
+
+def test_a_window_survives_a_learner_that_refuses_the_rows_it_learned():
+    X, y = _rows(400)
+    model = SlidingWindow(_Forgetful(), size=60)
+    for begin in range(0, 400, 20):
+        model.partial_fit(X[begin : begin + 20], y[begin : begin + 20])
+    _close(model.learner_, ProximalSVC().fit(X[-60:], y[-60:]))
+    assert model.n_rebuilt_ > 0
+    assert model.n_rows_ == 60
+
+
+def test_bad_new_rows_are_refused_and_the_window_stays_as_it_was():
+    X, y = _rows(100)
+    model = SlidingWindow(ProximalSVC(), size=60).partial_fit(X[:60], y[:60])
+    before = to_bytes(model)
+    with pytest.raises(DataError):
+        model.partial_fit(np.full((5, 3), np.nan), y[:5])
+    assert to_bytes(model) == before
+    assert model.n_rebuilt_ == 0
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_a_long_window_over_rare_features_never_fails():
+    """Features that come and go leave rounding behind, so that what leaves may not seem to have come."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.integers(0, 7000, size=(4000, 5)), rng.random((4000, 30)) < 0.02]).astype(float)
+    y = (np.arange(4000) // 97 % 5 == 0).astype(int)
+    model = SlidingWindow(ProximalSVC(), size=100)
+    for begin in range(0, 4000, 10):
+        model.partial_fit(X[begin : begin + 10], y[begin : begin + 10])
+    fresh = ProximalSVC().fit(X[-100:], y[-100:])
+    np.testing.assert_allclose(
+        model.decision_function(X[-200:]), fresh.decision_function(X[-200:]), rtol=1e-6, atol=1e-6
+    )

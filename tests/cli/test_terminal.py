@@ -1,0 +1,110 @@
+"""On a terminal: every command ends well at any width, and the panel never costs a result."""
+
+from __future__ import annotations
+
+import gzip
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import steelyard
+from steelyard.cli import main
+from steelyard.cli.panel import StreamPanel
+from steelyard.evaluation import Race
+from steelyard.streams import demo_stream
+from steelyard.tables import TableModel
+from tests.terminal import in_terminal
+
+WIDTHS = (40, 80, 120)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("terminal")
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(1500, 3)), columns=["a", "b", "c"])
+    frame["label"] = np.where(frame["a"] + frame["b"] > 1.8, "bad", "ok")
+    frame.to_csv(folder / "rows.csv", index=False)
+    frame.to_csv(folder / "rows.tsv", index=False, sep="\t")
+    frame.to_json(folder / "rows.jsonl", orient="records", lines=True)
+    frame.to_parquet(folder / "rows.parquet", index=False)
+    for name in ("rows.csv", "rows.jsonl"):
+        (folder / f"{name}.gz").write_bytes(gzip.compress((folder / name).read_bytes()))
+    return folder
+
+
+def _commands():
+    """Every command, in an order in which each finds what it needs."""
+    table = ["rows.csv", "--target", "label"]
+    return {
+        "version": ["version"],
+        "models": ["models"],
+        "stream": ["stream", *table, "--report", "r.html", "--table", "t.csv", "--save", "s.steelyard"],
+        "fit": ["fit", *table, "-o", "m.steelyard"],
+        "tune": ["tune", *table, "--grid", "C=0.1,1", "-o", "best.steelyard"],
+        "inspect": ["inspect", "m.steelyard"],
+        "predict": ["predict", "m.steelyard", "rows.csv"],
+        "evaluate": ["evaluate", "m.steelyard", "rows.csv"],
+        "merge": ["merge", "m.steelyard", "s.steelyard", "-o", "both.steelyard"],
+        "forget": ["forget", "both.steelyard", "rows.csv", "-o", "less.steelyard"],
+        "statistics": ["statistics", *table, "-o", "part.stats"],
+        "combine": ["combine", "part.stats", "-o", "sum.steelyard"],
+    }
+
+
+def test_every_command_has_a_line_here():
+    assert set(_commands()) == set(main.list_commands(None))
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_every_command_ends_well_on_a_terminal(folder, columns):
+    commands = _commands()
+    for name, ended in zip(
+        commands, in_terminal(*commands.values(), columns=columns, folder=folder), strict=True
+    ):
+        assert ended.exit_code == 0, f"{name}: {ended.text}"
+        assert "Traceback" not in ended.text, name
+    assert "<svg" in (folder / "r.html").read_text(encoding="utf-8")
+    assert len(pd.read_csv(folder / "t.csv")) > 1
+    model = steelyard.load(folder / "s.steelyard")
+    assert isinstance(model, TableModel)
+    assert model.learner.class_count_.sum() == 1500
+
+
+def test_every_kind_of_file_streams_to_its_end_on_a_terminal(folder):
+    names = ["rows.csv", "rows.tsv", "rows.jsonl", "rows.parquet", "rows.csv.gz", "rows.jsonl.gz"]
+    commands = [["stream", name, "--target", "label", "--save", f"{name}.model"] for name in names]
+    for name, ended in zip(names, in_terminal(*commands, folder=folder), strict=True):
+        assert ended.exit_code == 0, f"{name}: {ended.text}"
+        assert "1,500 rows" in ended.text
+        assert "g_mean" in ended.text
+        assert (folder / f"{name}.model").exists()
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_the_panel_stays_within_the_terminal(folder, columns):
+    (ended,) = in_terminal(["stream", "--limit", "3000"], columns=columns, folder=folder)
+    panel = ended.text[: ended.text.rindex("╯") + 1]
+    assert max(len(line) for line in panel.replace("\r", "\n").split("\n")) <= columns
+
+
+def test_an_error_in_drawing_ends_the_panel_and_not_the_run(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    stream = demo_stream(2000)
+    calls = []
+
+    def broken():
+        calls.append(1)
+        raise ValueError("no more")
+
+    monkeypatch.setattr(stream, "fraction_read", broken)
+    race = Race({"balanced": steelyard.ProximalSVC()})
+    with StreamPanel(stream) as panel:
+        for chunk in stream:
+            race.step(chunk)
+            panel.update(race, final=True)
+        race.finish()
+    assert race.n_learned == 2000
+    assert len(calls) == 1
+    assert "the panel ends, the run goes on: ValueError: no more" in capsys.readouterr().err
