@@ -20,7 +20,7 @@ from steelyard.tables.files import ByteSource, open_bytes
 from steelyard.tables.labels import LabelReader
 from steelyard.tables.text_sources import JsonLinesSource, csv_source
 
-__all__ = ["TableStream", "open_stream"]
+__all__ = ["TableStream", "open_source", "open_stream", "seconds_of"]
 
 _ARROW_BEGINNINGS = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -134,7 +134,7 @@ class TableStream(RowStream):
             seconds = np.empty(len(values))
             for row, value in enumerate(values):
                 try:
-                    seconds[row] = np.nan if value is None else _seconds(value)
+                    seconds[row] = np.nan if value is None else seconds_of(value)
                 except (ValueError, TypeError) as error:
                     where = place.of_row(first_row + row, column)
                     raise RowError(
@@ -217,7 +217,7 @@ def open_stream(
         tuple(encoder.categorical_) if known and encoder is not None else _names(categorical),
     )
     return TableStream(
-        _reader(source),
+        open_source(source),
         columns,
         encoder=encoder or TableEncoder(missing),
         chunk=chunk,
@@ -227,7 +227,7 @@ def open_stream(
     )
 
 
-def _seconds(text: str) -> float:
+def seconds_of(text: str) -> float:
     """A date and time as seconds since 1970; one without a zone is taken as UTC."""
     try:
         moment = datetime.fromisoformat(text)
@@ -240,7 +240,7 @@ def _names(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _reader(source: Any) -> Any:
+def open_source(source: Any) -> Any:
     """The reader for a source, by what it begins with."""
     if not isinstance(source, str | os.PathLike) and not hasattr(source, "read"):
         _need_pyarrow("a table")
