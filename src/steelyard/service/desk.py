@@ -1,0 +1,334 @@
+"""One model with its place in the store: its engine, its rows, and the events that change it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from steelyard.exceptions import DataError
+from steelyard.persistence import decode, encode
+from steelyard.service import rows as wire
+from steelyard.service.engine import Engine, Given
+from steelyard.service.requests import Conflict, Forget
+from steelyard.service.shelf import Piece, Shelf
+from steelyard.service.spec import Spec
+from steelyard.service.store import Event, Snapshot, Store, Waiting
+from steelyard.tables.columns import ColumnBatch
+
+__all__ = ["Desk"]
+
+_KEPT_SNAPSHOTS = 24
+
+
+class Desk:
+    """All that is done to one model; called by the scribe alone, inside a transaction of the store."""
+
+    def __init__(self, store: Store, engine: Engine) -> None:
+        self.store, self.engine = store, engine
+        self.shelf = Shelf()
+        self.rows_since_snapshot = 0
+        self.events_since_snapshot = 0
+
+    # -- recovery -----------------------------------------------------------------------------------
+
+    @classmethod
+    def recover(cls, store: Store, name: str, spec: str) -> Desk:
+        """The model as it was when its last event was committed."""
+        snapshot = store.snapshot(name)
+        if snapshot is None:
+            desk = cls(store, Engine(name, Spec.from_mapping(json.loads(spec))))
+        else:
+            desk = cls(store, Engine.from_state(name, decode(snapshot.body)))
+        for event in store.events_after(name, desk.engine.version):
+            desk._replay(event)
+            desk.events_since_snapshot += 1
+        desk.engine.gauge.take_points()  # they were written when they were new
+        if desk.engine.spec.keeps_rows:
+            for chunk, retired in store.chunks(name):
+                _, extra = wire.unpack(store.chunk(chunk))
+                desk.shelf.add(chunk, np.asarray(extra["times"]), retired)
+        return desk
+
+    def _replay(self, event: Event) -> None:
+        body: Any = decode(event.body)
+        if event.kind == "learn":
+            batch, extra = wire.unpack(self.store.chunk(body["chunk"]))
+            self.engine.learn(batch, at=event.at, given=_given(extra.get("given")))
+            self.rows_since_snapshot += batch.n_rows
+        elif event.kind == "retire":
+            self.engine.retire(self._rows_of([Piece(*piece) for piece in body["pieces"]]))
+        elif event.kind == "configure":
+            self.engine.configure(Spec.from_mapping(json.loads(body["spec"])))
+        else:
+            raise DataError(f"the store has an event {event.kind!r} that this library does not know.")
+
+    # -- learning -----------------------------------------------------------------------------------
+
+    def learn(self, batch: ColumnBatch, *, now: float, given: Given | None = None) -> int:
+        """Learn rows, then let go what leaves the window; returns the version."""
+        spec, engine = self.engine.spec, self.engine
+        engine.check_rows(batch, labelled=True)
+        times = wire.times(batch, spec.time, now)
+        if spec.keeps_rows and hasattr(spec.make_learner(), "forget"):
+            order = np.argsort(times, kind="stable")  # the shelf looks rows up by time
+            batch, times = wire.cut(batch, order), times[order]
+            given = None if given is None else _sorted(given, order)
+        ids, subjects = wire.texts(batch, spec.id), wire.texts(batch, spec.subject)
+        self._check_new(ids)
+        version = engine.learn(batch, at=now, given=given)
+        extra = {"times": times, "given": None if given is None else vars(given)}
+        chunk = self.store.add_chunk(engine.name, batch.n_rows, wire.pack(batch, extra))
+        self._append("learn", {"chunk": chunk}, now)
+        self.rows_since_snapshot += batch.n_rows
+        if spec.keeps_rows:
+            self.store.index_rows(engine.name, chunk, ids, subjects)
+            self.shelf.add(chunk, times)
+            version = self.let_go(now) or version
+        points = engine.gauge.take_points()
+        if points:
+            self.store.add_points(engine.name, points)
+        return version
+
+    def let_go(self, now: float) -> int | None:
+        """Forget what is older than the window; returns the version if anything was."""
+        window = self.engine.spec.window
+        if window is None:
+            return None
+        moment = now if self.engine.spec.time is None else self.shelf.newest()
+        pieces = self.shelf.leaving(window, moment)
+        if not pieces:
+            return None
+        try:
+            version = self.engine.retire(self._rows_of(pieces))
+        except DataError as error:  # rows from the store were learned: this is no mistake of a client
+            raise RuntimeError(f"a window could not let go what it had learned: {error}") from error
+        self._append("retire", {"pieces": [[piece.chunk, piece.begin, piece.end] for piece in pieces]}, now)
+        for piece in pieces:
+            self.store.retire_rows(piece.chunk, piece.end)
+        self.shelf.retire(pieces)
+        return version
+
+    def _check_new(self, ids: Sequence[str | None]) -> None:
+        given = [row_id for row_id in ids if row_id is not None]
+        twice = [row_id for row_id, n in Counter(given).items() if n > 1]
+        known = twice or self.store.known_ids(self.engine.name, given)
+        if known:
+            raise Conflict(
+                f"a row with the id {known[0]!r} was learned before; nothing was changed.",
+                hint="an id names one row; forget it first to learn it anew",
+            )
+
+    def _append(self, kind: str, body: dict[str, Any], now: float) -> None:
+        self.store.append(self.engine.name, Event(self.engine.version, now, kind, encode(body)))
+        self.events_since_snapshot += 1
+
+    def _rows_of(self, pieces: Sequence[Piece]) -> ColumnBatch:
+        parts = []
+        for piece in pieces:
+            batch, _ = wire.unpack(self.store.chunk(piece.chunk))
+            parts.append(batch.take(piece.begin, piece.end))
+        return wire.joined(parts)
+
+    # -- late labels --------------------------------------------------------------------------------
+
+    def label(self, found: Sequence[Waiting], labels: dict[str, Any], *, now: float) -> int:
+        """Learn remembered rows now that their labels are known, measured by the answers of then."""
+        target = self.engine.spec.target
+        parts, answers = [], []
+        for waiting in found:
+            batch, extra = wire.unpack(waiting.body)
+            parts.append(batch)
+            answers.append(extra)
+        records = [{target: labels[waiting.id]} for waiting in found]
+        column = wire.from_records(records, self.engine.text_columns).columns[target]
+        rows = wire.joined(parts)
+        rows = ColumnBatch({**rows.columns, target: column}, rows.n_rows)
+        version = self.learn(rows, now=now, given=_given_of(answers))
+        self.store.drop_waiting(self.engine.name, ids=[waiting.id for waiting in found])
+        return version
+
+    # -- forgetting ---------------------------------------------------------------------------------
+
+    def forget(self, request: Forget, *, now: float) -> dict[str, Any]:
+        """Unlearn rows and erase them; returns the certificate."""
+        engine = self.engine
+        before = self._account()
+        gone = self._chosen(request)
+        unlearned = [part for part in gone.values() if part.unlearn.n_rows]
+        n_rows = sum(part.unlearn.n_rows for part in unlearned)
+        if request.batch is not None and not engine.spec.keeps_rows:
+            engine.forget(request.batch)
+            n_rows = request.batch.n_rows
+        elif unlearned:
+            engine.forget(wire.joined([part.unlearn for part in unlearned]))
+        for chunk, part in gone.items():
+            self._rewrite(chunk, part)
+        n_waiting = self.store.drop_waiting(
+            engine.name, ids=request.ids or (), subject=request.subject, before=request.before
+        )
+        self.snapshot(now, keep=1)  # older ones know what was forgotten
+        certificate = {
+            "model": engine.name,
+            "by": request.by,
+            "forgotten": n_rows,
+            "waiting_dropped": n_waiting,
+            "at": now,
+            "version": engine.version,
+            "before": before,
+            "after": self._account(),
+        }
+        self.store.add_certificate(engine.name, engine.version, now, json.dumps(certificate))
+        return certificate
+
+    def _account(self) -> dict[str, Any]:
+        engine = self.engine
+        return {"rows": engine.n_rows, "classes": engine.classes(), "digest": engine.digest()}
+
+    def _chosen(self, request: Forget) -> dict[int, _Cut]:
+        """For each chunk that loses rows, what is left and what must be unlearned."""
+        if not self.engine.spec.keeps_rows:
+            if request.batch is None:
+                raise Conflict(
+                    f"this model keeps no rows (rows = {self.engine.spec.rows!r}), so none can be found "
+                    f"by {request.by}; nothing was changed.",
+                    hint='send the rows themselves, or make the model with rows = "window"',
+                )
+            return {}
+        if request.batch is not None:
+            positions = self._equal_rows(request.batch)
+        elif request.before is not None:
+            positions = {
+                piece.chunk: list(range(piece.begin, piece.end))
+                for piece in self.shelf.before(request.before)
+            }
+        else:
+            positions = {}
+            for chunk, position in self.store.find_rows(
+                self.engine.name, ids=request.ids or (), subject=request.subject
+            ):
+                positions.setdefault(chunk, []).append(position)
+        return {chunk: self._cut(chunk, found) for chunk, found in positions.items()}
+
+    def _cut(self, chunk: int, positions: list[int]) -> _Cut:
+        batch, extra = wire.unpack(self.store.chunk(chunk))
+        begin = self.shelf.begin_of(chunk)
+        chosen = np.zeros(batch.n_rows, dtype=bool)
+        chosen[positions] = True
+        counting = np.arange(batch.n_rows) >= begin  # what no longer counts need not be unlearned
+        return _Cut(
+            wire.cut(batch, chosen & counting),
+            wire.cut(batch, ~chosen & counting),
+            np.asarray(extra["times"])[~chosen & counting],
+        )
+
+    def _equal_rows(self, batch: ColumnBatch) -> dict[int, list[int]]:
+        """Where rows with these values stand, each found once; one that is nowhere is refused."""
+        names = [*self.engine.column_kinds(), self.engine.spec.target]
+        self.engine.check_rows(ColumnBatch({**batch.columns}, batch.n_rows), labelled=False)
+        wanted = Counter(_keys(batch, names))
+        positions: dict[int, list[int]] = {}
+        for chunk in self.shelf.chunks():
+            if not wanted:
+                break
+            rows, _ = wire.unpack(self.store.chunk(chunk))
+            begin = self.shelf.begin_of(chunk)
+            for position, key in enumerate(_keys(rows, names)):
+                if position >= begin and key in wanted:
+                    positions.setdefault(chunk, []).append(position)
+                    wanted[key] -= 1
+                    if not wanted[key]:
+                        del wanted[key]
+        if wanted:
+            raise Conflict(
+                f"{sum(wanted.values())} of the rows to forget were never learned, or are forgotten already; "
+                "nothing was changed.",
+                hint="send rows with exactly the values and labels with which they were learned",
+            )
+        return positions
+
+    def _rewrite(self, chunk: int, part: _Cut) -> None:
+        spec, name = self.engine.spec, self.engine.name
+        if not part.keep.n_rows:
+            self.store.drop_chunks([chunk])
+            self.shelf.drop(chunk)
+            return
+        self.store.replace_chunk(
+            chunk, part.keep.n_rows, wire.pack(part.keep, {"times": part.times, "given": None})
+        )
+        self.store.index_rows(
+            name, chunk, wire.texts(part.keep, spec.id), wire.texts(part.keep, spec.subject)
+        )
+        self.shelf.replace(chunk, part.times)
+
+    # -- snapshots and settings ---------------------------------------------------------------------
+
+    def snapshot(self, now: float, keep: int = _KEPT_SNAPSHOTS) -> None:
+        """Write the whole model down; events and rows that only led here go."""
+        engine = self.engine
+        self.store.put_snapshot(
+            engine.name, Snapshot(engine.version, now, engine.digest(), encode(engine.state())), keep
+        )
+        self.store.drop_events(engine.name, engine.version)
+        if engine.spec.keeps_rows:
+            finished = self.shelf.finished()
+        else:
+            finished = [chunk for chunk, _ in self.store.chunks(engine.name)]
+        self.store.drop_chunks(finished)
+        for chunk in finished:
+            if engine.spec.keeps_rows:
+                self.shelf.drop(chunk)
+        self.rows_since_snapshot = self.events_since_snapshot = 0
+
+    def configure(self, spec: Spec, *, now: float) -> int:
+        """Change settings; returns the version."""
+        version = self.engine.configure(spec)
+        self._append("configure", {"spec": json.dumps(spec.as_dict())}, now)
+        return version
+
+
+class _Cut:
+    """A chunk in two: rows to unlearn, and rows that stay with their times."""
+
+    def __init__(self, unlearn: ColumnBatch, keep: ColumnBatch, times: Any) -> None:
+        self.unlearn, self.keep, self.times = unlearn, keep, times
+
+
+def _keys(batch: ColumnBatch, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    missing = [name for name in names if name not in batch.columns]
+    if missing:
+        raise DataError(f"the column {missing[0]!r} is missing.", who="the request")
+    columns = []
+    for name in names:
+        values = batch.columns[name]
+        columns.append(wire.texts(batch, name) if values.dtype == object else values.tolist())
+    return [tuple(map(_comparable, row)) for row in zip(*columns, strict=True)]
+
+
+def _comparable(value: Any) -> Any:
+    """Missing values are equal to each other, and 3 is 3 whether it came as a number or as a text."""
+    if value is None or value != value:  # noqa: PLR0124  nan
+        return None
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _sorted(given: Given, order: Any) -> Given:
+    return Given([given.labels[i] for i in order], given.scores[order], given.classes)
+
+
+def _given(values: Any) -> Given | None:
+    return None if values is None else Given(**{**values, "scores": np.asarray(values["scores"])})
+
+
+def _given_of(answers: list[dict[str, Any]]) -> Given:
+    """Answers from different moments side by side; a class that was not known then scores lowest."""
+    classes = list(dict.fromkeys(label for answer in answers for label in answer["classes"]))
+    scores = np.empty((len(answers), len(classes)))
+    for row, answer in enumerate(answers):
+        known = dict(zip(answer["classes"], np.asarray(answer["scores"]).tolist(), strict=True))
+        lowest = min(known.values(), default=0.0) - 1.0
+        scores[row] = [known.get(label, lowest) for label in classes]
+    return Given([answer["label"] for answer in answers], scores, classes)

@@ -1,0 +1,312 @@
+"""One model: its columns, its learner and what it has measured.
+
+The engine does no I/O and has no clock of its own: the same events give the same model, so a recovery is a
+replay. Every event is all or nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard._types import FloatArray
+from steelyard.exceptions import DataError
+from steelyard.persistence import from_bytes, to_bytes
+from steelyard.service.gauge import Gauge
+from steelyard.service.spec import Spec
+from steelyard.streams.answers import Answers, ask, is_ready, teach
+from steelyard.streams.chunks import Chunk, padded
+from steelyard.tables.columns import ColumnBatch, Place, RowError, near
+from steelyard.tables.encoding import TableEncoder
+from steelyard.tables.labels import LabelReader
+
+__all__ = ["Engine", "Given", "Published"]
+
+_PLACE = Place("the request")
+_MAX_CLASSES = 500
+
+
+@dataclass(frozen=True)
+class Given:
+    """Answers that were given before labels came: what the rows are measured against."""
+
+    labels: list[Any]
+    scores: FloatArray  # of shape (n_rows, n_classes)
+    classes: list[Any]
+
+    def answers(self) -> Answers:
+        return Answers(np.array(self.labels), list(self.classes), self.scores)
+
+
+class Published:
+    """A finished model that only answers; readers take the latest and never wait."""
+
+    def __init__(self, name: str, version: int, spec: Spec, encoder: TableEncoder, learner: Any) -> None:
+        self.name, self.version, self.spec = name, version, spec
+        self._encoder, self._learner = encoder, learner
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has learned enough to answer."""
+        return is_ready(self._learner)
+
+    @property
+    def learner(self) -> Any:
+        """The learner, to be asked and never taught."""
+        return self._learner
+
+    @property
+    def encoder(self) -> TableEncoder:
+        """How columns become numbers, to be read and never changed."""
+        return self._encoder
+
+    def ask(self, batch: ColumnBatch) -> tuple[Answers, FloatArray | None]:
+        """Labels, scores and, where the learner has them, probabilities."""
+        if not self.is_ready:
+            raise DataError(
+                f"the model {self.name!r} has learned no rows yet, so it has no answer.",
+                hint="send rows with labels to .../learn first",
+            )
+        chunk = _chunk(self._encoder, batch, np.zeros(batch.n_rows), learn=False)
+        answers = ask(self._learner, chunk)
+        if not hasattr(self._learner, "predict_proba"):
+            return answers, None
+        width = _width(self._learner, chunk)
+        X = chunk.rows_for(self._learner)
+        X = padded(X, width) if X.shape[1] <= width else np.ascontiguousarray(X[:, :width])
+        return answers, np.asarray(self._learner.predict_proba(X))
+
+
+class Engine:
+    """A model at work.
+
+    Parameters
+    ----------
+    name : str
+        What it is called.
+    spec : Spec
+        What it is.
+    """
+
+    def __init__(self, name: str, spec: Spec) -> None:
+        self.name = name
+        self.spec = spec
+        self.version = 0
+        self.n_rows = 0  # that count now
+        self.n_learned = 0  # ever
+        self.gauge = Gauge()
+        self._encoder = TableEncoder(spec.missing)
+        self._learner = spec.make_learner()
+        self._text_labels: bool | None = None
+        if spec.columns != "auto":
+            self._settle_columns(dict(spec.columns))  # type: ignore[arg-type]
+
+    # -- columns ------------------------------------------------------------------------------------
+
+    @property
+    def text_columns(self) -> list[str]:
+        """Columns that are read as texts, whatever they look like."""
+        special = [name for name in (self.spec.subject, self.spec.id) if name is not None]
+        if self._text_labels:
+            special.append(self.spec.target)
+        return [*special, *(self._encoder.categorical_ if self._is_settled else ())]
+
+    @property
+    def _is_settled(self) -> bool:
+        return "columns_" in vars(self._encoder)
+
+    def _settle_columns(self, kinds: Mapping[str, str]) -> None:
+        empty = {
+            name: np.empty(0, dtype=object if kind == "category" else np.float64)
+            for name, kind in kinds.items()
+        }
+        self._encoder.settle(ColumnBatch(empty, 0), list(kinds), ())
+
+    def check_rows(self, batch: ColumnBatch, *, labelled: bool) -> None:
+        """Refuse rows that this model cannot take, before anything changes."""
+        special = {self.spec.time, self.spec.subject, self.spec.id, self.spec.target}
+        needed = [self.spec.target] if labelled else []
+        needed += [name for name in (self.spec.time, self.spec.subject, self.spec.id) if name and labelled]
+        if self._is_settled:
+            needed += self._encoder.columns_
+        names = list(batch.columns)
+        for name in needed:
+            if name not in batch.columns:
+                closest = near(name, names)
+                raise DataError(
+                    f"the column {name!r} is missing; there are {', '.join(map(repr, names[:20]))}.",
+                    who="the request",
+                    hint=f"did you mean {closest!r}?" if closest else None,
+                )
+        if not self._is_settled and labelled and not [name for name in names if name not in special]:
+            raise DataError("no column is left as a feature.", who="the request")
+
+    # -- events -------------------------------------------------------------------------------------
+
+    def learn(
+        self,
+        add: ColumnBatch,
+        *,
+        at: float,
+        given: Given | None = None,
+    ) -> int:
+        """Measure rows, then learn them; returns the new version."""
+        encoder = copy.deepcopy(self._encoder)
+        try:
+            if not self._is_settled:
+                special = {self.spec.time, self.spec.subject, self.spec.id, self.spec.target}
+                self._encoder.settle(add, [name for name in add.columns if name not in special], ())
+            labels = self._labels(add)
+            chunk = _chunk(self._encoder, add, labels, learn=True)
+            answers = self._tested(chunk, encoder, given)
+            teach(self._learner, chunk)
+        except BaseException:
+            self._encoder = encoder
+            raise
+        self._text_labels = labels.dtype.kind == "U"
+        if answers is not None:
+            self.gauge.count(labels, answers, row=self.n_learned, at=at)
+        self.n_rows += add.n_rows
+        self.n_learned += add.n_rows
+        return self._next()
+
+    def forget(self, batch: ColumnBatch) -> int:
+        """Unlearn rows; returns the new version."""
+        if not hasattr(self._learner, "forget"):
+            raise DataError(
+                f"a model of class {type(self._learner).__name__} cannot forget rows; nothing was changed.",
+                hint="learners that can: ProximalSVC, IncrementalSVC, StreamClassifier",
+            )
+        X, y = self._known(batch)
+        self._learner.forget(X, y)
+        self.n_rows -= batch.n_rows
+        return self._next()
+
+    def retire(self, batch: ColumnBatch) -> int:
+        """Let rows go whose time is over; returns the new version."""
+        return self.forget(batch)
+
+    def configure(self, spec: Spec) -> int:
+        """Change what needs no second look at rows; returns the new version."""
+        self.spec.check_change(spec)
+        fresh = spec.make_learner()
+        parameters = {key: value for key, value in fresh.get_params(deep=False).items() if key != "learner"}
+        self._learner.set_params(**parameters)
+        self.spec = spec
+        return self._next()
+
+    def _next(self) -> int:
+        self.version += 1
+        return self.version
+
+    def _labels(self, batch: ColumnBatch) -> NDArray[Any]:
+        values = batch.columns[self.spec.target]
+        labels = LabelReader(self.spec.target, _MAX_CLASSES).read(values, _PLACE, 0)
+        if self._text_labels and labels.dtype.kind != "U":
+            return labels.astype(str)
+        return labels
+
+    def _tested(self, chunk: Chunk, encoder: TableEncoder, given: Given | None) -> Answers | None:
+        if given is not None:
+            return given.answers()
+        return ask(self._learner, chunk) if encoder is not None and is_ready(self._learner) else None
+
+    def _known(self, batch: ColumnBatch) -> tuple[FloatArray, NDArray[Any]]:
+        """Rows that were learned before, as the learner has seen them."""
+        labels = self._labels(batch)
+        chunk = _chunk(self._encoder, batch, labels, learn=False)
+        width = _width(self._learner, chunk)
+        return padded(chunk.rows_for(self._learner), width), labels
+
+    # -- what it tells ------------------------------------------------------------------------------
+
+    def published(self) -> Published:
+        """A copy that only answers."""
+        return Published(
+            self.name, self.version, self.spec, copy.deepcopy(self._encoder), copy.deepcopy(self._learner)
+        )
+
+    def digest(self) -> str:
+        """What stands for everything learned: equal digests, equal models."""
+        own = getattr(self._learner, "digest", None)
+        if callable(own) and is_ready(self._learner):
+            return str(own())
+        return hashlib.sha256(to_bytes(self._learner)).hexdigest()
+
+    def classes(self) -> dict[str, float]:
+        """Rows of each class now, where the learner counts them."""
+        if not is_ready(self._learner):
+            return {}
+        labels = [str(label) for label in np.asarray(self._learner.classes_).tolist()]
+        counts = getattr(self._learner, "class_count_", None)
+        return dict(zip(labels, [0.0] * len(labels) if counts is None else map(float, counts), strict=True))
+
+    def column_kinds(self) -> dict[str, str]:
+        """The features and what they are; empty before the first rows."""
+        if not self._is_settled:
+            return {}
+        numbers = set(self._encoder.numeric_)
+        return {name: "number" if name in numbers else "category" for name in self._encoder.columns_}
+
+    # -- files --------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Everything, as values that :func:`steelyard.persistence.encode` takes."""
+        return {
+            "spec": self.spec.as_dict(),
+            "version": self.version,
+            "n_rows": self.n_rows,
+            "n_learned": self.n_learned,
+            "text_labels": self._text_labels,
+            "encoder": to_bytes(self._encoder),
+            "learner": to_bytes(self._learner),
+            "gauge": self.gauge.state(),
+        }
+
+    @classmethod
+    def from_state(cls, name: str, state: Mapping[str, Any]) -> Engine:
+        """The model that :meth:`state` described."""
+        engine = cls.__new__(cls)
+        engine.name = name
+        engine.spec = Spec.from_mapping(state["spec"])
+        engine.version = int(state["version"])
+        engine.n_rows, engine.n_learned = int(state["n_rows"]), int(state["n_learned"])
+        engine._text_labels = state["text_labels"]
+        engine._encoder = from_bytes(state["encoder"])
+        engine._learner = from_bytes(state["learner"])
+        engine.gauge = Gauge.from_state(state["gauge"])
+        return engine
+
+
+def _width(learner: Any, chunk: Chunk) -> int:
+    return int(learner.n_features_in_) if hasattr(learner, "n_features_in_") else int(chunk.X.shape[1])
+
+
+def _chunk(encoder: TableEncoder, batch: ColumnBatch, labels: NDArray[Any], *, learn: bool) -> Chunk:
+    wanted = _checked_kinds(encoder, batch)
+    X, fixed = encoder.encode(wanted, _PLACE, 0, learn=learn)
+    return Chunk(X, labels, 0, None, fixed)
+
+
+def _checked_kinds(encoder: TableEncoder, batch: ColumnBatch) -> ColumnBatch:
+    """The columns of the encoder; an all-missing column of texts may stand for numbers."""
+    columns = {}
+    for name in encoder.columns_:
+        values = batch.columns.get(name)
+        if values is None:
+            raise DataError(f"the column {name!r} is missing.", who="the request")
+        if name in encoder.numeric_ and values.dtype == object:
+            row = next((i for i, value in enumerate(values) if value is not None), None)
+            if row is not None:
+                raise RowError(
+                    f"expected a number; got {values[row]!r}.", who=_PLACE.of_row(row, name), row=row
+                )
+            values = np.full(batch.n_rows, np.nan)
+        columns[name] = values
+    return ColumnBatch(columns, batch.n_rows)

@@ -1,0 +1,120 @@
+"""What the scribe is asked to do, and the errors that say why it was not done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from steelyard.exceptions import SteelyardError
+from steelyard.service.spec import Spec
+from steelyard.service.store import Waiting
+from steelyard.tables.columns import ColumnBatch
+
+__all__ = [
+    "Busy",
+    "Conflict",
+    "Forget",
+    "Label",
+    "Learn",
+    "Put",
+    "Remember",
+    "Request",
+    "Tick",
+    "Unavailable",
+    "Unknown",
+]
+
+
+class Unknown(SteelyardError, LookupError):  # noqa: N818  a state of the world
+    """There is no such model, row or version."""
+
+
+class Conflict(SteelyardError, ValueError):  # noqa: N818  a state of the world
+    """What was asked for contradicts what is there."""
+
+
+class Busy(SteelyardError, RuntimeError):  # noqa: N818  a state of the world
+    """Too many requests wait; try again shortly."""
+
+
+class Unavailable(SteelyardError, RuntimeError):  # noqa: N818  a state of the world
+    """The store cannot be written; nothing was changed."""
+
+
+@dataclass
+class Request:
+    """One wish of a client.
+
+    Parameters
+    ----------
+    model : str
+        The model that it is about.
+    key : str, optional
+        The client's own name for this request: sent again, it gets the first answer again.
+    fingerprint : str
+        What tells whether two requests with one key are the same.
+    """
+
+    model: str
+    key: str | None = field(default=None, kw_only=True)
+    fingerprint: str = field(default="", kw_only=True)
+    future: Future[dict[str, Any]] = field(default_factory=Future, kw_only=True, repr=False)
+
+
+@dataclass
+class Put(Request):
+    """Make a model, or change what may be changed."""
+
+    spec: Spec
+
+
+@dataclass
+class Learn(Request):
+    """Learn rows with their labels."""
+
+    batch: ColumnBatch
+
+
+@dataclass
+class Remember(Request):
+    """Keep rows that were answered until their labels come."""
+
+    waiting: Sequence[Waiting]
+
+
+@dataclass
+class Label(Request):
+    """Labels of remembered rows, by id."""
+
+    labels: Mapping[str, Any]
+
+
+@dataclass
+class Forget(Request):
+    """Forget rows, chosen in exactly one way."""
+
+    ids: Sequence[str] | None = None
+    subject: str | None = None
+    before: float | None = None
+    batch: ColumnBatch | None = None
+
+    @property
+    def by(self) -> str:
+        """The way in which rows are chosen."""
+        return next(
+            name
+            for name, value in {
+                "ids": self.ids,
+                "subject": self.subject,
+                "time": self.before,
+                "rows": self.batch,
+            }.items()
+            if value is not None
+        )
+
+
+@dataclass
+class Tick(Request):
+    """Time has passed: let go what is too old."""

@@ -1,0 +1,195 @@
+"""Rows as they come over the wire, as columns: JSON records, JSON lines, CSV and Arrow streams."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from steelyard.exceptions import DataError
+from steelyard.persistence import decode, encode
+from steelyard.tables.columns import ColumnBatch, Columns, RowError, as_texts
+from steelyard.tables.table_stream import open_source, seconds_of
+
+__all__ = ["CONTENT_TYPES", "cut", "from_body", "from_records", "joined", "pack", "texts", "times", "unpack"]
+
+CONTENT_TYPES = {
+    "application/json": "json",
+    "application/x-ndjson": "jsonl",
+    "application/jsonl": "jsonl",
+    "text/csv": "csv",
+    "application/vnd.apache.arrow.stream": "arrow",
+}
+_SOURCE = "the request"
+
+
+def from_body(body: bytes, kind: str, texts_wanted: Sequence[str], *, key: str = "rows") -> ColumnBatch:
+    """The rows of a body; columns that are to be texts are read as such."""
+    if kind in {"json", "jsonl"}:
+        return from_records(_records(body, kind, key), texts_wanted)
+    source = open_source(io.BytesIO(body))
+    try:
+        names = list(source.names)
+        known = [name for name in texts_wanted if name in names]
+        columns = Columns(categorical=tuple(known))
+        parts = list(source.batches(names, source.kinds(columns, names)))
+    finally:
+        source.close()
+    if not parts:
+        raise DataError("there are no rows.", who=_SOURCE)
+    return ColumnBatch.joined(parts)
+
+
+def _records(body: bytes, kind: str, key: str) -> list[Any]:
+    try:
+        if kind == "jsonl":
+            return msgspec.json.Decoder().decode_lines(body)
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise DataError(f"this is not JSON: {error}.", who=_SOURCE) from error
+    rows = value.get(key) if isinstance(value, dict) else value
+    if not isinstance(rows, list):
+        raise DataError(f'expected {{"{key}": [{{...}}, ...]}}; got {str(value)[:60]!r}.', who=_SOURCE)
+    return rows
+
+
+def from_records(records: list[Any], texts_wanted: Iterable[str] = ()) -> ColumnBatch:
+    """Records as columns; a field that a record lacks is missing."""
+    if not records:
+        raise DataError("there are no rows.", who=_SOURCE)
+    names: dict[str, None] = {}
+    for row, record in enumerate(records):
+        if not isinstance(record, dict):
+            raise RowError(
+                f"expected a row as an object; got {str(record)[:60]!r}.", who=_place(row), row=row
+            )
+        names.update(dict.fromkeys(record))
+    wanted = set(texts_wanted)
+    columns = {
+        name: _column(name, [record.get(name) for record in records], as_text=name in wanted)
+        for name in names
+    }
+    return ColumnBatch(columns, len(records))
+
+
+def _place(row: int, column: str | None = None) -> str:
+    return f"row {row + 1:,}" + ("" if column is None else f", column {column!r}")
+
+
+def _column(name: str, values: list[Any], *, as_text: bool) -> Any:
+    if not as_text:
+        try:
+            return np.array([math.nan if v is None else float(v) for v in _numbers(values)])
+        except TypeError:
+            pass  # a text among them: a column of texts
+    result = np.empty(len(values), dtype=object)
+    for row, value in enumerate(values):
+        if value is None or isinstance(value, str):
+            result[row] = value
+        elif isinstance(value, bool | int | float):
+            result[row] = _text_of(value)
+        else:
+            raise RowError(
+                f"expected a number or a text; got {type(value).__name__}.", who=_place(row, name), row=row
+            )
+    return result
+
+
+def _numbers(values: list[Any]) -> Iterable[Any]:
+    for value in values:
+        if isinstance(value, str | list | dict):
+            raise TypeError
+        yield value
+
+
+def _text_of(value: float) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(int(value)) if float(value).is_integer() and abs(value) < 2**53 else repr(value)
+
+
+def texts(batch: ColumnBatch, name: str | None) -> list[str | None]:
+    """A column as texts: identifiers and subjects are compared as such."""
+    return [None] * batch.n_rows if name is None else as_texts(batch.columns[name])
+
+
+def times(batch: ColumnBatch, name: str | None, now: float) -> Any:
+    """A column of times in seconds; the time of arrival where there is none."""
+    if name is None:
+        return np.full(batch.n_rows, now)
+    values = batch.columns[name]
+    if values.dtype != object:
+        bad = ~np.isfinite(values)
+        seconds = np.asarray(values, dtype=np.float64)
+    else:
+        seconds = np.full(batch.n_rows, np.nan)
+        for row, value in enumerate(values):
+            try:
+                seconds[row] = np.nan if value is None else seconds_of(value)
+            except (ValueError, TypeError) as error:
+                raise RowError(
+                    f"expected a time; got {value!r}.",
+                    who=_place(row, name),
+                    row=row,
+                    hint="times are numbers of seconds or like 2026-01-31T12:30:00",
+                ) from error
+        bad = np.isnan(seconds)
+    if bad.any():
+        row = int(bad.argmax())
+        raise RowError("the time is missing.", who=_place(row, name), row=row)
+    return seconds
+
+
+# -- many and few, written down ---------------------------------------------------------------------
+
+
+def joined(parts: Sequence[ColumnBatch]) -> ColumnBatch:
+    """Rows of several batches; a column that one of them lacks is missing there."""
+    names = list(dict.fromkeys(name for part in parts for name in part.columns))
+    return ColumnBatch.joined([_with_all(part, names, parts) for part in parts])
+
+
+def _with_all(part: ColumnBatch, names: list[str], parts: Sequence[ColumnBatch]) -> ColumnBatch:
+    columns = {}
+    for name in names:
+        is_text = any(other.columns[name].dtype == object for other in parts if name in other.columns)
+        values = part.columns.get(name)
+        if values is None:
+            values = np.full(part.n_rows, None) if is_text else np.full(part.n_rows, np.nan)
+        elif is_text and values.dtype != object:
+            values = np.array([*as_texts(values), None], dtype=object)[:-1]
+        columns[name] = values
+    return ColumnBatch(columns, part.n_rows)
+
+
+def cut(batch: ColumnBatch, keep: Any) -> ColumnBatch:
+    """Some of the rows, by numbers or by a mask."""
+    columns = {name: values[keep] for name, values in batch.columns.items()}
+    n_rows = len(next(iter(columns.values()))) if columns else 0
+    return ColumnBatch(columns, n_rows)
+
+
+def pack(batch: ColumnBatch, extra: Mapping[str, Any] | None = None) -> bytes:
+    """Rows as bytes, with whatever belongs to them."""
+    columns = {
+        name: values.tolist() if values.dtype == object else values for name, values in batch.columns.items()
+    }
+    return encode({"n": batch.n_rows, "columns": columns, **(extra or {})})
+
+
+def unpack(data: bytes) -> tuple[ColumnBatch, dict[str, Any]]:
+    """What :func:`pack` wrote."""
+    tree: Any = decode(data)
+    columns = {}
+    for name, values in tree.pop("columns").items():
+        if isinstance(values, list):
+            column = np.empty(len(values), dtype=object)
+            column[:] = values
+            columns[name] = column
+        else:
+            columns[name] = np.asarray(values)
+    return ColumnBatch(columns, tree.pop("n")), tree

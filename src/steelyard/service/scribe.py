@@ -1,0 +1,328 @@
+"""The one writer: gathers waiting requests into one transaction, then publishes, then acknowledges."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from itertools import groupby
+from typing import Any
+
+from steelyard.exceptions import SteelyardError
+from steelyard.service import rows as wire
+from steelyard.service.desk import Desk
+from steelyard.service.engine import Engine, Published
+from steelyard.service.requests import (
+    Busy,
+    Conflict,
+    Forget,
+    Label,
+    Learn,
+    Put,
+    Remember,
+    Request,
+    Tick,
+    Unavailable,
+    Unknown,
+)
+from steelyard.service.spec import check_name
+from steelyard.service.store import Store
+
+__all__ = ["Scribe"]
+
+_GROUP = 256  # requests in one transaction at the most
+_SNAPSHOT_ROWS = 50_000
+_SNAPSHOT_EVENTS = 2_000
+_ANSWERS_KEPT = 7 * 86_400.0
+_TICK = 30.0
+
+Answer = dict[str, Any]
+
+
+class Scribe:
+    """Takes requests one group at a time.
+
+    Parameters
+    ----------
+    store : Store
+        Where everything is kept.
+    clock : callable, default=time.time
+        What tells the time.
+    max_waiting : int, default=1024
+        More requests than this are sent away.
+    max_models : int, default=1000
+        How many models there can be.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Callable[[], float] = time.time,
+        max_waiting: int = 1024,
+        max_models: int = 1000,
+    ) -> None:
+        self.store, self.clock, self.max_models = store, clock, max_models
+        self.published: dict[str, Published] = {}
+        self.listeners: list[Callable[[str, dict[str, Any]], None]] = []
+        self._desks: dict[str, Desk] = {}
+        self._queue: queue.Queue[Request | None] = queue.Queue(max_waiting)
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self.recover()
+
+    # -- life ---------------------------------------------------------------------------------------
+
+    def recover(self) -> None:
+        """All models as the store has them."""
+        self._desks = {name: Desk.recover(self.store, name, spec) for name, spec in self.store.models()}
+        self.published = {name: desk.engine.published() for name, desk in self._desks.items()}
+
+    def start(self) -> None:
+        """Begin to write, in a thread of its own."""
+        self._thread = threading.Thread(target=self._run, name="steelyard-scribe", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Finish what waits, write snapshots, and stop; may be called twice."""
+        if self._closing:
+            return
+        self._closing = True
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+        with suppress(Exception), self.store.transaction():
+            for desk in self._desks.values():
+                if desk.events_since_snapshot:
+                    desk.snapshot(self.clock())
+
+    @property
+    def n_waiting(self) -> int:
+        """Requests that wait."""
+        return self._queue.qsize()
+
+    def submit(self, request: Request) -> Request:
+        """Put a request in line; its future holds the answer when it is on disk."""
+        if self._closing:
+            raise Unavailable("the service is stopping; nothing was changed.", hint="try again shortly")
+        try:
+            self._queue.put_nowait(request)
+        except queue.Full:
+            raise Busy(
+                f"{self._queue.maxsize:,} requests wait already; nothing was changed.",
+                hint="wait a little and send it again, with the same idempotency key",
+            ) from None
+        return request
+
+    def _run(self) -> None:
+        while True:
+            group = self._next_group()
+            if group:
+                self.process([request for request in group if request is not None])
+            if None in group:
+                return
+
+    def _next_group(self) -> list[Request | None]:
+        """What waits now, at least one request; a tick when nothing has come for a while."""
+        try:
+            group: list[Request | None] = [self._queue.get(timeout=_TICK)]
+        except queue.Empty:
+            return [Tick("")]
+        while len(group) < _GROUP and group[-1] is not None:
+            try:
+                group.append(self._queue.get_nowait())
+            except queue.Empty:
+                break
+        return group
+
+    # -- one group ----------------------------------------------------------------------------------
+
+    def process(self, requests: list[Request]) -> None:
+        """Carry out requests in one transaction, publish what changed, then answer."""
+        outcomes: list[tuple[Request, Answer | Exception]] = []
+        try:
+            with self.store.transaction():
+                for kind, same in groupby(requests, key=lambda request: (type(request), request.model)):
+                    some = list(same)
+                    outcomes += self._learned(some) if kind[0] is Learn else map(self._outcome, some)
+                self._write_snapshots()
+        except Exception as error:  # noqa: BLE001  whatever failed, nothing of this group counts
+            self._undo(requests, error)
+            return
+        erased = any(isinstance(r, Forget) and not isinstance(o, Exception) for r, o in outcomes)
+        trouble = self._erase() if erased else None
+        self._publish(request.model for request, outcome in outcomes if not isinstance(outcome, Exception))
+        for request, outcome in outcomes:
+            if isinstance(outcome, Exception):
+                request.future.set_exception(outcome)
+            elif trouble is not None and isinstance(request, Forget):
+                request.future.set_exception(trouble)
+            else:
+                request.future.set_result(outcome)
+
+    def _erase(self) -> Exception | None:
+        try:
+            self.store.erase()
+        except SteelyardError as error:
+            return error
+        return None
+
+    def _undo(self, requests: Iterable[Request], error: Exception) -> None:
+        """The store has refused or something broke: the models become what the store says."""
+        answer = Unavailable(
+            f"the store could not be written ({type(error).__name__}); nothing was changed.",
+            hint="look at the disk of the service, then send the request again with the same key",
+        )
+        answer.__cause__ = error
+        try:
+            self.recover()
+        finally:
+            for request in requests:
+                if not request.future.done():
+                    request.future.set_exception(answer)
+
+    def _publish(self, names: Iterable[str]) -> None:
+        for name in dict.fromkeys(names):
+            desk = self._desks.get(name)
+            if desk is None:
+                continue
+            known = self.published.get(name)
+            if known is None or known.version != desk.engine.version:
+                self.published[name] = desk.engine.published()
+                news = {"version": desk.engine.version, "rows": desk.engine.n_rows}
+                for listener in list(self.listeners):
+                    listener(name, news)
+
+    def _write_snapshots(self) -> None:
+        for desk in self._desks.values():
+            if desk.rows_since_snapshot >= _SNAPSHOT_ROWS or desk.events_since_snapshot >= _SNAPSHOT_EVENTS:
+                desk.snapshot(self.clock())
+
+    # -- single requests ----------------------------------------------------------------------------
+
+    def _outcome(self, request: Request) -> tuple[Request, Answer | Exception]:
+        try:
+            return request, self._answered(request, lambda: self._carry_out(request))
+        except SteelyardError as error:
+            return request, error
+
+    def _answered(self, request: Request, act: Callable[[], Answer]) -> Answer:
+        """The answer of then to a request that came before, or what acting gives now."""
+        if request.key is None:
+            return act()
+        known = self.store.answer_to(request.model, request.key)
+        if known is not None:
+            return self._same_answer(request, *known)
+        answer = act()
+        self.store.keep_answer(
+            request.model, request.key, request.fingerprint, json.dumps(answer), self.clock()
+        )
+        return answer
+
+    @staticmethod
+    def _same_answer(request: Request, fingerprint: str, body: str) -> Answer:
+        if fingerprint != request.fingerprint:
+            raise Conflict(
+                f"the idempotency key {request.key!r} was used for another request; nothing was changed.",
+                hint="a key names one request; make a new one for each",
+            )
+        answer: Answer = json.loads(body)
+        return answer
+
+    def _carry_out(self, request: Request) -> Answer:
+        if isinstance(request, Tick):
+            return self._tick()
+        if isinstance(request, Put):
+            return self._put(request)
+        desk, now = self._desk(request.model), self.clock()
+        if isinstance(request, Remember):
+            self.store.wait(request.model, request.waiting)
+            return {"ids": [waiting.id for waiting in request.waiting], "version": desk.engine.version}
+        if isinstance(request, Label):
+            return self._label(desk, request, now)
+        assert isinstance(request, Forget)
+        certificate = desk.forget(request, now=now)
+        return {
+            "forgotten": certificate["forgotten"],
+            "version": desk.engine.version,
+            "certificate": certificate,
+        }
+
+    def _desk(self, name: str) -> Desk:
+        desk = self._desks.get(name)
+        if desk is None:
+            raise Unknown(f"there is no model {name!r}.", hint="PUT /v1/models/NAME makes one")
+        return desk
+
+    def _put(self, request: Put) -> Answer:
+        name, now = check_name(request.model), self.clock()
+        desk = self._desks.get(name)
+        if desk is None:
+            if len(self._desks) >= self.max_models:
+                raise Conflict(f"there are {self.max_models:,} models, as many as there can be.")
+            desk = Desk(self.store, Engine(name, request.spec))
+            self.store.put_model(name, json.dumps(request.spec.as_dict()), now)
+            self._desks[name] = desk
+            made = True
+        else:
+            made = False
+            if desk.engine.spec.as_dict() != request.spec.as_dict():
+                desk.configure(request.spec, now=now)
+                self.store.put_model(name, json.dumps(request.spec.as_dict()), now)
+        return {
+            "name": name,
+            "version": desk.engine.version,
+            "spec": desk.engine.spec.as_dict(),
+            "made": made,
+        }
+
+    def _label(self, desk: Desk, request: Label, now: float) -> Answer:
+        found = self.store.waiting(request.model, list(request.labels))
+        version = desk.engine.version
+        if found:
+            version = desk.label(found, dict(request.labels), now=now)
+        known = {waiting.id for waiting in found}
+        return {
+            "labelled": len(found),
+            "unknown": [row_id for row_id in request.labels if row_id not in known],
+            "version": version,
+        }
+
+    def _tick(self) -> Answer:
+        now = self.clock()
+        let_go = [name for name, desk in self._desks.items() if desk.let_go(now)]
+        self.store.drop_answers(now - _ANSWERS_KEPT)
+        return {"let_go": let_go}
+
+    # -- many rows at once --------------------------------------------------------------------------
+
+    def _learned(self, requests: list[Request]) -> list[tuple[Request, Answer | Exception]]:
+        """Rows of several requests to one model, learned together where all of them are good."""
+        plain = [r for r in requests if isinstance(r, Learn) and r.key is None]
+        if len(plain) == len(requests) and len(requests) > 1:
+            try:
+                desk = self._desk(requests[0].model)
+                for request in plain:
+                    desk.engine.check_rows(request.batch, labelled=True)
+                version = desk.learn(wire.joined([r.batch for r in plain]), now=self.clock())
+            except SteelyardError:
+                pass  # one of them is bad: one by one shows which
+            else:
+                return [(r, {"learned": r.batch.n_rows, "version": version}) for r in plain]
+        return [self._learn_one(request) for request in requests]
+
+    def _learn_one(self, request: Request) -> tuple[Request, Answer | Exception]:
+        assert isinstance(request, Learn)
+        batch = request.batch
+
+        def act() -> Answer:
+            version = self._desk(request.model).learn(batch, now=self.clock())
+            return {"learned": batch.n_rows, "version": version}
+
+        try:
+            return request, self._answered(request, act)
+        except SteelyardError as error:
+            return request, error
