@@ -8,7 +8,8 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from steelyard import ProximalSVC, RandomFeatures, persistence
+from steelyard import ProximalSVC, RandomFeatures, _native, persistence
+from steelyard._threads import one_thread
 from steelyard.exceptions import DataError, NotFittedError, ParameterError
 from tests.proximal.data import assert_same_planes, imbalanced
 
@@ -59,7 +60,7 @@ def test_landmarks_give_the_kernel_of_rows_near_them(rng, n_features):
 def test_no_landmark_is_a_row(rng):
     X = rng.normal(size=(100, 5))
     features = RandomFeatures(200).fit(X)
-    landmarks = features._map.landmarks / features._map.scale + features._map.mean
+    landmarks = features._map.landmarks.T / features._map.scale + features._map.shift
     nearest = np.abs(landmarks[:, None] - X).sum(axis=2).min()
     assert nearest > 1e-6
 
@@ -80,11 +81,119 @@ def test_numbers_make_a_map_that_depends_on_the_seed_alone(rng):
     assert one.same_map(other)
 
 
+MAPS = {
+    "landmarks": RandomFeatures(150),
+    "cosines": RandomFeatures(150, kind="rbf"),
+    "numbers": RandomFeatures(150, gamma=[0.3, 2.0]),
+    "rectified": RandomFeatures(150, kind="relu"),
+    "rectified numbers": RandomFeatures(70, kind="relu", gamma=0.2),
+}
+
+
+def heavy_rows(rng, n_rows, n_features):
+    """Rows with zeros, an offset, a heavy tail and a sentinel."""
+    X = rng.normal(size=(n_rows, n_features)) * (rng.random((n_rows, n_features)) < 0.6)
+    X[:, 0] += 1e6
+    X[:, 1] = np.exp(5.0 * X[:, 1])
+    X[7, 2] = 9999.9
+    return X
+
+
+@pytest.mark.parametrize("n_features", [3, 11])
+@pytest.mark.parametrize("name", MAPS)
+def test_a_row_has_the_same_bits_wherever_it_is_mapped(rng, name, n_features):
+    """One by one, in chunks, at once, sparse, on every instruction level and any number of threads."""
+    X = heavy_rows(rng, 700, n_features)
+    features = clone(MAPS[name]).fit(X[:300])
+    expected = features.transform(X)
+    chosen = _native.simd_level()
+    try:
+        for level in _native.simd_levels():
+            _native.use_simd_level(level)
+            for step in (700, 97, 4):
+                parts = [features.transform(X[i : i + step]) for i in range(0, len(X), step)]
+                np.testing.assert_array_equal(np.concatenate(parts), expected)
+            ones = [features.transform(x[None]) for x in X[:40]]
+            np.testing.assert_array_equal(np.concatenate(ones), expected[:40])
+            np.testing.assert_array_equal(features.transform(sp.csr_array(X)), expected)
+            many = np.tile(X, (9, 1))
+            np.testing.assert_array_equal(features.transform(many)[-700:], expected)
+            with one_thread():
+                np.testing.assert_array_equal(features.transform(many)[-700:], expected)
+    finally:
+        _native.use_simd_level(chosen)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_single_precision_rows_map_as_the_numbers_they_are(rng, name):
+    X = heavy_rows(rng, 200, 5).astype(np.float32)
+    features = clone(MAPS[name]).fit(X)
+    np.testing.assert_array_equal(features.transform(X), features.transform(X.astype(np.float64)))
+
+
+@pytest.mark.parametrize("name", [name for name in MAPS if name != "rectified numbers"])
+def test_mapped_values_are_integers_of_twenty_bits(rng, name):
+    X = heavy_rows(rng, 300, 4)
+    features = clone(MAPS[name]).fit(X)
+    integers = features.transform(np.concatenate([X, 1e150 * X])) / features.quantum
+    np.testing.assert_array_equal(integers, np.rint(integers))
+    assert np.abs(integers).max() <= 2**19
+    assert np.frexp(features.quantum)[0] == 0.5
+    assert not np.signbit(integers[integers == 0.0]).any()
+
+
+def test_rectified_units_by_numbers_are_integers_with_room(rng):
+    X = 1e4 * rng.normal(size=(100, 4))
+    features = clone(MAPS["rectified numbers"]).fit(X)
+    values = features.transform(X)
+    np.testing.assert_array_equal(values / features.quantum, np.rint(values / features.quantum))
+    expected = np.maximum(X @ features._map.weights + features._map.starts, 0.0)
+    # A coordinate of 1e4 has 24 bits, so a sum is right to a few of its last: 1e4 * 2**-24.
+    np.testing.assert_allclose(values, expected, atol=1e4 * 2.0**-22)
+
+
+@pytest.mark.parametrize("n_features", [2, 7])
+def test_mapped_values_are_those_of_the_formulas(rng, n_features):
+    """The formulas in plain NumPy; what may differ is the last of the twenty bits."""
+    X = rng.normal(size=(400, n_features))
+    u = (X - X.mean(axis=0)) / X.std(axis=0)
+    cosines = RandomFeatures(90, kind="rbf").fit(X)
+    settled = cosines._map
+    turns = ((X - settled.shift) * settled.scale) @ settled.weights + settled.starts
+    expected = np.sqrt(2.0 / 90) * np.cos(2.0 * np.pi * turns)
+    np.testing.assert_allclose(cosines.transform(X), expected, atol=2.0 * cosines.quantum)
+
+    landmarks = RandomFeatures(90).fit(X)
+    settled = landmarks._map
+    rate = (settled.scale * X.std(axis=0))[0] * np.log(2.0)
+    differences = np.abs(u[:, None] - settled.landmarks.T / (rate / np.log(2.0)))
+    distances = np.sqrt(np.square(differences).sum(axis=2)) if n_features <= 3 else differences.sum(axis=2)
+    expected = np.exp(-rate * distances) @ (settled.root * settled.step)
+    np.testing.assert_allclose(landmarks.transform(X), expected, atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["laplacian", "rbf", "relu"])
-def test_sparse_rows_map_like_dense_ones(rng, kind):
-    X = sp.random_array((100, 8), density=0.4, rng=rng, format="csr")
-    features = RandomFeatures(30, kind=kind).fit(X.toarray())
-    np.testing.assert_allclose(features.transform(X), features.transform(X.toarray()), atol=1e-12)
+def test_maps_of_earlier_files_still_map(rng, kind):
+    """Before values were integers, files held these arrays."""
+    X = rng.normal(size=(200, 5))
+    mean, scale = X.mean(axis=0), 1.0 / X.std(axis=0)
+    u = (X - mean) * scale
+    state = {"n_features": 5, "mean": mean, "scale": scale}
+    if kind == "laplacian":
+        root = np.linalg.inv(np.eye(30) + 0.1)
+        expected = np.exp(-0.2 * np.abs(u[:, None] - u[:30]).sum(axis=2)) @ root
+        state |= {"map": "landmarks", "landmarks": u[:30], "root": root, "rate": 0.2, "euclidean": False}
+    else:
+        weights, phases = rng.normal(size=(5, 30)), rng.normal(size=30)
+        angles = u @ weights + phases
+        name, values = (
+            ("fourier", np.sqrt(2.0) * np.cos(angles)) if kind == "rbf" else ("relu", angles.clip(0.0))
+        )
+        expected = values / np.sqrt(30)
+        state |= {"map": name, "weights": weights, "phases": phases}
+    features = RandomFeatures(30, kind=kind)
+    features._set_state(state)
+    np.testing.assert_allclose(features.transform(X), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["laplacian", "rbf", "relu"])

@@ -85,6 +85,21 @@ def linear_labels(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), 
     Writes to labels that of the plane with the highest score (one plane: labels_of[1] if its score is positive, else labels_of[0]) and returns whether all scores are finite. Labels are items of 8 bytes.
     """
 
+def map_rows(kind: str, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], shift: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], amplitude: float, quantum: float, ceiling: float, n_threads: int = 1) -> None:
+    """
+    Writes the mapped rows to out: kind is cosine, rectified, halving or halving_2.
+    """
+
+def map_sparse_rows(kind: str, values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], row_starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], shift: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], amplitude: float, quantum: float, ceiling: float, n_threads: int = 1) -> None:
+    """
+    The same for the rows of a compressed matrix, columns rising within a row; cosine and rectified only.
+    """
+
+def round_to_grid(values: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], factor: float, quantum: float, n_threads: int = 1) -> None:
+    """
+    values = quantum * round(factor * values) in place, factor a power of two.
+    """
+
 class KernelTable:
     """Kernel values of things that are no vectors, by their places."""
 

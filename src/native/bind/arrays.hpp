@@ -38,6 +38,7 @@ void bind_simd(nb::module_& m);
 void bind_gram(nb::module_& m);
 void bind_row_hash(nb::module_& m);
 void bind_scores(nb::module_& m);
+void bind_maps(nb::module_& m);
 void bind_kernels(nb::module_& m);
 void bind_sequences(nb::module_& m);
 void bind_boundary(nb::module_& m);

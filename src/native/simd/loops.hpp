@@ -5,6 +5,7 @@
 #include "boundary.hpp"
 #include "gram.hpp"
 #include "kernel.hpp"
+#include "map.hpp"
 #include "online.hpp"
 #include "pair.hpp"
 #include "score.hpp"
@@ -15,7 +16,7 @@
 namespace steelyard::STEELYARD_LEVEL {
 
 extern const Loops loops;
-const Loops loops{STEELYARD_LEVEL_NAME, gram_loops,     kernel_loops, ball_loops, solver_loops,
-                  online_loops,         sequence_loops, score_loops,  pair_loops, boundary_loops};
+const Loops loops{STEELYARD_LEVEL_NAME, gram_loops,  kernel_loops, ball_loops,     solver_loops, online_loops,
+                  sequence_loops,       score_loops, pair_loops,   boundary_loops, map_loops};
 
 }  // namespace steelyard::STEELYARD_LEVEL

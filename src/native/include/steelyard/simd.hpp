@@ -13,6 +13,7 @@
 #include "steelyard/loops_boundary.hpp"
 #include "steelyard/loops_gram.hpp"
 #include "steelyard/loops_kernel.hpp"
+#include "steelyard/loops_map.hpp"
 #include "steelyard/loops_online.hpp"
 #include "steelyard/loops_pair.hpp"
 #include "steelyard/loops_score.hpp"
@@ -32,6 +33,7 @@ struct Loops {
     ScoreLoops score;
     PairLoops pair;
     BoundaryLoops boundary;
+    MapLoops map;
 };
 
 // The loops in use.
