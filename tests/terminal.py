@@ -37,6 +37,7 @@ class Ended:
 
     exit_code: int
     text: str
+    raw: str  # with them
 
     @property
     def widest(self) -> int:
@@ -67,9 +68,12 @@ def in_terminal(*commands: list[str], columns: int = 80, folder: Path, seconds: 
         process.kill()
         process.wait()
         os.close(master)
-    parts = _CONTROL.sub("", output).split("\x1c")
+    parts = output.split("\x1c")
     assert len(parts) == 2 * len(commands) + 1, output
-    return [Ended(int(code), text) for text, code in zip(parts[::2], parts[1::2], strict=False)]
+    return [
+        Ended(int(code), _CONTROL.sub("", raw), raw)
+        for raw, code in zip(parts[::2], parts[1::2], strict=False)
+    ]
 
 
 def _all_of(master: int) -> str:

@@ -6,7 +6,10 @@ that a caller would expect, so ``except ValueError`` keeps working.
 
 from __future__ import annotations
 
-from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
 
 __all__ = [
     "DataError",
@@ -71,8 +74,22 @@ class DatasetUnavailable(SteelyardError, LookupError):  # noqa: N818  a state of
     """A named set of data is neither installed nor in a known folder nor to be had from the network."""
 
 
-class NotFittedError(SteelyardError, _SklearnNotFittedError):
-    """The learner was asked before it had learned anything."""
+if TYPE_CHECKING:
+
+    class NotFittedError(SteelyardError, _SklearnNotFittedError):
+        """The learner was asked before it had learned anything."""
+
+
+def __getattr__(name: str) -> Any:
+    # Made when asked for: its base is scikit-learn's, which takes seconds to import, and whoever only
+    # raises other errors (a command that shows its help) need not wait.
+    if name != "NotFittedError":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from sklearn.exceptions import NotFittedError as Base
+
+    words = {"__module__": __name__, "__doc__": "The learner was asked before it had learned anything."}
+    globals()[name] = type(name, (SteelyardError, Base), words)
+    return globals()[name]
 
 
 class MemoryLimitError(SteelyardError, MemoryError):

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from importlib.metadata import version
 
 import click
 import pytest
@@ -21,7 +25,7 @@ def run():
 def test_help_lists_every_command(run):
     result = run("--help")
     assert result.exit_code == 0
-    assert all(command in result.stdout for command in app._COMMANDS if command != "combine")
+    assert all(command in result.stdout for command in app.COMMANDS)
     assert "combine" not in result.stdout
 
 
@@ -52,6 +56,75 @@ def test_models_lists_what_this_installation_has(run):
 def test_version_names_this_package(run):
     assert run("version").stdout.startswith("steelyard ")
     assert json.loads(run("version", "--json").stdout)["steelyard"]
+
+
+def test_the_package_can_be_run_and_says_its_version():
+    done = subprocess.run(
+        [sys.executable, "-m", "steelyard", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"steelyard {version('steelyard')}\n"
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], *([name, "--help"] for name in app.COMMANDS)], ids=lambda words: words[0]
+)
+def test_help_waits_for_no_learner_to_be_imported(words):
+    program = (
+        "import sys\nfrom steelyard.cli import main\n"
+        f"try:\n    main({words!r})\nexcept SystemExit:\n    pass\n"
+        "slow = {'numpy', 'scipy', 'sklearn', 'pyarrow', 'pandas', 'jinja2'} & set(sys.modules)\n"
+        "print('imported', sorted(slow), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == "imported []\n"
+
+
+def test_completion_of_model_names_waits_for_no_learner_to_be_imported():
+    program = (
+        "import sys\nfrom steelyard.cli.options import complete_models\n"
+        "print(complete_models(None, None, 'koil'), 'sklearn' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "['koil', 'koil-multi'] False\n"
+
+
+def test_the_words_for_missing_values_are_those_of_the_encoder():
+    from steelyard.cli.options import MISSING
+    from steelyard.tables import encoding
+
+    assert encoding.MISSING == MISSING
+
+
+def test_a_reader_that_goes_away_gives_the_exit_code_of_a_broken_pipe():
+    program = (
+        "import click\nfrom steelyard.cli.app import SentenceGroup\n"
+        "@click.group(cls=SentenceGroup)\ndef main(): pass\n"
+        "@main.command()\ndef shout():\n    for _ in range(100_000): click.echo('much')\nmain()"
+    )
+    command = f'{sys.executable} -c "$PROGRAM" shout | head -1; echo ${{PIPESTATUS[0]}}'
+    done = subprocess.run(
+        ["bash", "-c", command],
+        env={**os.environ, "PROGRAM": program},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("much\n141\n", "")
+
+
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        ("&-", "standard output is closed, so nothing can be printed"),
+        ("/dev/full", "No space left on device"),
+    ],
+)
+def test_an_output_that_takes_nothing_gives_a_sentence(target, sentence):
+    command = f"{sys.executable} -m steelyard models >{target}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_an_unknown_command_is_a_usage_error(run):

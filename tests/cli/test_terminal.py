@@ -48,8 +48,7 @@ def _commands():
         "evaluate": ["evaluate", "m.steelyard", "rows.csv"],
         "merge": ["merge", "m.steelyard", "s.steelyard", "-o", "both.steelyard"],
         "forget": ["forget", "both.steelyard", "rows.csv", "-o", "less.steelyard"],
-        "statistics": ["statistics", *table, "-o", "part.stats"],
-        "combine": ["combine", "part.stats", "-o", "sum.steelyard"],
+        "statistics": ["statistics", "rows.parquet", "--target", "label", "-o", "part.stats"],
     }
 
 

@@ -1,31 +1,46 @@
-"""The group of all commands; a new command is one line in ``_COMMANDS``."""
+"""The group of all commands; a new command is one line in ``COMMANDS``."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
+from steelyard._visible import visible
 from steelyard.exceptions import SteelyardError
 
-__all__ = ["SentenceGroup", "main"]
+__all__ = ["COMMANDS", "SentenceGroup", "main"]
 
-# Command -> where it stands. Modules are imported when asked for, so that `--version` is quick.
-_COMMANDS = {
-    "combine": "steelyard.cli.combine:combine_command",
-    "evaluate": "steelyard.cli.evaluate:evaluate_command",
-    "fit": "steelyard.cli.fit:fit_command",
-    "forget": "steelyard.cli.forget:forget_command",
-    "inspect": "steelyard.cli.inspect:inspect_command",
-    "merge": "steelyard.cli.merge:merge_command",
-    "models": "steelyard.cli.models:models_command",
-    "predict": "steelyard.cli.predict:predict_command",
-    "statistics": "steelyard.cli.statistics:statistics_command",
-    "stream": "steelyard.cli.stream:stream_command",
-    "tune": "steelyard.cli.tune:tune_command",
-    "version": "steelyard.cli.version:version_command",
+_READER_WENT_AWAY = 141  # as a command that is ended by the signal of a broken pipe
+
+
+class Entry(NamedTuple):
+    """Where a command stands, and what it does in one line."""
+
+    module: str
+    summary: str
+
+
+# Modules are imported when a command is run: neither --help nor the completion of a shell waits for them.
+COMMANDS = {
+    "evaluate": Entry("evaluate", "Test a saved model on labelled rows."),
+    "fit": Entry("fit", "Learn a table and save the model."),
+    "forget": Entry("forget", "Take rows out of a saved model."),
+    "inspect": Entry("inspect", "Tell what a saved file is and knows."),
+    "merge": Entry("merge", "Make one model of several models or statistics."),
+    "models": Entry("models", "List the models and what each takes."),
+    "predict": Entry("predict", "Predict the rows of a table."),
+    "statistics": Entry("statistics", "Write what one machine knows of its rows, for merge."),
+    "stream": Entry("stream", "Learn from a stream, testing every row first."),
+    "tune": Entry("tune", "Race several settings on one pass over a table."),
+    "version": Entry("version", "Print the versions of this package and of what it uses."),
 }
+_HIDDEN = {"combine": Entry("combine", "")}
 
 
 class SentenceGroup(click.Group):
@@ -35,32 +50,88 @@ class SentenceGroup(click.Group):
         try:
             return super().invoke(ctx)
         except SteelyardError as error:
-            raise click.ClickException(str(error)) from error
+            hint = "" if error.hint is None else f"\nhint: {visible(error.hint)}"
+            raise click.ClickException(visible(error.message) + hint) from error
         except BrokenPipeError:
-            raise  # whoever read has read enough
-        except OSError as error:  # of standard output, such as a full disk: the library's have sentences
-            what = error.filename or "standard output"
-            raise click.ClickException(f"{what}: {error.strerror or error}.") from error
+            _drop_output()
+            raise click.exceptions.Exit(_READER_WENT_AWAY) from None
         except KeyboardInterrupt:
             click.echo("stopped", err=True)
             raise click.exceptions.Exit(130) from None
 
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        if not standalone_mode:
+            return super().main(*args, standalone_mode=False, **extra)  # type: ignore[call-overload]
+        return sys.exit(self._exit_code(*args, **extra))
+
+    def _exit_code(self, *args: Any, **extra: Any) -> int:
+        """Run a command to the end, the last byte of its output included."""
+        if sys.stdout is None:
+            click.echo("Error: standard output is closed, so nothing can be printed.", err=True)
+            return 1
+        try:
+            code: Any = super().main(*args, standalone_mode=False, **extra)  # type: ignore[call-overload]
+            sys.stdout.flush()
+        except click.ClickException as error:
+            _show(error)
+            return error.exit_code
+        except BrokenPipeError:
+            _drop_output()
+            return _READER_WENT_AWAY
+        except OSError as error:  # of standard output, such as a full disk: the library's have sentences
+            what = visible(error.filename or "standard output")
+            click.echo(f"Error: {what}: {error.strerror or error}.", err=True)
+            _drop_output()
+            return 1
+        except click.Abort:
+            click.echo("stopped", err=True)
+            return 130
+        return code if isinstance(code, int) else 0
+
+
+def _show(error: click.ClickException) -> None:
+    """The sentence, after how the command is used where it was used otherwise; nothing in it is obeyed."""
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        click.echo(visible(error.ctx.get_usage(), keep="\n"), err=True)
+        click.echo(f"Try '{visible(error.ctx.command_path)} --help' for help.\n", err=True)
+    click.echo(f"Error: {visible(error.format_message(), keep=chr(10))}", err=True)
+
+
+def _drop_output() -> None:
+    """What is still in the buffer goes nowhere, so that Python has nothing to complain about at the end."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
 
 class _LazyGroup(SentenceGroup):
-    """Imports commands on demand."""
+    """Lists commands without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
-        return sorted(_COMMANDS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in _COMMANDS:
+        entry = COMMANDS.get(cmd_name) or _HIDDEN.get(cmd_name)
+        if entry is None:
             return None
-        module, _, attribute = _COMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(import_module(module), attribute)
+        command: click.Command = getattr(
+            import_module(f"steelyard.cli.{entry.module}"), f"{cmd_name}_command"
+        )
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=COMMANDS[name].summary) for name in names]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="steelyard", message="steelyard %(version)s")
 def main() -> None:
     """Learn classifiers from imbalanced streams, measure them honestly, show what happened.
 
@@ -68,7 +139,7 @@ def main() -> None:
 
     Exit codes: 0 all went well; 1 the data, a file or a model was at fault, and a sentence says how;
     2 the command was not written as it must be; 130 stopped with Ctrl-C: stream gives a complete report of
-    what was seen first, the others save nothing.
+    what was seen first, the others save nothing; 141 whoever read the output went away.
 
     Shell completion, here for bash: eval "$(_STEELYARD_COMPLETE=bash_source steelyard)"; zsh_source and
     fish_source do the same for zsh and fish.

@@ -9,7 +9,6 @@ import click
 from steelyard.cli.models_io import load_table_model
 from steelyard.cli.options import MODEL_FILE, label_of
 from steelyard.cli.output import emit_json, emit_pairs, emit_table, json_option
-from steelyard.evaluation.tracking import METRICS, Tracker
 
 __all__ = ["evaluate_command"]
 
@@ -25,6 +24,8 @@ def evaluate_command(model: Path, source: str, positive: str | None, chunk: int,
 
     Measures come with the ends of a 95 % band (block bootstrap).
     """
+    from steelyard.evaluation.tracking import METRICS, Tracker
+
     known = load_table_model(model)
     tracker = Tracker(tuple(name for name in METRICS if name != "pmauc"), window=1000, seed=0)
     counts: dict[object, int] = {}

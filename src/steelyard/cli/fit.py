@@ -11,8 +11,6 @@ from steelyard.cli.models_io import check_can_be_saved, load_table_model, open_t
 from steelyard.cli.options import MODEL_FILE, OUT_FILE, ColumnOptions, column_options, model_options
 from steelyard.cli.output import emit_json, emit_pairs, json_option, talk
 from steelyard.cli.registry import make_models, parse_settings
-from steelyard.persistence import save
-from steelyard.tables import TableModel
 
 __all__ = ["fit_command"]
 
@@ -40,6 +38,9 @@ def fit_command(
 
     On an error nothing is saved.
     """
+    from steelyard.persistence import save
+    from steelyard.tables import TableModel
+
     if known is not None:
         _check_nothing_contradicts()
         model = load_table_model(known)

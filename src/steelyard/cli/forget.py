@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from steelyard.cli.models_io import load_table_model, summary_of
 from steelyard.cli.options import MODEL_FILE, OUT_FILE
 from steelyard.cli.output import emit_json, emit_pairs, json_option, talk
-from steelyard.persistence import save
-from steelyard.tables import TableModel
+
+if TYPE_CHECKING:
+    from steelyard.tables import TableModel
 
 __all__ = ["forget_command"]
 
@@ -31,6 +32,8 @@ def forget_command(*, model: Path, rows: str, out: Path | None, again: bool, as_
 
     Prints a receipt: which rows went, by an id that follows from them, and what is left.
     """
+    from steelyard.persistence import save
+
     known = load_table_model(model)
     before = summary_of(known)["classes"]
     n_rows = known.forget(rows, again=again)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
 from steelyard.cli.models_io import load_table_model, summary_of
 from steelyard.cli.options import MODEL_FILE
 from steelyard.cli.output import emit_json, emit_pairs, emit_table, json_option
-from steelyard.persistence import describe
-from steelyard.tables import TableModel
+
+if TYPE_CHECKING:
+    from steelyard.tables import TableModel
 
 __all__ = ["inspect_command"]
 
@@ -25,6 +25,8 @@ __all__ = ["inspect_command"]
 @json_option
 def inspect_command(model: Path, top: int, as_json: bool) -> None:
     """Tell what MODEL is: its classes and counts, most telling features, size and history."""
+    from steelyard.persistence import describe
+
     known = load_table_model(model)
     file = describe(model)
     facts = {
@@ -57,6 +59,8 @@ def _parameters(model: TableModel) -> dict[str, Any]:
 
 def telling_features(model: TableModel) -> list[dict[str, Any]]:
     """Features by how much one standard deviation of them moves a score; empty where there are no planes."""
+    import numpy as np
+
     learner = getattr(model.learner, "learner_", model.learner)
     coef, statistics = getattr(learner, "coef_", None), getattr(learner, "statistics_", None)
     names = model.feature_names

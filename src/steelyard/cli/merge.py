@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
-from steelyard.base import check_parameters
 from steelyard.cli.models_io import refuse_kind, summary_of
 from steelyard.cli.options import MODEL_FILE, OUT_FILE
 from steelyard.cli.output import emit_json, emit_pairs, json_option, talk
 from steelyard.cli.registry import parse_settings
-from steelyard.distributed.files import StatisticsPart, combine
 from steelyard.exceptions import DataError, ParameterError
-from steelyard.persistence import load, save
-from steelyard.tables import TableModel
+
+if TYPE_CHECKING:
+    from steelyard.distributed.files import StatisticsPart
+    from steelyard.tables import TableModel
 
 __all__ = ["merge_command"]
 
@@ -37,11 +36,15 @@ def merge_command(files: tuple[Path, ...], out: Path, settings: tuple[str, ...],
     statistics`. Categories that only some of them have met are brought together. The same rows in two of
     them are refused. Statistics alone, merged into a file whose name ends with .stats, can be merged again.
     """
+    from steelyard.distributed.files import StatisticsPart, combine
+    from steelyard.persistence import load, save
+
     loaded = [(path, load(path)) for path in files]
     parts = [part for _, part in loaded if isinstance(part, StatisticsPart)]
-    if out.suffix == ".stats" and len(parts) < len(loaded):
+    models = [path for path, item in loaded if not isinstance(item, StatisticsPart)]
+    if out.suffix == ".stats" and models:
         raise DataError(
-            f"only statistics can be merged into statistics, and {_first_model(loaded)} is a model.",
+            f"only statistics can be merged into statistics, and {models[0]} is a model.",
             who="merge",
             hint="give the output another name than one with .stats, and it becomes a model",
         )
@@ -56,6 +59,9 @@ def merge_command(files: tuple[Path, ...], out: Path, settings: tuple[str, ...],
 
 def _merged(loaded: list[tuple[Path, Any]], total: StatisticsPart | None) -> TableModel:
     """All statistics as one model, and then the models one after the other."""
+    from steelyard.distributed.files import StatisticsPart
+    from steelyard.tables import TableModel
+
     merged: TableModel | None = None if total is None else total.model
     for path, item in loaded:
         if isinstance(item, StatisticsPart):
@@ -68,11 +74,9 @@ def _merged(loaded: list[tuple[Path, Any]], total: StatisticsPart | None) -> Tab
     return merged
 
 
-def _first_model(loaded: list[tuple[Path, Any]]) -> Path:
-    return next(path for path, item in loaded if not isinstance(item, StatisticsPart))
-
-
 def _set(learner: Any, settings: tuple[str, ...]) -> None:
+    from steelyard.base import check_parameters
+
     try:
         learner.set_params(**parse_settings(settings))
         check_parameters(learner)
@@ -89,7 +93,7 @@ def _summary(model: TableModel, out: Path, n_files: int) -> dict[str, Any]:
     counts = getattr(model.learner, "class_count_", None)
     summary: dict[str, Any] = {"model": str(out), "merged": n_files, **summary_of(model)}
     if counts is not None:
-        summary["rows"] = float(np.sum(counts))
+        summary["rows"] = float(sum(counts))
     summary["parts"] = [
         {"id": rows_id, "source": entry["source"], "rows": entry["rows"]}
         for rows_id, entry in model.learned().items()

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from steelyard.base import Traits, traits_of
 from steelyard.cli.output import emit_json, emit_table, json_option
 from steelyard.cli.registry import Entry, available
 
@@ -26,13 +25,14 @@ def models_command(as_json: bool) -> None:
 
 
 def _describe(name: str, entry: Entry) -> dict[str, Any]:
+    from steelyard.base import Traits, traits_of
+
     learner = entry.learner
-    assert learner is not None
     model = learner(**entry.parameters)
     traits = traits_of(model)
     name_of_class = entry.class_name
-    if entry.wrapper is not None:
-        model, traits = entry.wrapper(model), Traits()
+    if entry.around is not None:
+        model, traits = entry.around(model), Traits()
         name_of_class = f"{type(model).__name__}({name_of_class})"
     return {
         "name": name,

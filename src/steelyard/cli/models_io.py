@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from steelyard.cli.options import ColumnOptions
-from steelyard.distributed.files import StatisticsPart
 from steelyard.exceptions import DataTypeError, FileFormatError, ParameterError
-from steelyard.persistence import load, to_bytes
-from steelyard.tables import TableModel, TableStream, open_stream
+
+if TYPE_CHECKING:
+    from steelyard.cli.options import ColumnOptions
+    from steelyard.tables import TableModel, TableStream
 
 __all__ = ["check_can_be_saved", "load_table_model", "open_table", "refuse_kind", "summary_of"]
 
 
 def load_table_model(path: Path) -> TableModel:
     """A model with its columns; another kind of saved object is refused."""
+    from steelyard.persistence import load
+    from steelyard.tables import TableModel
+
     model = load(path)
     if not isinstance(model, TableModel):
         raise refuse_kind(path, model)
@@ -26,6 +27,8 @@ def load_table_model(path: Path) -> TableModel:
 
 def refuse_kind(path: Path, found: Any) -> FileFormatError:
     """What to say of a file of ours that is not what this command takes."""
+    from steelyard.distributed.files import StatisticsPart
+
     what, hint = (
         f"a {type(found).__name__} without the columns it was taught from",
         ("models for the command line are written by `steelyard fit` and `steelyard stream --save`"),
@@ -37,6 +40,8 @@ def refuse_kind(path: Path, found: Any) -> FileFormatError:
 
 def check_can_be_saved(learner: Any, name: str) -> None:
     """Refuse a model that no file can hold, before it has learned anything for nothing."""
+    from steelyard.persistence import to_bytes
+
     try:
         to_bytes(learner)
     except DataTypeError as error:
@@ -48,6 +53,8 @@ def check_can_be_saved(learner: Any, name: str) -> None:
 
 def open_table(source: str, target: str, columns: ColumnOptions) -> TableStream:
     """A labelled table, as the column options say."""
+    from steelyard.tables import open_stream
+
     return open_stream(
         source,
         target,
@@ -65,9 +72,9 @@ def open_table(source: str, target: str, columns: ColumnOptions) -> TableStream:
 def summary_of(model: TableModel) -> dict[str, Any]:
     """Class, labels and counts of a model."""
     learner = getattr(model.learner, "learner_", model.learner)  # what a window holds
-    labels = np.asarray(getattr(learner, "classes_", [])).tolist()
+    labels = list(getattr(learner, "classes_", []))
     counts = getattr(learner, "class_count_", None)
-    classes: Any = labels
+    classes: Any = [str(label) for label in labels]
     if counts is not None:
-        classes = {str(label): float(count) for label, count in zip(labels, np.asarray(counts), strict=True)}
+        classes = {str(label): float(count) for label, count in zip(labels, counts, strict=True)}
     return {"class": type(model.learner).__name__, "target": model.target, "classes": classes}

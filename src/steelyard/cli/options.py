@@ -12,9 +12,9 @@ import click
 
 from steelyard.cli.registry import available
 from steelyard.exceptions import ParameterError
-from steelyard.tables.encoding import MISSING
 
 __all__ = [
+    "MISSING",
     "MODEL_FILE",
     "OUT_FILE",
     "ColumnOptions",
@@ -24,6 +24,8 @@ __all__ = [
     "label_of",
     "model_options",
 ]
+
+MISSING = ("refuse", "mean", "zero")  # those of TableEncoder, which takes a second to import
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

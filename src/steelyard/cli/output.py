@@ -1,19 +1,39 @@
-"""Data to standard output, talk to standard error."""
+"""Data to standard output, talk to standard error; the one place where text reaches a terminal.
+
+Labels and names of columns and files come from strangers: whatever a terminal would obey is written out.
+Whatever takes long to import is imported where it is used: help and completion pass through here.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
-import numpy as np
-from rich.console import Console
-from rich.table import Table
 
-__all__ = ["emit_json", "emit_pairs", "emit_table", "json_option", "plain", "talk", "talk_console"]
+from steelyard._visible import OBEYED, visible
+from steelyard.exceptions import FileAccessError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = [
+    "emit_json",
+    "emit_pairs",
+    "emit_table",
+    "emit_text",
+    "json_option",
+    "json_text",
+    "plain",
+    "standard_output",
+    "talk",
+    "talk_console",
+    "tell",
+]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -24,50 +44,98 @@ json_option: Callable[[Command], Command] = click.option(
 
 def talk_console() -> Console:
     """Where people are talked to."""
+    from rich.console import Console
+
     return Console(stderr=True, highlight=False)
 
 
 def talk(message: str) -> None:
     """Tell a person; silent when standard error is no terminal."""
-    if sys.stderr.isatty():
-        click.echo(message, err=True)
+    if sys.stderr is not None and sys.stderr.isatty():
+        tell(message)
+
+
+def tell(message: str) -> None:
+    """Say something on standard error, to whoever listens."""
+    click.echo(visible(message, keep="\n"), err=True)
+
+
+def emit_text(text: str) -> None:
+    """Print text as it is; made visible where a terminal would obey it."""
+    output = standard_output()
+    output.write(visible(text, keep="\r\n") if output.isatty() else text)
+
+
+def standard_output() -> IO[str]:
+    """Standard output, if there is one."""
+    if sys.stdout is None or sys.stdout.closed:
+        raise FileAccessError("standard output is closed, so nothing can be printed.")
+    return sys.stdout
 
 
 def emit_json(data: Any) -> None:
     """Print one JSON document."""
-    click.echo(json.dumps(plain(data), ensure_ascii=False, indent=2, allow_nan=False, default=repr))
+    standard_output()
+    click.echo(json_text(data, indent=2))
+
+
+def json_text(data: Any, indent: int | None = None) -> str:
+    """JSON whose text is visible: what a terminal would obey is escaped, as JSON allows everywhere."""
+    text = json.dumps(plain(data), ensure_ascii=False, indent=indent, allow_nan=False, default=repr)
+    return OBEYED.sub(_json_escape, text)
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    """A character as JSON escapes it; a line break here stands between values, not in one."""
+    units = found[0].encode("utf-16-be", "surrogatepass")
+    pairs = (units[k : k + 2].hex() for k in range(0, len(units), 2))
+    return found[0] if found[0] == "\n" else "".join(f"\\u{pair}" for pair in pairs)
 
 
 def emit_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     """Print rows: drawn for a terminal, tab-separated for a pipe."""
     lines = [[_cell(row.get(column)) for column in columns] for row in rows]
-    if not sys.stdout.isatty():
-        for row in [list(columns), *lines]:
-            click.echo("\t".join(row))
+    heads = [visible(column) for column in columns]
+    if not standard_output().isatty():
+        for line in [heads, *lines]:
+            click.echo("\t".join(line))
         return
+    _draw_table(heads, lines)
+
+
+def _draw_table(heads: list[str], lines: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in columns:
-        table.add_column(column)
+    for head in heads:
+        table.add_column(Text(head))  # as text, or brackets would be taken for markup
     for line in lines:
-        table.add_row(*line)
+        table.add_row(*map(Text, line))
     Console(highlight=False).print(table)
 
 
 def emit_pairs(facts: Mapping[str, Any]) -> None:
     """Print names and values, one a line."""
-    width = max(map(len, facts), default=0) if sys.stdout.isatty() else 0
+    width = max(map(len, facts), default=0) if standard_output().isatty() else 0
     for name, value in facts.items():
-        click.echo(f"{name:<{width}}\t{_cell(value)}")
+        click.echo(f"{visible(name):<{width}}\t{_cell(value)}")
 
 
 def _cell(value: Any) -> str:
+    """A value for people, in one line."""
+    return visible(_written(value))
+
+
+def _written(value: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "-"
     if isinstance(value, float):
         whole = value.is_integer() and abs(value) > 1
         return f"{value:,.0f}" if whole or abs(value) >= 1000 else f"{value:.4f}"
     if isinstance(value, list | tuple):
-        return ", ".join(map(str, value)) or "-"
+        return ", ".join(map(_written, value)) or "-"
     if isinstance(value, Mapping):
         return ", ".join(f"{name}: {_count(item)}" for name, item in value.items()) or "-"
     return str(value)
@@ -75,7 +143,7 @@ def _cell(value: Any) -> str:
 
 def _count(value: Any) -> str:
     """A number that is nearly always whole, such as the rows of a class."""
-    return f"{value:,.0f}" if isinstance(value, float) and value.is_integer() else _cell(value)
+    return f"{value:,.0f}" if isinstance(value, float) and value.is_integer() else _written(value)
 
 
 def plain(value: Any) -> Any:
@@ -84,10 +152,8 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    if isinstance(value, np.ndarray):
+    if hasattr(value, "tolist"):  # an array or a number of NumPy
         return plain(value.tolist())
-    if isinstance(value, np.generic):
-        return plain(value.item())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -16,6 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from steelyard._visible import visible
 from steelyard.cli.output import talk, talk_console
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class StreamPanel:
         width = max(20, min(console.width, 110) - 46)
         return Panel(
             Group(self._progress(race), Text(), _measures(race, width), Text(), _confusion(race)),
-            title=f"[bold]{self._stream.name}",
+            title=Text(visible(self._stream.name), style="bold"),
             title_align="left",
             width=min(console.width, 110),
         )
@@ -121,17 +122,21 @@ def _measures(race: Race, width: int) -> Table:
     for contender, colour in zip(race.contenders, _COLOURS * 9, strict=False):
         values = [record["g_mean"] for record in contender.records if "g_mean" in record]
         if not values:
-            table.add_row(Text(contender.name, style=colour), "waiting for the first measures", "", "")
+            table.add_row(
+                Text(visible(contender.name), style=colour), "waiting for the first measures", "", ""
+            )
             continue
         overall = contender.tracker.total()["g_mean"]
         chart = Text(sparkline(values, width), style=colour)
-        table.add_row(Text(contender.name, style=colour), chart, _number(values[-1]), _number(overall))
+        table.add_row(
+            Text(visible(contender.name), style=colour), chart, _number(values[-1]), _number(overall)
+        )
     shares = _shares(race)
     if shares:
         name = f"share of {race.positive!r}" if race.positive is not None else "share of the rarest"
         top = max(shares)
         chart = Text(sparkline(shares, width, 0.0, max(top, 0.01)), style="white")
-        table.add_row(Text(name, style="dim"), chart, f"{shares[-1]:.1%}", "")
+        table.add_row(Text(visible(name), style="dim"), chart, f"{shares[-1]:.1%}", "")
     return table
 
 
@@ -151,11 +156,13 @@ def _confusion(race: Race) -> Table:
     labels, counts = first.tracker.overall.confusion()
     shown = labels[:5]
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="dim")
-    table.add_column(f"{first.name}: true, then predicted", style="dim", no_wrap=True)
+    table.add_column(Text(visible(f"{first.name}: true, then predicted")), style="dim", no_wrap=True)
     for label in shown:
-        table.add_column(str(label), justify="right")
+        table.add_column(Text(visible(label)), justify="right")
     for row, label in enumerate(shown):
-        table.add_row(str(label), *(f"{int(counts[row, column]):,}" for column in range(len(shown))))
+        table.add_row(
+            Text(visible(label)), *(f"{int(counts[row, column]):,}" for column in range(len(shown)))
+        )
     if len(labels) > len(shown):
         table.add_row(f"and {len(labels) - len(shown)} more classes")
     return table

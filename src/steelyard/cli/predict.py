@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import csv
-import json
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, Self
 
 import click
 
 from steelyard.cli.models_io import load_table_model
 from steelyard.cli.options import MODEL_FILE, OUT_FILE
-from steelyard.cli.output import json_option, plain
+from steelyard.cli.output import emit_text, json_option, json_text, standard_output
 from steelyard.exceptions import FileAccessError
-from steelyard.tables import TableModel
+
+if TYPE_CHECKING:
+    from steelyard.tables import TableModel
 
 __all__ = ["predict_command"]
 
@@ -69,11 +69,11 @@ def _lines(model: TableModel, source: str, chunk: int) -> Iterator[list[dict[str
         ]
 
 
-def _write_text(chunks: Iterator[list[dict[str, Any]]], file: IO[str], *, as_json: bool) -> None:
+def _write_text(chunks: Iterator[list[dict[str, Any]]], file: IO[str] | _Standard, *, as_json: bool) -> None:
     writer = None
     for lines in chunks:
         if as_json:
-            file.writelines(json.dumps(plain(line), ensure_ascii=False) + "\n" for line in lines)
+            file.writelines(json_text(line) + "\n" for line in lines)
             continue
         if writer is None:
             writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
@@ -99,8 +99,17 @@ def _write_parquet(chunks: Iterator[list[dict[str, Any]]], out: Path) -> None:
 class _Standard:
     """Standard output as a file that is left open."""
 
-    def __enter__(self) -> IO[str]:
-        return sys.stdout
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
-        sys.stdout.flush()
+        standard_output().flush()
+
+    def write(self, text: str) -> None:
+        """Print some lines."""
+        emit_text(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Print lines."""
+        for line in lines:
+            emit_text(line)

@@ -9,9 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import steelyard
-from steelyard.evaluation import RiverPeer, SklearnPeer
 from steelyard.exceptions import ParameterError
-from steelyard.memory import DriftWindows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,21 +24,32 @@ class Entry:
     class_name: str
     summary: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    wrapper: Callable[[Any], Any] | None = None  # a learner of `steelyard.streams` that manages this one
+    wrapper: str | None = None  # a learner of `steelyard.memory` that manages this one
 
     @property
-    def learner(self) -> type | None:
-        """The class; None where this installation does not have it."""
-        return getattr(steelyard, self.class_name, None)
+    def is_there(self) -> bool:
+        """Whether this installation has the class; asking does not import it."""
+        return self.class_name in steelyard.__all__
+
+    @property
+    def learner(self) -> type:
+        """The class."""
+        found: type = getattr(steelyard, self.class_name)
+        return found
+
+    @property
+    def around(self) -> Callable[[Any], Any] | None:
+        """What goes around the learner."""
+        return None if self.wrapper is None else getattr(import_module("steelyard.memory"), self.wrapper)
 
 
 # One line per name. A class that `steelyard` does not (yet) export is simply not offered.
 LEARNERS: dict[str, Entry] = {
     "proximal": Entry("ProximalSVC", "class-balanced planes; learns, forgets and merges exactly"),
     "proximal-unweighted": Entry("ProximalSVC", "the same, every row counting once", {"class_weight": None}),
-    "adaptive": Entry("ProximalSVC", "proximal with windows that follow drift", wrapper=DriftWindows),
+    "adaptive": Entry("ProximalSVC", "proximal with windows that follow drift", wrapper="DriftWindows"),
     "adaptive-unweighted": Entry(
-        "ProximalSVC", "the same, every row counting once", {"class_weight": None}, wrapper=DriftWindows
+        "ProximalSVC", "the same, every row counting once", {"class_weight": None}, wrapper="DriftWindows"
     ),
     "incremental": Entry("IncrementalSVC", "exact kernel SVM, row by row, with forgetting"),
     "koil": Entry("KOIL", "online kernel learning of the AUC with two buffers"),
@@ -48,12 +57,12 @@ LEARNERS: dict[str, Entry] = {
     "aligned": Entry("AlignedSVC", "kernel SVM with its boundary moved to suit the rare class"),
     "enclosing": Entry("EnclosingClassifier", "a sphere or ellipsoid around every class; finds the new"),
 }
-_PEERS: dict[str, Callable[[Any], Any]] = {"sklearn": SklearnPeer, "river": RiverPeer}
+_PEERS = {"sklearn": "SklearnPeer", "river": "RiverPeer"}  # package -> what makes its models take part
 
 
 def available() -> dict[str, Entry]:
     """The names that can be used here."""
-    return {name: entry for name, entry in LEARNERS.items() if entry.learner is not None}
+    return {name: entry for name, entry in LEARNERS.items() if entry.is_there}
 
 
 @dataclass(frozen=True)
@@ -121,14 +130,14 @@ def _maker(name: str) -> tuple[Any, dict[str, Any], Callable[[Any], Any] | None]
     """The class behind a name, the parameters that the name stands for, and what goes around it."""
     package, colon, path = name.partition(":")
     if colon and package in _PEERS:
-        return _peer_class(package, path), {}, _PEERS[package]
+        return _peer_class(package, path), {}, getattr(import_module("steelyard.evaluation"), _PEERS[package])
     entry = LEARNERS.get(name)
-    if entry is None or entry.learner is None:
+    if entry is None or not entry.is_there:
         raise ParameterError(
             f"--model: there is no model {name!r}; there are {', '.join(available())}.",
             hint="peers go by dotted name: sklearn:linear_model.SGDClassifier, river:naive_bayes.GaussianNB",
         )
-    return entry.learner, dict(entry.parameters), entry.wrapper
+    return entry.learner, dict(entry.parameters), entry.around
 
 
 def _peer_class(package: str, path: str) -> Any:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from steelyard import ProximalSVC, RandomFeatures
 from steelyard.cli.models_io import open_table
 from steelyard.cli.options import OUT_FILE, ColumnOptions, column_options, gathered
 from steelyard.cli.output import emit_json, json_option, talk
 from steelyard.cli.registry import make_models, parse_settings
-from steelyard.distributed.files import StatisticsPart, write
 from steelyard.exceptions import ParameterError
-from steelyard.streams.answers import teach
-from steelyard.tables import TableModel
-from steelyard.tables.row_digest import RowDigest
+
+if TYPE_CHECKING:
+    from steelyard import ProximalSVC, RandomFeatures
 
 __all__ = ["statistics_command"]
 
@@ -31,6 +30,8 @@ class MapOptions:
 
     def make(self) -> RandomFeatures | None:
         """The map; None where none was asked for."""
+        from steelyard import RandomFeatures
+
         if self.random_features is None:
             return None
         if not self.gamma:
@@ -71,6 +72,11 @@ def statistics_command(
 
     C=auto and the random map must be the same on all machines; all else may be set when merging.
     """
+    from steelyard.distributed.files import StatisticsPart, write
+    from steelyard.streams.answers import teach
+    from steelyard.tables import TableModel
+    from steelyard.tables.row_digest import RowDigest
+
     if columns.missing == "mean":
         raise ParameterError(
             "--missing: the mean so far differs from machine to machine.", hint="use refuse or zero"

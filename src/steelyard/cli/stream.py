@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from steelyard.cli.interrupts import StopOnInterrupt
 from steelyard.cli.models_io import check_can_be_saved, open_table
 from steelyard.cli.options import OUT_FILE, ColumnOptions, column_options, gathered, model_options
-from steelyard.cli.output import emit_json, emit_table, json_option, talk
+from steelyard.cli.output import emit_json, emit_table, json_option, talk, tell
 from steelyard.cli.panel import StreamPanel
 from steelyard.cli.positive import WantedPositive
 from steelyard.cli.registry import make_models, parse_settings
-from steelyard.evaluation import PrequentialResult, Race
-from steelyard.evaluation.race import DEFAULT_METRICS
 from steelyard.exceptions import FileAccessError, ParameterError, SteelyardError
-from steelyard.memory import SlidingWindow
-from steelyard.persistence import save
-from steelyard.streams import RowStream, demo_stream
-from steelyard.streams.chunks import small_first
-from steelyard.tables import TableModel, TableStream
+
+if TYPE_CHECKING:
+    from steelyard.evaluation import PrequentialResult, Race
+    from steelyard.streams import RowStream
 
 __all__ = ["stream_command"]
 
@@ -141,6 +138,8 @@ def _make_folder(folder: Path) -> None:
 
 
 def _stream(options: StreamOptions, columns: ColumnOptions) -> RowStream:
+    from steelyard.streams import demo_stream
+
     if options.source is None:
         seed = {} if options.seed is None else {"seed": options.seed}
         chunk = min(columns.chunk, 500)
@@ -150,6 +149,8 @@ def _stream(options: StreamOptions, columns: ColumnOptions) -> RowStream:
 
 
 def _models(options: StreamOptions) -> dict[str, Any]:
+    from steelyard.memory import SlidingWindow
+
     settings = parse_settings(options.settings)
     if options.source is None and not options.model_names:
         settings.setdefault("SGD.random_state", 0)
@@ -171,6 +172,10 @@ def _run(
     stream: RowStream, models: dict[str, Any], options: StreamOptions
 ) -> tuple[Race, SteelyardError | None, bool]:
     """The race until the end, an error or Ctrl-C."""
+    from steelyard.evaluation import Race
+    from steelyard.evaluation.race import DEFAULT_METRICS
+    from steelyard.streams.chunks import small_first
+
     race = Race(
         models,
         window=options.measure_window or (2000 if options.source is None else 1000),
@@ -202,6 +207,9 @@ def _deliver(
     result: PrequentialResult, stream: RowStream, options: StreamOptions, columns: ColumnOptions
 ) -> None:
     """Files that were asked for, and the summary."""
+    from steelyard.persistence import save
+    from steelyard.tables import TableModel, TableStream
+
     if options.save_to is not None:
         assert isinstance(stream, TableStream)
         assert options.target is not None
@@ -219,4 +227,4 @@ def _deliver(
     else:
         emit_table(_COLUMNS, result.summary())
     for name, path in options.files.items():
-        click.echo(f"{name}: {path}", err=True)
+        tell(f"{name}: {path}")

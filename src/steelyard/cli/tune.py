@@ -14,12 +14,7 @@ from steelyard.cli.options import OUT_FILE, ColumnOptions, column_options, model
 from steelyard.cli.output import emit_json, emit_table, json_option, talk
 from steelyard.cli.positive import WantedPositive
 from steelyard.cli.registry import make_models, parse_settings
-from steelyard.evaluation import Race
-from steelyard.evaluation.race import DEFAULT_METRICS
 from steelyard.exceptions import DataError, ParameterError
-from steelyard.persistence import save
-from steelyard.streams.chunks import small_first
-from steelyard.tables import TableModel
 
 __all__ = ["tune_command"]
 
@@ -64,6 +59,12 @@ def tune_command(
 
     All candidates share one pass, so the table is read once, and the winner needs no second fit.
     """
+    from steelyard.evaluation import Race
+    from steelyard.evaluation.race import DEFAULT_METRICS
+    from steelyard.persistence import save
+    from steelyard.streams.chunks import small_first
+    from steelyard.tables import TableModel
+
     fixed = parse_settings(settings)
     candidates = {
         _label(values): make_models([f"candidate={model_name}"], {**fixed, **values})["candidate"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
@@ -36,6 +37,12 @@ StorableClass = TypeVar("StorableClass", bound=type[Storable])
 
 _classes: dict[str, type[Storable]] = {}
 _names: dict[type, str] = {}
+
+# Where this package registers classes; those of others register themselves when they are imported.
+_ROOMS = (
+    "alignment", "distributed.files", "enclosing", "exact", "features", "memory", "online", "proximal",
+    "sequence_kernels", "tables",
+)  # fmt: skip
 
 _OBJECT = "object"
 _GENERATOR = "Generator"
@@ -211,6 +218,8 @@ class _Builder:
     def _model(self, content: dict[str, Any]) -> Storable:
         name, parameters, state = _parts(content)
         if name not in _classes:
+            _meet_our_own()
+        if name not in _classes:
             raise FileFormatError(
                 f"The file holds a model of class {quote(name)}, which is not known here; "
                 f"it was written by steelyard {quote(self.writer)}.",
@@ -220,6 +229,12 @@ class _Builder:
         if state:
             model._set_state(state)
         return model
+
+
+def _meet_our_own() -> None:
+    """Import all rooms of this package that register classes, whatever the file names."""
+    for room in _ROOMS:
+        import_module(f"steelyard.{room}")
 
 
 def _summarise(node: Node) -> Any:

@@ -1,0 +1,45 @@
+"""Text that a terminal or a page would obey is written out, and nothing else is touched."""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steelyard._visible import OBEYED, visible
+
+_JOINERS = "\u200c\u200d"
+
+
+def _is_obeyed(character):
+    """By Unicode's own classes: controls, halves, separators of lines, and what turns or hides writing."""
+    kind, direction = unicodedata.category(character), unicodedata.bidirectional(character)
+    turns = direction in {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+    return kind in {"Cc", "Cs", "Zl", "Zp"} or turns or character in "\u061c\u200e\u200f\ufeff"
+
+
+def test_every_character_that_is_obeyed_is_written_out():
+    missed = [hex(k) for k in range(sys.maxunicode + 1) if _is_obeyed(chr(k)) and not OBEYED.match(chr(k))]
+    assert missed == []
+
+
+def test_letters_marks_numbers_signs_and_joiners_stay_as_they_are():
+    kept = [
+        chr(k)
+        for k in range(sys.maxunicode + 1)
+        if unicodedata.category(chr(k))[0] in "LMNPS" or chr(k) in _JOINERS + " \xa0"
+    ]
+    assert [c for c in kept if visible(c) != c] == []
+
+
+@given(st.text())
+def test_what_is_visible_stays_so_and_can_be_encoded(text):
+    shown = visible(text)
+    assert visible(shown) == shown
+    shown.encode("utf-8")
+
+
+def test_half_characters_of_file_names_can_be_shown():
+    assert visible(b"caf\xe9.csv".decode("utf-8", "surrogateescape")) == "caf\\udce9.csv"
