@@ -6,15 +6,15 @@ Every variant learns the training part of each run in one pass, rows in the orde
 and otherwise as it comes. Printed are the mean AUC (of rankings) and, of the library's learners, the mean
 G-mean (of labels).
 
-gamma          1 as it comes, or "auto": 1 / the median squared distance of the first 100 rows
+gamma          1 as it comes, or "median": 1 / the median squared distance of the first 100 rows
 falling rate   0.1 / (1 + t / 20) instead of a constant 0.01, never below 0.01
 adaptive rate  0.01 over the root of the running mean of the squared gradient (1 at the beginning)
 merging        a full buffer merges its two nearest vectors, the sample included, into one between them
 threshold      labels cut at zero, or where the G-mean on the support vectors is best
 
 The adaptive rate and merging are tried with a plain transcription of the algorithm (`PlainKoil`), whose
-unchanged form is printed too: it is KOIL with gamma = "auto" and the policy "reservoir++", but for the random
-numbers.
+unchanged form is printed too: it is KOIL with gamma = "median" and the policy "reservoir++", but for the
+random numbers.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class PlainKoil:
 
 
 def falling_rate(X: np.ndarray, y: np.ndarray) -> KOIL:
-    model = KOIL(C, gamma="auto", random_state=0)
+    model = KOIL(C, gamma="median", random_state=0)
     model.partial_fit(X[:FIRST], y[:FIRST])  # settles gamma; starts again with it
     model = KOIL(C, gamma=model._kernels[0].gamma, random_state=0)
     for start in range(0, len(y), CHUNK):
@@ -149,7 +149,7 @@ def falling_rate(X: np.ndarray, y: np.ndarray) -> KOIL:
 
 
 def auto(X: np.ndarray, y: np.ndarray, **parameters: object) -> KOIL:
-    model = KOIL(C, gamma="auto", random_state=0, **parameters)
+    model = KOIL(C, gamma="median", random_state=0, **parameters)
     return model.partial_fit(X[:FIRST], y[:FIRST]).partial_fit(X[FIRST:], y[FIRST:])
 
 

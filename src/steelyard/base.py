@@ -38,6 +38,7 @@ from steelyard._labels import (
     sorted_classes,
     unsortable_error,
 )
+from steelyard._limits import LARGEST, largest_value, too_large
 from steelyard._sparse import canonical_csr
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, SteelyardError
@@ -325,20 +326,16 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         return X
 
     def _nonfinite_error(self, X: Any, method: str) -> DataError:
-        """The sentence for the first value that is NaN or infinite."""
+        """The sentence for the first value that is NaN or infinite, or for values that are too large."""
+        values = X.data if sp.issparse(X) else X
+        if np.isfinite(values).all():
+            return self._overflow_error(X, method)
         if sp.issparse(X):
             position = int(np.flatnonzero(~np.isfinite(X.data))[0])
             row = int(np.searchsorted(X.indptr, position, side="right")) - 1
             column, value = int(X.indices[position]), X.data[position]
         else:
-            bad = np.argwhere(~np.isfinite(X))
-            if not len(bad):
-                return DataError(
-                    "X has values so large that their squares overflow; nothing was changed.",
-                    who=f"{type(self).__name__}.{method}",
-                    hint="bring the features to a common scale first",
-                )
-            row, column = map(int, bad[0])
+            row, column = map(int, np.argwhere(~np.isfinite(X))[0])
             value = X[row, column]
         kind = "NaN" if np.isnan(value) else "inf (infinity)"
         names = self.__dict__.get("feature_names_in_")
@@ -347,6 +344,16 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
             f"X has {kind} in row {row}, {where}; only finite numbers can be used, and nothing was changed.",
             who=f"{type(self).__name__}.{method}",
             hint="fill in or drop missing values first, for example with sklearn.impute.SimpleImputer",
+        )
+
+    def _overflow_error(self, X: Any, method: str) -> DataError:
+        who, largest = f"{type(self).__name__}.{method}", largest_value(X)
+        if largest > LARGEST:
+            return too_large(largest, who)
+        return DataError(
+            "X and sample_weight have values so large that weighted squares overflow; nothing was changed.",
+            who=who,
+            hint="bring the features to a common scale first",
         )
 
     # -- features -----------------------------------------------------------------------------------

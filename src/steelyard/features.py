@@ -18,7 +18,7 @@ from steelyard import _native
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, NotFittedError
-from steelyard.params import AnyOf, Constraint, Integer, ListOf, OneOf, Positive, check_params
+from steelyard.params import AnyOf, Constraint, Former, Integer, ListOf, OneOf, Positive, check_params
 from steelyard.persistence import storable
 
 __all__ = ["RandomFeatures"]
@@ -36,7 +36,7 @@ _VALUE_BITS = 19
 _KERNEL_BITS = 23
 _ROOT_BITS = 53 - _KERNEL_BITS
 _FAR = 8.0  # standard deviations from zero to the mean beyond which a feature is measured from its mean
-_CEILING = 16.0  # standard deviations at which a rectified unit of an "auto" map is full
+_CEILING = 16.0  # standard deviations at which a rectified unit of a "rows" map is full
 _GRID = 2.0**-19  # of coordinates whose squares are summed
 _MOST = 64.0  # the farthest of these: half to this power is nothing
 
@@ -277,9 +277,9 @@ class RandomFeatures(TransformerMixin, BaseEstimator):
     kind : {"laplacian", "rbf", "relu"}, default="laplacian"
         The kernel that is approached: ``exp(-gamma * |x - z|_1)``, ``exp(-gamma * |x - z|^2)``, or the
         one of a wide layer of rectified units.
-    gamma : "auto", float or list of float, default="auto"
+    gamma : "rows", float or list of float, default="rows"
         Numbers decide the map by seed alone, on features as they come; several numbers share the
-        components evenly. "auto" settles it by the first rows: features are brought to mean 0 and
+        components evenly. "rows" settles it by the first rows: features are brought to mean 0 and
         variance 1, widths follow the median distance, and for the Laplacian kernel the features are
         spanned by landmarks blended from neighbouring rows.
     random_state : int, default=0
@@ -293,7 +293,7 @@ class RandomFeatures(TransformerMixin, BaseEstimator):
     Notes
     -----
     Fourier features :math:`\sqrt{2/m}\cos(w^\top x + \phi)` have inner products that approach the kernel
-    at a rate of :math:`1/\sqrt m`. For the Laplacian kernel with "auto", the map is instead
+    at a rate of :math:`1/\sqrt m`. For the Laplacian kernel with "rows", the map is instead
     :math:`z(x) = K_{LL}^{-1/2} k(L, x)` for landmarks :math:`L`, whose inner products are the best that
     the span of the landmarks allows. At most half of the landmarks are points between a row of the
     first chunk and one of its three nearest neighbours, the rest cross two of these points, feature by
@@ -322,7 +322,11 @@ class RandomFeatures(TransformerMixin, BaseEstimator):
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         "n_components": Integer(1),
         "kind": OneOf("laplacian", "rbf", "relu"),
-        "gamma": AnyOf(OneOf("auto"), Positive(), ListOf(Positive())),
+        "gamma": Former(
+            AnyOf(OneOf("rows"), Positive(), ListOf(Positive())),
+            auto="gamma='auto' is 1 / n_features in learners and was another rule here; write gamma='rows' "
+            "for what it was",
+        ),
         "random_state": Integer(0),
     }
 
@@ -331,7 +335,7 @@ class RandomFeatures(TransformerMixin, BaseEstimator):
         n_components: int = 1000,
         *,
         kind: str = "laplacian",
-        gamma: str | float | list[float] = "auto",
+        gamma: str | float | list[float] = "rows",
         random_state: int = 0,
     ) -> None:
         self.n_components = n_components
@@ -438,6 +442,8 @@ class RandomFeatures(TransformerMixin, BaseEstimator):
         return {"map": name, "n_features": int(self.n_features_in_), **values}
 
     def _set_state(self, state: dict[str, Any]) -> None:
+        if self.gamma == "auto":  # so it was called in older files
+            self.gamma = "rows"
         values = dict(state)
         name, self.n_features_in_ = values.pop("map"), int(values.pop("n_features"))
         self._map = _earlier_map(name, values) if "mean" in values else _MAPS[name](**values)
@@ -491,7 +497,7 @@ def _numbered_map(
     shares = np.resize(np.asarray(gammas, dtype=np.float64), m)
     if owner.kind == "relu":
         weights = rng.normal(size=(d, m)) * np.sqrt(shares)
-        return ReluMap.make(mean, scale, weights, rng.normal(size=m), full=owner.gamma == "auto")
+        return ReluMap.make(mean, scale, weights, rng.normal(size=m), full=owner.gamma == "rows")
     if owner.kind == "rbf":
         weights = rng.normal(size=(d, m)) * np.sqrt(2.0 * shares)
     else:

@@ -14,12 +14,15 @@ from scipy import sparse
 from scipy.spatial.distance import pdist
 
 from steelyard import _native
+from steelyard._limits import LARGEST_KERNEL_VALUE, largest_value
 from steelyard._sparse import canonical_csr
 from steelyard._threads import check_threads
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
+from steelyard.params import AnyOf, OneOf, Positive
 from steelyard.sequence_kernels import EditKernel, GlobalAlignmentKernel, SequenceKernel
 
 __all__ = ["EditKernel", "GlobalAlignmentKernel", "Kernel", "SequenceKernel"]
+
 
 Floats = NDArray[Any]  # float32 or float64
 KernelFunction = Callable[[Any, Any], Any]
@@ -34,6 +37,7 @@ _PARAMETERS: dict[str, tuple[str, ...]] = {
     "precomputed": (),
 }
 _GAMMA_RULES = ("scale", "auto", "median")
+GAMMA = AnyOf(Positive(), OneOf(*_GAMMA_RULES))  # what learners take; the words mean the same in all of them
 _MEDIAN_ROWS = 500  # 125,000 pairs put the median within a few parts in a thousand
 _DENSE_BLOCK = 2**22  # numbers of a sparse table that are made dense at a time
 
@@ -302,6 +306,34 @@ def _check_coef0(coef0: Any) -> float:
     if not _is_number(coef0):
         raise ParameterError(f"coef0 must be a finite number; got {coef0!r}.", who="Kernel")
     return float(coef0)
+
+
+# Range of values
+
+
+def check_kernel_range(kernels: list[Kernel], X: Any, who: str) -> None:
+    """Refuse rows whose kernel values could overflow; distances may, as their kernels are then 0."""
+    of_products = [
+        kernel for kernel in kernels if kernel.is_native and kernel.kernel not in {"rbf", "laplacian"}
+    ]
+    if not of_products:
+        return
+    largest = largest_value(X)
+    product = X.shape[1] * largest * largest
+    for kernel in of_products:
+        reached = product
+        if kernel.kernel == "polynomial":
+            with np.errstate(over="ignore"):
+                reached = float(
+                    np.float64(float(kernel.gamma) * product + abs(kernel.coef0)) ** kernel.degree
+                )
+        if reached > LARGEST_KERNEL_VALUE:
+            raise DataError(
+                f"X has values so large (up to {largest:g}) that {kernel!r} could overflow; "
+                "nothing was changed.",
+                who=who,
+                hint="bring the features to a common scale first",
+            )
 
 
 # gamma from data

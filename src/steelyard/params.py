@@ -7,19 +7,22 @@ a violation into a sentence. A constraint is anything with a ``description`` and
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from steelyard.exceptions import ParameterError
 
 __all__ = [
     "AnyOf",
+    "ClassWeight",
     "Constraint",
     "Finite",
+    "Former",
     "Fraction",
     "Instance",
     "Integer",
@@ -30,6 +33,7 @@ __all__ = [
     "RandomSeed",
     "Switch",
     "check_params",
+    "class_factors",
 ]
 
 
@@ -184,6 +188,47 @@ class AnyOf:
         return any(constraint.accepts(value) for constraint in self.constraints)
 
 
+class Former:
+    """A constraint, and what to write instead of values that were once accepted with another meaning."""
+
+    def __init__(self, constraint: Constraint, **instead: str) -> None:
+        self.constraint = constraint
+        self.instead = instead
+
+    @property
+    def description(self) -> str:
+        return self.constraint.description
+
+    def accepts(self, value: object) -> bool:
+        return self.constraint.accepts(value)
+
+    def hint(self, value: object) -> str | None:
+        """What to write instead of this value, if it was once accepted."""
+        return self.instead.get(value) if isinstance(value, str) else None
+
+
+@dataclass(frozen=True)
+class ClassWeight:
+    """How much classes count: "balanced", None for all alike, or factors by label; 0 silences a class."""
+
+    description: str = "'balanced', None or a dict that gives labels finite numbers of at least 0"
+
+    def accepts(self, value: object) -> bool:
+        if isinstance(value, Mapping):
+            return all(NonNegative().accepts(factor) for factor in value.values())
+        return value is None or (isinstance(value, str) and value == "balanced")
+
+
+def class_factors(class_weight: Mapping[Any, float] | None, labels: Sequence[Any]) -> NDArray[np.float64]:
+    """The factor of each label: 1 where nothing is said of it.
+
+    >>> class_factors({"fraud": 5, "test": 0}, ["fraud", "other", "test"])
+    array([5., 1., 0.])
+    """
+    given = {} if class_weight is None else class_weight
+    return np.array([float(given.get(label, 1.0)) for label in labels])
+
+
 @dataclass(frozen=True)
 class RandomSeed:
     """What scikit-learn calls ``random_state``."""
@@ -204,5 +249,7 @@ def check_params(owner: Any, constraints: Mapping[str, Constraint]) -> None:
         value = getattr(owner, name)
         if not constraint.accepts(value):
             raise ParameterError(
-                f"{name} must be {constraint.description}; got {value!r}.", who=type(owner).__name__
+                f"{name} must be {constraint.description}; got {value!r}.",
+                who=type(owner).__name__,
+                hint=constraint.hint(value) if isinstance(constraint, Former) else None,
             )

@@ -398,7 +398,7 @@ def test_rows_that_would_overflow_are_refused_and_change_nothing():
 
 def test_kernel_words_are_settled_on_the_first_rows(stream):
     X, y = stream
-    model = KOIL(gamma="auto", random_state=0).partial_fit(X[:500], y[:500]).partial_fit(X[500:], y[500:])
+    model = KOIL(gamma="median", random_state=0).partial_fit(X[:500], y[:500]).partial_fit(X[500:], y[500:])
     gamma = Kernel(gamma="median").resolve(X[:500]).gamma
     same = KOIL(gamma=gamma, random_state=0).fit(X, y)
     np.testing.assert_array_equal(model.decision_function(X), same.decision_function(X))

@@ -205,8 +205,8 @@ def test_a_small_class_refuses_every_row_that_it_does_not_hold(rng):
     [
         ({"C": 0.0}, "C must be a positive, finite number or 'auto'; got 0.0"),
         ({"C": "best"}, "C must be"),
-        ({"class_weight": "even"}, "class_weight must be 'balanced' or None or a dict"),
-        ({"class_weight": {0: -1.0}}, "class_weight must give positive"),
+        ({"class_weight": "even"}, "class_weight must be 'balanced', None or a dict"),
+        ({"class_weight": {0: -1.0}}, "finite numbers of at least 0"),
         ({"objective": "hinge"}, "objective must be 'margin' or 'auc'; got 'hinge'"),
         ({"threshold": 0.5}, "threshold must be"),
         ({"standardize": "yes"}, "standardize must be True or False"),

@@ -16,25 +16,26 @@ from steelyard._memory import check_fits_memory
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard.alignment.holdout import deal_splits
-from steelyard.alignment.machine import Machine, Round, Settings, train_machine
+from steelyard.alignment.machine import Machine, Round, Settings, silent_machine, train_machine
 from steelyard.alignment.reference import input_distances, pack_rows, take_rows, unpack_rows
 from steelyard.alignment.rough import Matrix, Problem
 from steelyard.alignment.state import machine_from_tree, machine_to_tree, round_from_tree, round_to_tree
 from steelyard.alignment.view import Reading, blocks
 from steelyard.base import Batch, BatchLearner, Traits, sorted_classes
 from steelyard.exceptions import DataError, ParameterError
-from steelyard.kernels import Kernel
+from steelyard.kernels import GAMMA, Kernel, check_kernel_range
 from steelyard.params import (
     AnyOf,
+    ClassWeight,
     Constraint,
     Fraction,
-    Instance,
     Integer,
     NonNegative,
     OneOf,
     Positive,
     RandomSeed,
     Switch,
+    class_factors,
 )
 from steelyard.persistence import storable
 
@@ -76,7 +77,8 @@ class AlignedSVC(BatchLearner):
     gamma : float or {"scale", "auto", "median"}, default="scale"
         Number of the kernel; see :class:`~steelyard.kernels.Kernel`.
     class_weight : {"balanced", None} or dict, default=None
-        Factor of C for each class. "balanced" gives both sides of a machine the same total weight.
+        Factor of C for each class, 0 to leave its rows out. "balanced" gives both sides of a machine the same
+        total weight.
     alignment : {"kba", "act", None}, default="kba"
         "kba" is kernel boundary alignment. "act" is the earlier adaptive conformal transformation, which puts
         bumps on the support vectors in input space and so needs a table of numbers. None is a plain SVC:
@@ -113,7 +115,7 @@ class AlignedSVC(BatchLearner):
         What was added to the scores of the rarer side.
     svc_ : sklearn.svm.SVC
         The SVM of the last round kept, on its reshaped kernel with the rarer side as +1; a list of them for
-        more than two classes. It is not saved.
+        more than two classes, with None for a class whose rows all have weight 0. It is not saved.
     n_features_in_ : int
         Number of features seen; of sequences the dimensions of their elements, 1 for strings.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -158,8 +160,8 @@ class AlignedSVC(BatchLearner):
     _constraints: ClassVar[dict[str, Constraint]] = {
         "C": Positive(),
         "kernel": AnyOf(OneOf(*_NAMES), _Callable()),
-        "gamma": AnyOf(Positive(), OneOf("scale", "auto", "median")),
-        "class_weight": AnyOf(OneOf("balanced", None), Instance(dict, description="a dict of factors")),
+        "gamma": GAMMA,
+        "class_weight": ClassWeight(),
         "alignment": OneOf("kba", "act", None),
         "pairs": OneOf("nearest", "all"),
         "shift": Switch(),
@@ -216,8 +218,7 @@ class AlignedSVC(BatchLearner):
                 who="AlignedSVC",
                 hint="alignment='kba' needs kernel values only",
             )
-        present = batch.codes if batch.weights is None else batch.codes[batch.weights > 0]
-        n_present = len(np.unique(present))
+        n_present = len(np.unique(batch.codes[self._row_weights(batch) > 0]))
         if n_present < 2:
             raise DataError(
                 "rows of at least two classes are needed, with weights above 0; got "
@@ -239,8 +240,9 @@ class AlignedSVC(BatchLearner):
             "learn fewer rows",
         )
         kernel = Kernel(self.kernel, gamma=self.gamma).resolve(X)
+        check_kernel_range([kernel], X, "AlignedSVC.fit")
         matrix = Matrix(_check_matrix(X, self) if self.kernel == "precomputed" else kernel.block(X))
-        weights = np.ones(n_rows) if batch.weights is None else batch.weights
+        weights = self._row_weights(batch)
         distances = input_distances(X, X) if self.alignment == "act" else None
         positives = range(1, 2) if len(self.classes_) == 2 else range(len(self.classes_))
         trained = [self._train_side(matrix, batch, weights, positive, distances) for positive in positives]
@@ -250,13 +252,16 @@ class AlignedSVC(BatchLearner):
 
     def _train_side(
         self, matrix: Matrix, batch: Batch, weights: FloatArray, positive: int, distances: Any
-    ) -> tuple[Machine, list[Round], SVC]:
+    ) -> tuple[Machine, list[Round], SVC | None]:
         """Train one class against the rest; the machine's own sign +1 is the rarer of the two."""
         signs = np.where(batch.codes == positive, 1.0, -1.0)
         active = np.flatnonzero(weights > 0)
+        if np.ptp(signs[active]) == 0.0:
+            return silent_machine(active, signs[active][0]), [Round(None, None, (0, 0), None)], None
         if (signs[active] > 0).sum() > (signs[active] < 0).sum():
             signs = -signs
-        weights = weights * self._class_factors(batch, signs, weights)
+        if self.class_weight == "balanced":
+            weights = weights * _balance(signs, weights)
         problem = Problem(matrix, signs, weights, distances)
         settings = Settings(
             self.C, self.alignment, self.pairs, self.shift, self.max_iter, self.tol, self._reading
@@ -272,14 +277,12 @@ class AlignedSVC(BatchLearner):
             return self.random_state
         return np.random.default_rng(self.random_state)
 
-    def _class_factors(self, batch: Batch, signs: FloatArray, weights: FloatArray) -> FloatArray:
-        if self.class_weight is None:
-            return np.ones(len(signs))
-        if isinstance(self.class_weight, dict):
-            return np.array([float(self.class_weight.get(label, 1.0)) for label in batch.labels])[batch.codes]
-        total = weights.sum()
-        shares = {sign: total / (2.0 * weights[signs == sign].sum()) for sign in (1.0, -1.0)}
-        return np.where(signs > 0, shares[1.0], shares[-1.0])
+    def _row_weights(self, batch: Batch) -> FloatArray:
+        """Weights of the rows, times the factors of their classes where these are given."""
+        weights = np.ones(len(batch.codes)) if batch.weights is None else batch.weights
+        if self.class_weight is None or isinstance(self.class_weight, str):
+            return weights
+        return weights * class_factors(self.class_weight, batch.labels)[batch.codes]
 
     def _keep(self, kernel: Kernel, machines: list[Machine], X: Any, diagonal: FloatArray) -> None:
         """Keep the rows that some machine needs, and let machines count within these."""
@@ -291,7 +294,7 @@ class AlignedSVC(BatchLearner):
         same = spread <= 1e-9 * max(1.0, float(np.abs(diagonal).max()))
         self._self_similarity = float(diagonal.mean()) if same else None
 
-    def _show(self, rounds: list[list[Round]], svcs: list[SVC] | None) -> None:
+    def _show(self, rounds: list[list[Round]], svcs: list[SVC | None] | None) -> None:
         """Public attributes: bare for two classes, one for each class otherwise."""
         several = len(self._machines) > 1
         self.rounds_ = rounds if several else rounds[0]
@@ -432,6 +435,13 @@ class AlignedSVC(BatchLearner):
         if len(self._machines) != (1 if len(self.classes_) == 2 else len(self.classes_)):
             raise ValueError("the number of machines does not fit the number of classes")
         self._show(rounds, None)
+
+
+def _balance(signs: FloatArray, weights: FloatArray) -> FloatArray:
+    """Factors that give both sides the same total weight."""
+    total = weights.sum()
+    shares = {sign: total / (2.0 * weights[signs == sign].sum()) for sign in (1.0, -1.0)}
+    return np.where(signs > 0, shares[1.0], shares[-1.0])
 
 
 def _within(distances: Any, machine: Machine) -> Any:

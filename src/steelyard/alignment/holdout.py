@@ -1,20 +1,17 @@
-"""Rows held out: who they are, how well scores rank them, and where to cut."""
+"""Rows held out: who they are, and how well scores rank them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr
 
 from steelyard._types import FloatArray
 from steelyard.alignment.view import Indices
 
-__all__ = ["best_shift", "clearly_lower", "deal_splits", "ranking_losses"]
+__all__ = ["clearly_lower", "deal_splits", "ranking_losses"]
 
 _ENOUGH = 60  # held-out rows of the rarer side that make a judgement
-_MOST = 256  # scores that stand for a side
-_CUTS = 65  # tried at a time
 
 
 def deal_splits(
@@ -53,40 +50,3 @@ def clearly_lower(losses: FloatArray, before: FloatArray, tol: float) -> bool:
     """Whether losses of the same rows fell on average by ``tol`` and by more than their standard error."""
     fall = before - losses
     return bool(fall.mean() >= max(tol, fall.std() / np.sqrt(len(fall))) and fall.mean() > 0.0)
-
-
-def best_shift(scores: FloatArray, signs: FloatArray) -> float:
-    """Return what to add to scores so that cutting at 0 has the largest G-mean to be expected.
-
-    Where the few rare rows at hand have theirs is much of chance, so each side is smoothed first: a Gaussian
-    bump stands on every score. Of equally good cuts it is the one in the middle.
-    """
-    low, high = float(scores.min()), float(scores.max())
-    if low == high:
-        return 0.0
-    sides = [scores[signs > 0], scores[signs < 0]]
-    widths = [max(_bump_width(side), 1e-9 * (high - low)) for side in sides]
-    rare, other = map(_representatives, sides)
-    for _ in range(2):  # coarse, then fine
-        cuts = np.linspace(low, high, _CUTS)
-        sensitivity = ndtr((rare - cuts[:, None]) / widths[0]).mean(axis=1)
-        specificity = ndtr((cuts[:, None] - other) / widths[1]).mean(axis=1)
-        product = sensitivity * specificity
-        best = np.flatnonzero(product >= product.max() - 1e-12)
-        low, high = cuts[max(best[0] - 1, 0)], cuts[min(best[-1] + 1, _CUTS - 1)]
-    return float(-cuts[best].mean())
-
-
-def _bump_width(scores: FloatArray) -> float:
-    """Standard deviation of the bumps, by the rule of thumb for scores that are about normal."""
-    lower, upper = np.quantile(scores, (0.25, 0.75))
-    spread = float(scores.std())
-    robust = float(upper - lower) / 1.349  # the same for a normal distribution, and blind to outliers
-    return float(1.06 * (min(spread, robust) or spread) * len(scores) ** -0.2)
-
-
-def _representatives(scores: FloatArray) -> FloatArray:
-    """The scores, or evenly spaced quantiles if there are many."""
-    if len(scores) <= _MOST:
-        return scores
-    return np.asarray(np.quantile(scores, (np.arange(_MOST) + 0.5) / _MOST))

@@ -18,11 +18,12 @@ from sklearn.svm import SVC
 from steelyard._types import FloatArray
 from steelyard.alignment.boundary import BoundaryBumps, boundary_shift, make_boundary_bumps, match_pairs
 from steelyard.alignment.conformal import SupportBumps, make_support_bumps
-from steelyard.alignment.holdout import best_shift, clearly_lower, ranking_losses
+from steelyard.alignment.holdout import clearly_lower, ranking_losses
 from steelyard.alignment.rough import Problem, RoughSolver, Solution
 from steelyard.alignment.view import Indices, InputDistances, Reading, View
+from steelyard.cuts import smooth_gmean_cut
 
-__all__ = ["Chain", "Machine", "Round", "Settings", "train_machine"]
+__all__ = ["Chain", "Machine", "Round", "Settings", "best_shift", "silent_machine", "train_machine"]
 
 Bumps = BoundaryBumps | SupportBumps
 Split = tuple[Indices, Indices]
@@ -217,6 +218,11 @@ class Machine:
         return np.asarray(self.sign * scores)
 
 
+def silent_machine(rows: Indices, side: float) -> Machine:
+    """The answer where only one side has rows that count: that side, everywhere."""
+    return Machine(rows[:1], [], [np.ones(1)], np.zeros(1), float(side), 0.0)
+
+
 def train_machine(
     problem: Problem, rows: Indices, splits: Sequence[Split], settings: Settings
 ) -> tuple[Machine, list[Round], SVC]:
@@ -233,6 +239,11 @@ def train_machine(
     rounds[n_kept] = replace(rounds[n_kept], n_support=solution.n_support)
     shift = best_shift(*trials[n_kept].held_out) if settings.shift else 0.0
     return _compact(chain, solution, shift), rounds, svc
+
+
+def best_shift(scores: FloatArray, signs: FloatArray) -> float:
+    """What to add to scores so that cutting at 0 has the largest G-mean to be expected."""
+    return -smooth_gmean_cut(scores[signs < 0], scores[signs > 0])
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,7 @@ class Kind:
         return (
             self.feature_map is not None
             and not self.feature_map.is_settled
-            and self.feature_map.gamma == "auto"
+            and self.feature_map.gamma == "rows"
         )
 
     def settled(self, rows: Any) -> Kind:

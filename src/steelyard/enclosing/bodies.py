@@ -49,6 +49,8 @@ class BodySettings:
         if is_sequence_kernel(self.kernel):
             return Kernel(self.kernel).resolve(rows.X)
         gamma = self.gamma
+        if gamma == "median":
+            return Kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0).resolve(rows.X)
         if isinstance(gamma, str):
             variance = rows.variance() if gamma == "scale" else 1.0
             gamma = 1.0 / (rows.X.shape[1] * variance) if variance > 0.0 else 1.0

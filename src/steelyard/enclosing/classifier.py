@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 from steelyard import _native
 from steelyard._labels import check_sortable
+from steelyard._limits import LARGEST, check_magnitude
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard.base import Batch, Label, Learner, MergingMixin, Traits, all_or_nothing, sorted_classes
@@ -18,14 +19,13 @@ from steelyard.enclosing.ratios import distance_ratios, nearest_bodies
 from steelyard.enclosing.state import ClassState
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError
 from steelyard.items import take
-from steelyard.kernels import SequenceKernel
+from steelyard.kernels import GAMMA, SequenceKernel
 from steelyard.params import AnyOf, Constraint, Finite, Fraction, Instance, Integer, OneOf, Positive
 from steelyard.persistence import storable
 
 __all__ = ["EnclosingClassifier"]
 
 
-_LARGEST = 1e100  # far from overflow also when squared and summed
 _SURFACE = 1e-6  # of the radius: how far outside still counts as on the surface
 
 
@@ -45,9 +45,9 @@ class EnclosingClassifier(MergingMixin, Learner):
     kernel : {"linear", "polynomial", "rbf", "laplacian"} or sequence kernel, default="linear"
         The space in which bodies are sought; "poly" is short for "polynomial". With a sequence kernel, such
         as :class:`~steelyard.kernels.GlobalAlignmentKernel`, ``X`` is a list of sequences everywhere.
-    gamma : float or {"scale", "auto"}, default="scale"
+    gamma : float or {"scale", "auto", "median"}, default="scale"
         Of the polynomial, rbf and laplacian kernels. "scale" is 1 / (n_features * variance), taken over
-        the rows of each class by itself; "auto" is 1 / n_features.
+        the rows of each class by itself, and so is the distance of "median"; "auto" is 1 / n_features.
     degree : int, default=3
         Of the polynomial kernel.
     coef0 : float, default=0.0
@@ -132,7 +132,7 @@ class EnclosingClassifier(MergingMixin, Learner):
             OneOf("linear", "polynomial", "poly", "rbf", "laplacian"),
             Instance(SequenceKernel, description="a sequence kernel"),
         ),
-        "gamma": AnyOf(Positive(), OneOf("scale", "auto")),
+        "gamma": GAMMA,
         "degree": Integer(1),
         "coef0": Finite(),
         "C": AnyOf(OneOf(None), Positive()),
@@ -194,16 +194,8 @@ class EnclosingClassifier(MergingMixin, Learner):
         """Rows as numbers whose squares do not overflow; sequences as they are."""
         if isinstance(X, list):
             return X
-        self._check_range(X)
+        check_magnitude(X, "EnclosingClassifier")
         return np.ascontiguousarray(X, dtype=np.float64)
-
-    def _check_range(self, X: FloatArray) -> None:
-        if max(float(X.max(initial=0.0)), -float(X.min(initial=0.0))) > _LARGEST:
-            raise DataError(
-                f"X has values beyond {_LARGEST:g}, whose squares overflow; nothing was changed.",
-                who="EnclosingClassifier",
-                hint="bring the features to a common scale first",
-            )
 
     @all_or_nothing
     def forget_class(self, label: Label) -> Self:
@@ -340,7 +332,7 @@ class EnclosingClassifier(MergingMixin, Learner):
 
     def _asked(self, X: Any, method: str) -> tuple[list[Body], Any]:
         """Return the bodies, and the rows that they are asked about once these have been checked."""
-        if self._is_plain(X) and X.dtype == np.float64 and _native.all_within(X, _LARGEST, num_threads()):
+        if self._is_plain(X) and X.dtype == np.float64 and _native.all_within(X, LARGEST, num_threads()):
             return self._bodies(method), X  # one pass over the rows found nothing to say
         rows = self._dense(self._check_rows(X, method))
         return self._bodies(method), rows

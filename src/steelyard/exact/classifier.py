@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,9 +14,9 @@ from steelyard._types import FloatArray
 from steelyard.base import Batch, ForgettingMixin, Label, Traits, sorted_classes
 from steelyard.exact.expansion import KernelExpansion
 from steelyard.exact.state import SupportState
-from steelyard.exceptions import DataError, ParameterError
-from steelyard.kernels import Kernel
-from steelyard.params import AnyOf, Constraint, Instance, Integer, NonNegative, OneOf, Positive
+from steelyard.exceptions import DataError
+from steelyard.kernels import GAMMA, Kernel
+from steelyard.params import ClassWeight, Constraint, Integer, Positive
 from steelyard.persistence import storable
 
 __all__ = ["IncrementalSVC"]
@@ -134,9 +134,9 @@ class IncrementalSVC(ForgettingMixin):
     _constraints: ClassVar[dict[str, Constraint]] = {
         "C": Positive(),
         "kernel": _KernelChoice(),
-        "gamma": AnyOf(Positive(), OneOf("scale", "auto", "median")),
+        "gamma": GAMMA,
         "degree": Integer(0),
-        "class_weight": AnyOf(OneOf("balanced", None), Instance(dict)),
+        "class_weight": ClassWeight(),
         "tol": Positive(),
         "cache_size": Positive(),
     }
@@ -186,7 +186,6 @@ class IncrementalSVC(ForgettingMixin):
         self._apply(batch, None, "partial_fit")
 
     def _apply(self, add: Batch | None, retire: Batch | None, method: str) -> None:
-        _check_class_weight(self.class_weight)
         for batch in (add, retire):
             if batch is not None:
                 self._need_finite(batch.X, method)
@@ -356,14 +355,3 @@ def _settled(kernel: Kernel, batch: Batch) -> Kernel:
     variance = float((shares @ (table - mean) ** 2).sum())
     gamma = 1.0 / (table.shape[1] * variance) if variance > 0.0 else 1.0
     return Kernel(kernel.kernel, gamma=gamma, degree=kernel.degree, coef0=kernel.coef0)
-
-
-def _check_class_weight(class_weight: object) -> None:
-    if isinstance(class_weight, Mapping):
-        for label, factor in class_weight.items():
-            if not NonNegative().accepts(factor):
-                raise ParameterError(
-                    f"class_weight must give {NonNegative().description} for every label; "
-                    f"got {factor!r} for {label!r}.",
-                    who="IncrementalSVC",
-                )

@@ -9,20 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard import _native
+from steelyard._limits import LARGEST_KERNEL_VALUE
 from steelyard._types import FloatArray
 from steelyard.base import Batch, Label
 from steelyard.exact.expansion import KernelExpansion
 from steelyard.exceptions import DataError, SolverError
 from steelyard.items import Catalogue, is_sequence_kernel, restored_items
 from steelyard.kernels import Kernel
+from steelyard.params import class_factors
 
 __all__ = ["SupportState"]
 
 ClassWeight = str | Mapping[Label, float] | None
 # X, for each row the position of its label, codes of the labels, weights or None
 CodedRows = tuple[FloatArray, NDArray[np.int32], list[int], FloatArray | None]
-
-_LARGEST = 1e100  # kernel values beyond it would overflow when they are summed
 
 
 class SupportState:
@@ -176,11 +176,11 @@ class SupportState:
 
     def _check_range(self, X: FloatArray, who: str) -> None:
         with np.errstate(over="ignore", invalid="ignore"):
-            fits = np.abs(self.kernel.diagonal(X)) <= _LARGEST
+            fits = np.abs(self.kernel.diagonal(X)) <= LARGEST_KERNEL_VALUE
         if not fits.all():
             raise DataError(
                 f"row {int(np.argmin(fits))} of X is so large that its kernel values are beyond "
-                f"{_LARGEST:g}; nothing was changed.",
+                f"{LARGEST_KERNEL_VALUE:g}; nothing was changed.",
                 who=who,
                 hint="bring the features to a common scale first",
             )
@@ -357,7 +357,7 @@ def _class_bounds(
             row[:] = C * (total / (2.0 * (total - sizes[positive])))
             row[positive] = C * (total / (2.0 * sizes[positive]))
     elif isinstance(class_weight, Mapping):
-        bounds *= np.array([float(class_weight.get(label, 1.0)) for label in labels])
+        bounds *= class_factors(class_weight, labels)
     return bounds
 
 

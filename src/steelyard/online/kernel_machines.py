@@ -13,8 +13,8 @@ from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard.base import Batch
 from steelyard.items import ItemTable, is_sequence_kernel
-from steelyard.kernels import Kernel, SequenceKernel
-from steelyard.online.kernel_parameters import KERNEL_CONSTRAINTS, check_kernel_range, settled_kernel
+from steelyard.kernels import Kernel, SequenceKernel, check_kernel_range
+from steelyard.online.kernel_parameters import KERNEL_CONSTRAINTS, settled_gamma, settled_kernel
 from steelyard.online.targets import OnlineLearner, Signs
 from steelyard.params import Constraint
 
@@ -144,6 +144,7 @@ class KernelListLearner(OnlineLearner):
     def _set_machines_state(self, state: dict[str, Any]) -> None:
         if state["dtype"] not in {"float32", "float64"}:
             raise ValueError("vectors are float32 or float64")
+        self.gamma = settled_gamma(self.gamma)
         self._kernel, self._dtype = Kernel.from_tree(state["kernel"]), np.dtype(state["dtype"])
         self._items = ItemTable([self._kernel]) if is_sequence_kernel(self._kernel) else None
         self._lists = [self._restore(description) for description in state["lists"]]

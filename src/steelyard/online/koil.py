@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from steelyard._types import FloatArray
 from steelyard.base import Traits
 from steelyard.kernels import Kernel, SequenceKernel
-from steelyard.online.kernel_parameters import KERNEL_CONSTRAINTS, settled_kernel
+from steelyard.online.kernel_parameters import KERNEL_CONSTRAINTS, settled_gamma, settled_kernel
 from steelyard.online.koil_machines import KoilLearner
 from steelyard.params import Constraint
 from steelyard.persistence import storable
@@ -45,8 +45,8 @@ class KOIL(KoilLearner):
     kernel : {"rbf", "linear", "polynomial", "laplacian", "sigmoid"} or sequence kernel, default="rbf"
         Kernel function, see :class:`steelyard.kernels.Kernel`. With a sequence kernel, such as
         :class:`~steelyard.kernels.GlobalAlignmentKernel`, ``X`` is a list of sequences everywhere.
-    gamma : float or {"scale", "auto"}, default=1.0
-        Of the kernel. "auto" is 1 / median distance between the rows of the first call, squared for "rbf",
+    gamma : float or {"scale", "median"}, default=1.0
+        Of the kernel. "median" is 1 / median distance between the rows of the first call, squared for "rbf",
         so that call should bring more than a few; "scale" as in :class:`steelyard.kernels.Kernel`.
     degree : int, default=3
         Of the polynomial kernel.
@@ -151,6 +151,10 @@ class KOIL(KoilLearner):
 
     def _make_kernels(self, X: NDArray[Any]) -> list[Kernel]:
         return [settled_kernel(self.kernel, self.gamma, self.degree, self.coef0, X)]
+
+    def _set_machines_state(self, state: dict[str, Any]) -> None:
+        self.gamma = settled_gamma(self.gamma)
+        super()._set_machines_state(state)
 
     def _combine(self, scores: FloatArray) -> FloatArray:
         return scores[:, 0]

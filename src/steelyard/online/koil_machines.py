@@ -12,10 +12,9 @@ from steelyard import _native
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard.base import Batch
+from steelyard.cuts import gmean_cut
 from steelyard.items import ItemTable, is_sequence_kernel
-from steelyard.kernels import Kernel
-from steelyard.online.cuts import gmean_cut
-from steelyard.online.kernel_parameters import check_kernel_range
+from steelyard.kernels import Kernel, check_kernel_range
 from steelyard.online.targets import OnlineLearner, Signs, draw_seed
 from steelyard.params import Constraint, Fraction, Integer, OneOf, Positive, RandomSeed
 

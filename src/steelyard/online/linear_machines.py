@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._limits import check_magnitude
 from steelyard._types import FloatArray
 from steelyard.base import Batch
-from steelyard.exceptions import DataError
 from steelyard.online.targets import OnlineLearner, Signs
 
 __all__ = ["Arrays", "LinearLearner"]
 
 Arrays = dict[str, NDArray[Any]]
-_LARGEST = 1e75  # squares of products are still finite
 
 
 class LinearLearner(OnlineLearner):
@@ -46,13 +45,7 @@ class LinearLearner(OnlineLearner):
         self._targets.append({name: values.copy() for name, values in self._targets[0].items()})
 
     def _learn(self, batch: Batch) -> None:
-        largest = max(float(batch.X.max(initial=0.0)), -float(batch.X.min(initial=0.0)))
-        if largest > _LARGEST:
-            raise DataError(
-                f"X has values beyond {_LARGEST:g}, whose products overflow; nothing was changed.",
-                who=type(self).__name__,
-                hint="bring the features to a common scale first",
-            )
+        check_magnitude(batch.X, type(self).__name__)
         super()._learn(batch)
 
     def _sweep(self, X: NDArray[Any], signs: Signs) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from steelyard import _native
 from steelyard._types import FloatArray
 from steelyard.base import Traits
-from steelyard.online.cuts import gmean_cut
+from steelyard.cuts import gmean_cut
 from steelyard.online.linear_machines import Arrays, LinearLearner
 from steelyard.online.targets import Signs, draw_seed
 from steelyard.params import Constraint, Integer, Positive, RandomSeed

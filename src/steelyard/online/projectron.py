@@ -28,8 +28,8 @@ class Projectron(KernelListLearner):
     kernel : {"rbf", "linear", "polynomial", "laplacian", "sigmoid"} or sequence kernel, default="rbf"
         Kernel function, see :class:`steelyard.kernels.Kernel`; settled, with its numbers, by the first rows.
         With a sequence kernel ``X`` is a list of sequences everywhere.
-    gamma : float or {"scale", "auto"}, default=1.0
-        Of the kernel. "auto" is 1 / median distance between the first rows, "scale" as in
+    gamma : float or {"scale", "median"}, default=1.0
+        Of the kernel. "median" is 1 / median distance between the first rows, "scale" as in
         :class:`steelyard.kernels.Kernel`.
     degree : int, default=3
         Of the polynomial kernel.

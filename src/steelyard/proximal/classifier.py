@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from steelyard._labels import check_sortable
+from steelyard._limits import check_magnitude
 from steelyard._types import FloatArray
 from steelyard.base import (
     Batch,
@@ -23,7 +23,7 @@ from steelyard.base import (
 )
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.features import RandomFeatures
-from steelyard.params import AnyOf, Constraint, Instance, OneOf, Positive, Switch
+from steelyard.params import AnyOf, ClassWeight, Constraint, Instance, OneOf, Positive, Switch
 from steelyard.persistence import storable
 from steelyard.proximal.rule.planes import Planes
 from steelyard.proximal.rule.rule import Rule
@@ -31,8 +31,6 @@ from steelyard.proximal.state.folds import FoldedStatistics
 from steelyard.proximal.state.statistics import ClassStatistics
 
 __all__ = ["ProximalSVC"]
-
-_LARGEST = 1e100  # far from overflow also after mapping
 
 
 @storable("ProximalSVC")
@@ -127,7 +125,7 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "C": AnyOf(Positive(), OneOf("auto")),
-        "class_weight": AnyOf(OneOf("balanced", None), Instance(dict)),
+        "class_weight": ClassWeight(),
         "standardize": Switch(),
         "objective": OneOf("margin", "auc"),
         "threshold": OneOf("zero", "gmean"),
@@ -179,13 +177,7 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
     def _check_range(self, X: Any, method: str) -> None:
         """Refuse, before anything changes, whatever could overflow on the way."""
         self._check_finite(X, method)
-        values = X.data if sp.issparse(X) else X
-        if values.size and max(float(values.max()), -float(values.min())) > _LARGEST:
-            raise DataError(
-                f"X has values beyond {_LARGEST:g}, whose squares overflow; nothing was changed.",
-                who=f"ProximalSVC.{method}",
-                hint="bring the features to a common scale first",
-            )
+        check_magnitude(X, f"ProximalSVC.{method}")
 
     def _apply(self, add: Batch | None, retire: Batch | None, method: str) -> None:
         state = self._state.copy()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from steelyard._types import FloatArray
+from steelyard.cuts import normal_gmean_cut
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.proximal.rule.planes import Planes
 from steelyard.proximal.rule.selection import choose_C
@@ -20,7 +21,7 @@ from steelyard.proximal.rule.solver import (
     solve_path,
 )
 from steelyard.proximal.rule.system import System
-from steelyard.proximal.rule.thresholds import gmean_cut, logistic_slope
+from steelyard.proximal.rule.thresholds import logistic_slope
 from steelyard.proximal.state.statistics import ClassStatistics
 
 __all__ = ["Rule"]
@@ -90,7 +91,7 @@ class Rule:
         if len(system.labels) == 1:
             cut = np.zeros(1)
         elif self.threshold == "gmean":
-            cut = gmean_cut(positive, negative)
+            cut = normal_gmean_cut(negative, positive)
         elif equations.has_intercept:
             cut = np.zeros(len(solutions))
         else:

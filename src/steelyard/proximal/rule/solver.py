@@ -11,7 +11,7 @@ matrices. Equal counts give equal ``a``; what is common to several planes is fac
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh, lapack
 
 from steelyard._types import FloatArray
-from steelyard.base import Label
-from steelyard.exceptions import ParameterError
+from steelyard.params import class_factors
 from steelyard.proximal.rule.system import Regularizer, System
 from steelyard.proximal.state.moments import symmetric
 
@@ -86,26 +85,11 @@ def plane_classes(n_classes: int) -> list[int]:
     return list(range(n_classes)) if n_classes > 2 else [n_classes - 1]
 
 
-def class_factors(class_weight: Any, labels: list[Label]) -> FloatArray | None:
-    """Factor of each class for None or a dict; None for "balanced", whose weights differ by plane."""
-    if class_weight == "balanced":
-        return None
-    if class_weight is None:
-        return np.ones(len(labels))
-    assert isinstance(class_weight, Mapping)
-    factors = np.array([float(class_weight.get(label, 1.0)) for label in labels])
-    if not (np.isfinite(factors).all() and (factors > 0.0).all()):
-        raise ParameterError(
-            f"class_weight must give positive, finite numbers; got {class_weight!r}.", who="ProximalSVC"
-        )
-    return factors
-
-
 def margin_equations(system: System, class_weight: Any, regularizer: Regularizer) -> PlaneEquations:
     """The systems of the (weighted) least squares planes."""
     classes = plane_classes(len(system.labels))
-    factors = class_factors(class_weight, system.labels)
-    if factors is None:
+    factors = None if class_weight == "balanced" else class_factors(class_weight, system.labels)
+    if factors is None:  # weights that differ by plane
         shares = system.counts[classes] / system.n_rows
         a, kappa = shares, 1.0 - 2.0 * shares
         rhs = system.v[classes] - shares[:, None] * system.v.sum(axis=0)

@@ -1,0 +1,142 @@
+"""A value of a parameter means the same in every learner."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from steelyard import AlignedSVC, EnclosingClassifier, IncrementalSVC, ProximalSVC, RandomFeatures
+from steelyard._limits import LARGEST
+from steelyard.cuts import gmean_cut, normal_gmean_cut, smooth_gmean_cut
+from steelyard.exceptions import DataError, ParameterError
+from steelyard.kernels import Kernel
+from steelyard.online import KOIL, NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
+from steelyard.persistence import from_bytes, to_bytes
+
+STREAMING = [KOIL, NORMA, RBP, Forgetron, Projectron]
+WEIGHTED = [ProximalSVC, IncrementalSVC, AlignedSVC]
+
+
+@pytest.fixture
+def rows(rng):
+    y = (np.arange(120) % 4 == 0).astype(int)
+    return rng.normal(size=(120, 3)) + 1.5 * y[:, None], y
+
+
+def used_gamma(model):
+    if isinstance(model, EnclosingClassifier):
+        return [body.kernel.gamma for body in model._bodies("predict")]
+    if isinstance(model, IncrementalSVC):
+        return model._state.kernel.gamma
+    kernel = model._kernels[0] if isinstance(model, KOIL) else model._kernel
+    return kernel.gamma
+
+
+@pytest.mark.parametrize(
+    ("learner", "rule"),
+    [(learner, rule) for learner in (IncrementalSVC, AlignedSVC) for rule in ("scale", "auto", "median")]
+    + [(learner, rule) for learner in STREAMING for rule in ("scale", "median")],
+)
+def test_a_word_for_gamma_is_the_kernels_own_rule_in_every_learner(learner, rule, rows):
+    X, y = rows
+    model = learner(kernel="rbf", gamma=rule).fit(X, y)
+    assert used_gamma(model) == Kernel("rbf", gamma=rule).resolve(X).gamma
+
+
+@pytest.mark.parametrize("rule", ["scale", "auto", "median"])
+def test_bodies_take_the_rule_from_the_rows_of_their_class(rule, rows):
+    X, y = rows
+    model = EnclosingClassifier(kernel="rbf", gamma=rule, shape="sphere").fit(X, y)
+    kernels = [Kernel("rbf", gamma=rule).resolve(X[y == label]) for label in (0, 1)]
+    assert used_gamma(model) == pytest.approx([kernel.gamma for kernel in kernels])
+
+
+@pytest.mark.parametrize("learner", STREAMING)
+def test_what_auto_meant_in_online_learners_is_said_in_a_sentence(learner, rows):
+    with pytest.raises(ParameterError, match="write gamma='median' for what it was here"):
+        learner(gamma="auto").partial_fit(*rows)
+
+
+def test_what_auto_meant_in_random_features_is_said_in_a_sentence(rows):
+    with pytest.raises(ParameterError, match="write gamma='rows' for what it was"):
+        RandomFeatures(10, gamma="auto").fit(rows[0])
+
+
+@pytest.mark.parametrize("learner", STREAMING)
+def test_a_file_that_says_auto_is_read_as_it_was_meant(learner, rows):
+    X, y = rows
+    model = learner(gamma="median", **({"random_state": 0} if learner in {KOIL, RBP} else {})).fit(X, y)
+    model.gamma = "auto"
+    loaded = from_bytes(to_bytes(model))
+    assert loaded.gamma == "median"
+    np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))
+    loaded.partial_fit(X, y)
+
+
+def test_a_map_in_a_file_that_says_auto_is_read_as_it_was_meant(rows):
+    features = RandomFeatures(10).fit(rows[0])
+    features.gamma = "auto"
+    loaded = from_bytes(to_bytes(features))
+    assert loaded.gamma == "rows"
+    np.testing.assert_array_equal(loaded.transform(rows[0]), features.transform(rows[0]))
+
+
+@pytest.mark.parametrize("learner", WEIGHTED)
+@pytest.mark.parametrize("factor", [-1.0, np.nan, np.inf, "much"])
+def test_a_factor_of_a_class_is_finite_and_not_negative(learner, factor, rows):
+    with pytest.raises(ParameterError, match="finite numbers of at least 0"):
+        learner(class_weight={0: factor}).fit(*rows)
+
+
+@pytest.mark.parametrize("learner", WEIGHTED)
+def test_a_factor_of_zero_is_a_class_whose_rows_have_no_say(learner, rng):
+    y = np.arange(150) % 3
+    X = rng.normal(size=(150, 2)) + 3.0 * np.eye(3, 2)[y]
+    options = {"standardize": False} if learner is ProximalSVC else {"gamma": 0.5}
+    silenced = learner(class_weight={2: 0}, **options).fit(X, y)
+    unweighted = learner(class_weight=None, **options).fit(X, y, sample_weight=(y != 2).astype(float))
+    np.testing.assert_allclose(silenced.decision_function(X)[:, :2], _scores_of_two(unweighted, X), atol=1e-6)
+    assert not (silenced.predict(X) == 2).any()
+
+
+def _scores_of_two(model, X):
+    scores = model.decision_function(X)
+    return np.column_stack([-scores, scores]) if scores.ndim == 1 else scores[:, :2]
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [ProximalSVC, EnclosingClassifier, OAM, OPAUC, OnlinePerceptron],
+    ids=lambda kind: kind.__name__,
+)
+def test_one_limit_of_magnitude_for_features(learner, rows):
+    X, y = rows
+    if learner is not OPAUC:  # whose steps are made for features of moderate size
+        learner().fit(X * (0.1 * LARGEST / np.abs(X).max()), y)
+    with pytest.raises(DataError, match=r"beyond 1e\+75"):
+        learner().fit(X * (1.1 * LARGEST / np.abs(X).max()), y)
+
+
+@pytest.mark.parametrize("learner", [IncrementalSVC, AlignedSVC, *STREAMING], ids=lambda kind: kind.__name__)
+def test_one_limit_of_magnitude_for_kernel_values(learner, rows):
+    X, y = rows
+    with pytest.raises(DataError, match=r"overflow|beyond"):
+        learner(kernel="linear").fit(X * 1e51, y)
+
+
+# -- the three ways to cut agree where they can ---------------------------------------------------
+
+
+def test_cuts_take_the_negative_side_first_and_part_two_sides_in_the_middle():
+    negative, positive = np.array([-1.2, -1.0, -0.8]), np.array([2.8, 3.0, 3.2])
+    assert gmean_cut(negative, positive) == pytest.approx(1.0)
+    assert smooth_gmean_cut(negative, positive) == pytest.approx(1.0, abs=0.1)
+    moments = [np.array([[side.mean(), side.var()]]) for side in (negative, positive)]
+    assert normal_gmean_cut(*moments)[0] == pytest.approx(1.0)
+
+
+def test_cuts_of_many_normal_scores_are_the_same(rng):
+    negative, positive = rng.normal(size=4000), rng.normal(size=400) * 0.5 + 1.5
+    moments = [np.array([[side.mean(), side.var()]]) for side in (negative, positive)]
+    cuts = [gmean_cut(negative, positive), smooth_gmean_cut(negative, positive)]
+    np.testing.assert_allclose(cuts, normal_gmean_cut(*moments)[0], atol=0.12)
