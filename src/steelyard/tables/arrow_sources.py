@@ -118,13 +118,25 @@ class ArrowSource:
 
     def batches(self, wanted: list[str], kinds: Kinds) -> Iterator[ColumnBatch]:
         """The rows as columns."""
-        for batch in self._batches(wanted):
+        for batch in self._read(wanted):
             columns = {
                 name: (_texts if kinds[name] == "text" else _values)(batch.column(name), name)
                 for name in wanted
             }
             yield ColumnBatch(columns, batch.num_rows)
             self._done += batch.num_rows
+
+    def _read(self, wanted: list[str]) -> Iterator[Any]:
+        """The batches; what is damaged is found only when it is unpacked."""
+        import pyarrow as pa
+
+        try:
+            yield from self._batches(wanted)
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(
+                f"after row {self._done:,} the content is damaged or cut short: {str(error).rstrip('.')}.",
+                who=self.place.source,
+            ) from error
 
     def fraction_read(self) -> float | None:
         """How many of the rows have come."""

@@ -99,24 +99,25 @@ class Columns:
 
         Columns of the index are features only if they are asked for.
         """
-        twice = [name for index, name in enumerate(names) if name in names[:index]]
-        if twice:
-            raise DataError(f"two columns are called {twice[0]!r}; names must differ.", who=source)
+        if len(set(names)) < len(names):
+            twice = next(name for place, name in enumerate(names) if name in names[:place])
+            raise DataError(f"two columns are called {twice!r}; names must differ.", who=source)
         self._check(names, source, "target", [self.target] if self.target is not None else [])
         self._check(names, source, "time", [self.time] if self.time is not None else [])
         self._check(names, source, "feature", self.features or ())
         self._check(names, source, "dropped", self.drop)
         self._check(names, source, "categorical", self.categorical)
         apart = {self.target, self.time, *self.drop}
-        offered = [name for name in names if name not in index]
+        offered = [name for name in names if name not in set(index)] if index else names
         features = [name for name in self.features or offered if name not in apart]
         if not features:
             raise DataError(f"no column is left as a feature; there are {_listed(names)}.", who=source)
         return features
 
     def _check(self, names: Sequence[str], source: str, kind: str, wanted: Sequence[str]) -> None:
+        there = set(names) if wanted else ()
         for name in wanted:
-            if name not in names:
+            if name not in there:
                 closest = near(str(name), names)
                 raise DataError(
                     f"there is no {kind} column {name!r}; there are {_listed(names)}.",

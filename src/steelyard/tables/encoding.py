@@ -225,7 +225,8 @@ class TableEncoder(BaseEstimator):
     def _set_state(self, state: dict[str, Any]) -> None:
         self.columns_ = [str(name) for name in state["columns"]]
         self.numeric_ = [str(name) for name in state["numeric"]]
-        self.categorical_ = [name for name in self.columns_ if name not in self.numeric_]
+        numeric = set(self.numeric_)
+        self.categorical_ = [name for name in self.columns_ if name not in numeric]
         self.categories_ = [(str(column), str(value)) for column, value in state["categories"]]
         self._numbers = {pair: number for number, pair in enumerate(self.categories_)}
         self._counts = {name: sum(c == name for c, _ in self.categories_) for name in self.categorical_}

@@ -63,13 +63,31 @@ class ByteSource(io.RawIOBase):
                 who=self.name,
                 hint="open it with mode 'rb', or wrap the bytes in io.BytesIO",
             )
-        head = b""
-        while len(head) < _HEAD_BYTES and (self._size is not None or head.count(b"\n") < _HEAD_LINES):
+        head, n_lines = bytearray(), 0
+        while self._wants_more(head, n_lines):
             more = self._checked(read, 1 << 16)
             if not more:
-                return head, True
+                return bytes(head), True
             head += more
-        return head, False
+            n_lines += more.count(b"\n")
+        return bytes(head), False
+
+    def _wants_more(self, head: bytearray, n_lines: int) -> bool:
+        """Enough to judge columns by; at least a header and a row, be they ever so long."""
+        if len(head) < _HEAD_BYTES:
+            return self._size is not None or n_lines < _HEAD_LINES
+        if n_lines >= 2 or b"\0" in head[:_HEAD_BYTES]:  # Parquet, Arrow and the like have no lines
+            return False
+        if len(head) > _LONGEST_LINE:
+            raise self._too_long(n_lines + 1)
+        return True
+
+    def _too_long(self, line: int) -> DataError:
+        return DataError(
+            f"line {line:,} is longer than {_LONGEST_LINE:,} bytes.",
+            who=self.name,
+            hint="is this a table? Every row must be a line",
+        )
 
     def _checked(self, read: Callable[[int], bytes], size: int) -> bytes:
         try:
@@ -96,15 +114,18 @@ class ByteSource(io.RawIOBase):
 
         With ``quotes`` a line break between quotes ends no line.
         """
-        rest = b""
+        rest, n_lines = b"", 0
         while data := self._read_some(size):
             rest += data
+            if b"\n" not in data and len(rest) <= _LONGEST_LINE:
+                continue
             end = _end_of_lines(rest) if quotes else rest.rfind(b"\n") + 1
             if end:
+                n_lines += rest.count(b"\n", 0, end)
                 yield rest[:end]
                 rest = rest[end:]
             elif len(rest) > _LONGEST_LINE:
-                raise DataError(f"a line is longer than {_LONGEST_LINE:,} bytes.", who=self.name)
+                raise self._too_long(n_lines + 1)
         if rest:
             yield rest
 

@@ -79,8 +79,9 @@ class CsvSource:
     def kinds(self, columns: Columns, wanted: list[str]) -> Kinds:
         """What each column holds, judged by the first rows."""
         kinds = {}
+        places = self._places()
         for name in wanted:
-            index = self.names.index(name)
+            index = places[name]
             values = [row[index] for row in self._judged if not is_missing(row[index])]
             kinds[name] = _chosen_kind(columns, name, [_kind_of(value) for value in values])
         return kinds
@@ -95,7 +96,7 @@ class CsvSource:
 
     def batches_of(self, block: bytes, wanted: list[str], kinds: Kinds, done: int) -> Iterator[ColumnBatch]:
         """The rows of some lines without a header, of which ``done`` rows stand before."""
-        places = {name: self.names.index(name) for name in wanted}
+        places = self._places()
         rows = self._checked_rows(self._lines(io.BytesIO(block), done + 1), done)
         return _converted(rows, lambda row, name: row[places[name]], wanted, kinds, self.place, done)
 
@@ -106,6 +107,9 @@ class CsvSource:
     def close(self) -> None:
         """Let go of the file."""
         self.data.close()
+
+    def _places(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.names)}
 
     def _whole_lines(self) -> bytes:
         head = self.data.head
@@ -187,6 +191,11 @@ class JsonLinesSource:
                 raise DataError(
                     f"this is not a JSON object: {error}.", who=self.place.of_row(number)
                 ) from error
+            except RecursionError:
+                raise DataError(
+                    "this JSON object is nested too deeply; its values must be numbers, text, true or false.",
+                    who=self.place.of_row(number),
+                ) from None
             if not isinstance(record, dict):
                 raise DataError(
                     f"expected a JSON object; got {str(record)[:40]!r}.", who=self.place.of_row(number)
