@@ -35,6 +35,7 @@ COMMANDS = {
     "merge": Entry("merge", "Make one model of several models or statistics."),
     "models": Entry("models", "List the models and what each takes."),
     "predict": Entry("predict", "Predict the rows of a table."),
+    "serve": Entry("serve", "Serve models that learn while they answer."),
     "statistics": Entry("statistics", "Write what one machine knows of its rows, for merge."),
     "stream": Entry("stream", "Learn from a stream, testing every row first."),
     "tune": Entry("tune", "Race several settings on one pass over a table."),

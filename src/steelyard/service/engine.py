@@ -47,9 +47,26 @@ class Given:
 class Published:
     """A finished model that only answers; readers take the latest and never wait."""
 
-    def __init__(self, name: str, version: int, spec: Spec, encoder: TableEncoder, learner: Any) -> None:
-        self.name, self.version, self.spec = name, version, spec
-        self._encoder, self._learner = encoder, learner
+    def __init__(self, engine: Engine) -> None:
+        self.name, self.version, self.spec = engine.name, engine.version, engine.spec
+        self.n_rows, self.n_learned = engine.n_rows, engine.n_learned
+        self.text_columns = engine.text_columns
+        self.columns = engine.column_kinds()
+        self.measures = engine.gauge.measures()
+        self._encoder, self._learner = engine.copies()
+        self._facts: dict[str, Any] | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """What can be said of the model in a few words."""
+        if self._facts is None:
+            self._facts = {
+                "digest": digest_of(self._learner),
+                "classes": class_counts(self._learner),
+                "rows": self.n_rows,
+                "learned": self.n_learned,
+                "columns": self.columns,
+            }
+        return self._facts
 
     @property
     def is_ready(self) -> bool:
@@ -228,24 +245,19 @@ class Engine:
 
     def published(self) -> Published:
         """A copy that only answers."""
-        return Published(
-            self.name, self.version, self.spec, copy.deepcopy(self._encoder), copy.deepcopy(self._learner)
-        )
+        return Published(self)
+
+    def copies(self) -> tuple[TableEncoder, Any]:
+        """Encoder and learner for somebody who only reads."""
+        return copy.deepcopy(self._encoder), copy.deepcopy(self._learner)
 
     def digest(self) -> str:
         """What stands for everything learned: equal digests, equal models."""
-        own = getattr(self._learner, "digest", None)
-        if callable(own) and is_ready(self._learner):
-            return str(own())
-        return hashlib.sha256(to_bytes(self._learner)).hexdigest()
+        return digest_of(self._learner)
 
     def classes(self) -> dict[str, float]:
         """Rows of each class now, where the learner counts them."""
-        if not is_ready(self._learner):
-            return {}
-        labels = [str(label) for label in np.asarray(self._learner.classes_).tolist()]
-        counts = getattr(self._learner, "class_count_", None)
-        return dict(zip(labels, [0.0] * len(labels) if counts is None else map(float, counts), strict=True))
+        return class_counts(self._learner)
 
     def column_kinds(self) -> dict[str, str]:
         """The features and what they are; empty before the first rows."""
@@ -284,6 +296,23 @@ class Engine:
         return engine
 
 
+def digest_of(learner: Any) -> str:
+    """The learner's own digest where it has one, else a hash of all that would be saved."""
+    own = getattr(learner, "digest", None)
+    if callable(own) and is_ready(learner):
+        return str(own())
+    return hashlib.sha256(to_bytes(learner)).hexdigest()
+
+
+def class_counts(learner: Any) -> dict[str, float]:
+    """Rows of each class, where the learner counts them."""
+    if not is_ready(learner):
+        return {}
+    labels = [str(label) for label in np.asarray(learner.classes_).tolist()]
+    counts = getattr(learner, "class_count_", None)
+    return dict(zip(labels, [0.0] * len(labels) if counts is None else map(float, counts), strict=True))
+
+
 def _width(learner: Any, chunk: Chunk) -> int:
     return int(learner.n_features_in_) if hasattr(learner, "n_features_in_") else int(chunk.X.shape[1])
 
@@ -305,7 +334,10 @@ def _checked_kinds(encoder: TableEncoder, batch: ColumnBatch) -> ColumnBatch:
             row = next((i for i, value in enumerate(values) if value is not None), None)
             if row is not None:
                 raise RowError(
-                    f"expected a number; got {values[row]!r}.", who=_PLACE.of_row(row, name), row=row
+                    f"expected a number; got {values[row]!r}.",
+                    who=_PLACE.of_row(row, name),
+                    row=row,
+                    column=name,
                 )
             values = np.full(batch.n_rows, np.nan)
         columns[name] = values

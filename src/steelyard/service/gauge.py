@@ -17,6 +17,9 @@ __all__ = ["Gauge"]
 
 WINDOW = 1000  # rows that the running measures are taken over
 _EVERY = 100  # rows from one point of the course to the next
+_NOT_IN_POINTS = ("confusion", "scores")
+_BINS = 40
+_CUTS = 7
 
 
 class Gauge:
@@ -28,6 +31,7 @@ class Gauge:
         self.n_counted = 0
         self._next = _EVERY
         self._points: list[dict[str, Any]] = []
+        self._scores: dict[str, Any] | None = None  # made anew with each point
 
     def count(self, labels: NDArray[Any], answers: Answers, *, row: int, at: float) -> None:
         """Count answers against labels."""
@@ -37,7 +41,9 @@ class Gauge:
         self.n_counted += len(labels)
         if self.n_counted >= self._next:
             self._next = (self.n_counted // _EVERY + 1) * _EVERY
-            self._points.append({"row": row + len(labels), "at": at, **self.measures()})
+            self._scores = None if self.auc is None else _score_picture(self.auc)
+            point = {key: value for key, value in self.measures().items() if key not in _NOT_IN_POINTS}
+            self._points.append({"row": row + len(labels), "at": at, **point})
 
     def _count_scores(self, labels: NDArray[Any], answers: Answers) -> None:
         positive = answers.classes[1]
@@ -70,6 +76,7 @@ class Gauge:
                 "labels": [str(label) for label in labels],
                 "counts": np.asarray(counts).astype(int).tolist(),
             },
+            "scores": self._scores,
         }
 
     def take_points(self) -> list[dict[str, Any]]:
@@ -94,6 +101,41 @@ class Gauge:
         gauge.n_counted = int(state["n_counted"])
         gauge._next = (gauge.n_counted // _EVERY + 1) * _EVERY
         return gauge
+
+
+def _score_picture(auc: WindowAUC) -> dict[str, Any] | None:
+    """Histograms of the scores of a class and of the rest, and what other cuts would have found."""
+    state = auc.to_state()
+    positive = np.asarray(state["codes"]) == 1
+    scores = np.asarray(state["scores"], dtype=np.float64).ravel()
+    if not positive.any() or positive.all():
+        return None
+    low, high = (float(v) for v in np.quantile(scores, [0.005, 0.995]))
+    if not low < high:
+        return None
+    edges = np.linspace(low, high, _BINS + 1)
+    shown = np.clip(scores, low, high)
+    heights = [np.histogram(shown[side], edges)[0] / side.sum() for side in (positive, ~positive)]
+    cuts = np.unique(np.append(np.quantile(scores, np.linspace(0.05, 0.95, _CUTS)), 0.0))
+    return {
+        "label": str(auc.pos_label),
+        "low": low,
+        "high": high,
+        "positive": heights[0].round(5).tolist(),
+        "negative": heights[1].round(5).tolist(),
+        "cuts": [_cut(scores, positive, float(cut)) for cut in cuts if low <= cut <= high],
+    }
+
+
+def _cut(scores: NDArray[Any], positive: NDArray[Any], cut: float) -> dict[str, float]:
+    called = scores > cut
+    found, false_alarms = float(called[positive].mean()), float(called[~positive].mean())
+    return {
+        "cut": cut,
+        "found": found,
+        "false_alarms": false_alarms,
+        "g_mean": math.sqrt(found * (1.0 - false_alarms)),
+    }
 
 
 def _or_none(value: float) -> float | None:

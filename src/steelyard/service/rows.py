@@ -94,7 +94,10 @@ def _column(name: str, values: list[Any], *, as_text: bool) -> Any:
             result[row] = _text_of(value)
         else:
             raise RowError(
-                f"expected a number or a text; got {type(value).__name__}.", who=_place(row, name), row=row
+                f"expected a number or a text; got {type(value).__name__}.",
+                who=_place(row, name),
+                row=row,
+                column=name,
             )
     return result
 
@@ -135,12 +138,13 @@ def times(batch: ColumnBatch, name: str | None, now: float) -> Any:
                     f"expected a time; got {value!r}.",
                     who=_place(row, name),
                     row=row,
+                    column=name,
                     hint="times are numbers of seconds or like 2026-01-31T12:30:00",
                 ) from error
         bad = np.isnan(seconds)
     if bad.any():
         row = int(bad.argmax())
-        raise RowError("the time is missing.", who=_place(row, name), row=row)
+        raise RowError("the time is missing.", who=_place(row, name), row=row, column=name)
     return seconds
 
 

@@ -100,6 +100,11 @@ class Scribe:
                     desk.snapshot(self.clock())
 
     @property
+    def is_alive(self) -> bool:
+        """Whether requests are being written."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
     def n_waiting(self) -> int:
         """Requests that wait."""
         return self._queue.qsize()

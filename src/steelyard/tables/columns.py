@@ -21,10 +21,16 @@ class RowError(DataError):
     """A row that cannot be used; the rows before it, ``row`` in number, can."""
 
     def __init__(
-        self, sentence: str, *, who: str | None = None, hint: str | None = None, row: int = 0
+        self,
+        sentence: str,
+        *,
+        who: str | None = None,
+        hint: str | None = None,
+        row: int = 0,
+        column: str | None = None,
     ) -> None:
         super().__init__(sentence, who=who, hint=hint)
-        self.row = row
+        self.row, self.column = row, column
 
 
 @dataclass(frozen=True)

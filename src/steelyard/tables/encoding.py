@@ -252,5 +252,6 @@ def _missing_error(place: Place, row: int, column: str) -> RowError:
         "a value is missing.",
         who=place.of_row(row, column),
         row=row,
+        column=column,
         hint='fill gaps with missing="mean" or missing="zero" (--missing on the command line)',
     )

@@ -1,0 +1,255 @@
+"""``steelyard serve``: models that learn while they answer, over HTTP."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from steelyard.cli.output import emit_json, emit_pairs, emit_table, json_option, tell
+from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError
+
+__all__ = ["serve_command"]
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+_KEYS = click.option(
+    "--keys",
+    "keys_file",
+    type=_FILE,
+    metavar="FILE",
+    help="Keys of clients; without them only this machine is served.",
+)
+
+
+def _need_service() -> None:
+    try:
+        import apsw  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise ParameterError(
+            f"the service needs the package {error.name!r}, which is not installed.",
+            hint='pip install "steelyard[service]"',
+        ) from error
+
+
+@click.group("serve", invoke_without_command=True)
+@click.option("--store", type=_FILE, default=Path("steelyard.db"), show_default=True, metavar="FILE.db")
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS")
+@click.option("--port", type=click.IntRange(0, 65535), default=8471, show_default=True, metavar="N")
+@_KEYS
+@click.option(
+    "--model",
+    "specs",
+    type=_FILE,
+    multiple=True,
+    metavar="NAME.toml",
+    help="Make this model, if it is not there.",
+)
+@click.option("--tls-cert", type=_FILE, metavar="FILE", help="Certificate, for encrypted connections.")
+@click.option("--tls-key", type=_FILE, metavar="FILE", help="Its private key.")
+@click.option("--check", is_flag=True, help="Open everything, say what is there, and stop.")
+@click.option("--demo", is_flag=True, help="Feed a model from the built-in stream; the store is in memory.")
+@click.pass_context
+def serve_command(
+    ctx: click.Context,
+    *,
+    store: Path,
+    host: str,
+    port: int,
+    keys_file: Path | None,
+    specs: tuple[Path, ...],
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    check: bool,
+    demo: bool,
+) -> None:
+    """Keep models that learn while they answer; what was acknowledged is never lost.
+
+    A page at / shows how they fare. Stop it with Ctrl-C: what was sent is finished first.
+    """
+    if ctx.invoked_subcommand is not None:
+        ctx.obj = store
+        return
+    _need_service()
+    _check_address(host, keys_file)
+    from steelyard.service import Scribe, SQLiteStore
+    from steelyard.service.http import make_app
+    from steelyard.service.http.keys import Keys
+
+    keys = None if keys_file is None else Keys(keys_file)
+    scribe = Scribe(SQLiteStore(":memory:" if demo else store))
+    _make_models(scribe, specs)
+    if check:
+        _tell_state(scribe, store)
+        scribe.store.close()
+        return
+    app = make_app(scribe, keys=keys)
+    if demo:
+        from steelyard.service.demo import feed
+
+        feed(scribe)
+    _listen(app, host, port, tls_cert, tls_key)
+
+
+def _check_address(host: str, keys_file: Path | None) -> None:
+    try:
+        local = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        local = False
+    if not local and keys_file is None:
+        raise ParameterError(
+            f"without keys only this machine is served; --host is {host}.",
+            hint="make keys first: steelyard serve keys add --keys keys.toml --scope admin",
+        )
+
+
+def _make_models(scribe: Any, specs: tuple[Path, ...]) -> None:
+    from steelyard.service import Spec
+    from steelyard.service.requests import Put
+
+    for path in specs:
+        try:
+            values = tomllib.loads(path.read_text("utf-8"))
+        except OSError as error:
+            raise FileAccessError(f"cannot be read: {error.strerror or error}.", who=str(path)) from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise FileFormatError(f"this is not TOML: {error}.", who=str(path)) from error
+        wish = Put(path.stem, Spec.from_mapping(values))
+        scribe.process([wish])
+        wish.future.result()
+
+
+def _tell_state(scribe: Any, store: Path) -> None:
+    rows = [
+        {
+            "model": name,
+            "version": model.version,
+            "rows": model.n_rows,
+            "digest": model.facts()["digest"][:16],
+        }
+        for name, model in scribe.published.items()
+    ]
+    tell(f"{store}: all is well, {len(rows)} models")
+    emit_table(["model", "version", "rows", "digest"], rows)
+
+
+def _listen(app: Any, host: str, port: int, tls_cert: Path | None, tls_key: Path | None) -> None:
+    import uvicorn
+
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        log_level="warning",
+        access_log=False,
+        ssl_certfile=None if tls_cert is None else str(tls_cert),
+        ssl_keyfile=None if tls_key is None else str(tls_key),
+        timeout_graceful_shutdown=10,
+    )
+    socket = config.bind_socket()
+    scheme = "http" if tls_cert is None else "https"
+    shown = f"[{host}]" if ":" in host else host
+    tell(f"serving at {scheme}://{shown}:{socket.getsockname()[1]}/  (Ctrl-C stops)")
+    uvicorn.Server(config).run(sockets=[socket])
+    tell("stopped; everything that was acknowledged is kept")
+
+
+# -- keys -------------------------------------------------------------------------------------------
+
+
+@serve_command.group("keys")
+def keys_command() -> None:
+    """Keys of clients: add, list, revoke."""
+
+
+@keys_command.command("add")
+@click.option("--keys", "keys_file", type=_FILE, required=True, metavar="FILE")
+@click.option("--scope", "scopes", multiple=True, required=True, metavar="predict|learn|forget|admin")
+@click.option("--for-model", "models", multiple=True, metavar="NAME", help="Only these; all by default.")
+@click.option("--note", default="", metavar="TEXT", help="Whose key it is.")
+@json_option
+def add_key(
+    *, keys_file: Path, scopes: tuple[str, ...], models: tuple[str, ...], note: str, as_json: bool
+) -> None:
+    """Make a key. It is shown once; the file keeps only its hash."""
+    from steelyard.service.http.keys import Keys
+
+    key, token = Keys.add(keys_file, scopes, models or ("*",), note)
+    shown = {"id": key.id, "key": token, "scopes": list(key.scopes), "models": list(key.models)}
+    emit_json(shown) if as_json else emit_pairs(shown)
+
+
+@keys_command.command("list")
+@click.option("--keys", "keys_file", type=_FILE, required=True, metavar="FILE")
+@json_option
+def list_keys(*, keys_file: Path, as_json: bool) -> None:
+    """Name the keys of a file."""
+    from steelyard.service.http.keys import Keys
+
+    rows = [
+        {"id": k.id, "scopes": ",".join(k.scopes), "models": ",".join(k.models), "note": k.note}
+        for k in Keys(keys_file).all()
+    ]
+    emit_json(rows) if as_json else emit_table(["id", "scopes", "models", "note"], rows)
+
+
+@keys_command.command("revoke")
+@click.argument("key_id", metavar="ID")
+@click.option("--keys", "keys_file", type=_FILE, required=True, metavar="FILE")
+def revoke_key(*, key_id: str, keys_file: Path) -> None:
+    """Take a key away; a running service notices at the next request."""
+    from steelyard.service.http.keys import Keys
+
+    Keys.revoke(keys_file, key_id)
+    tell(f"revoked {key_id}")
+
+
+# -- backups ----------------------------------------------------------------------------------------
+
+
+@serve_command.command("backup")
+@click.argument("target", type=_FILE)
+@click.pass_obj
+def backup_command(store: Path, *, target: Path) -> None:
+    """Copy the store to TARGET while the service runs or not."""
+    _need_service()
+    from steelyard.service import SQLiteStore
+
+    if not store.exists():
+        raise FileAccessError("there is no such store.", who=str(store), hint="name it with --store")
+    if target.exists():
+        raise FileAccessError("this file is there already.", who=str(target), hint="choose another name")
+    source = SQLiteStore(store)
+    try:
+        source.backup(target)
+    finally:
+        source.close()
+    tell(f"copied {store} to {target}")
+
+
+@serve_command.command("restore")
+@click.argument("source", type=_FILE)
+@click.pass_obj
+def restore_command(store: Path, *, source: Path) -> None:
+    """Make the store from a backup; every model is recovered once to see that it is whole."""
+    _need_service()
+    from steelyard.service import Scribe, SQLiteStore
+
+    if store.exists():
+        raise FileAccessError("the store is there already.", who=str(store), hint="move it away first")
+    if not source.exists():
+        raise FileAccessError("there is no such file.", who=str(source))
+    backup = SQLiteStore(source)
+    try:
+        n_models = len(Scribe(backup).published)
+        backup.backup(store)
+    finally:
+        backup.close()
+    tell(f"restored {n_models} models to {store}")

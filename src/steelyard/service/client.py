@@ -1,0 +1,206 @@
+"""A client of the service: the same verbs from Python, with retries that cannot count anything twice."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import httpx
+
+from steelyard.exceptions import SteelyardError
+
+__all__ = ["Client", "RefusedError", "UnansweredError", "UnreachableError"]
+
+_TRIES = 4
+
+
+class RefusedError(SteelyardError, ValueError):
+    """The service said no, and why; nothing was changed."""
+
+    def __init__(
+        self,
+        sentence: str,
+        *,
+        who: str | None = None,
+        hint: str | None = None,
+        status: int = 0,
+        row: int | None = None,
+        column: str | None = None,
+    ) -> None:
+        super().__init__(sentence, who=who, hint=hint)
+        self.status, self.row, self.column = status, row, column
+
+
+class UnreachableError(SteelyardError, ConnectionError):
+    """The request was never sent."""
+
+
+class UnansweredError(SteelyardError, TimeoutError):
+    """The request was sent and no answer came: whether it counts is not known.
+
+    Sending it again with ``key`` is safe: it counts once.
+    """
+
+    def __init__(
+        self, sentence: str, *, who: str | None = None, hint: str | None = None, key: str | None = None
+    ) -> None:
+        super().__init__(sentence, who=who, hint=hint)
+        self.key = key
+
+
+class Client:
+    """Talks to a service.
+
+    Parameters
+    ----------
+    url : str
+        Where it is, such as ``"http://127.0.0.1:8471"``.
+    key : str, optional
+        A key with the scopes that are needed.
+    timeout : float, default=30.0
+        Seconds to wait for an answer.
+    transport : httpx.BaseTransport, optional
+        What carries requests; for tests and for special networks.
+
+    Notes
+    -----
+    Every request that changes something carries an idempotency key, so that it can be repeated when an
+    answer got lost: the service counts it once. Repeating stops after four tries.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: str | None = None,
+        timeout: float = 30.0,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout, transport=transport)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._http.close()
+
+    # -- verbs --------------------------------------------------------------------------------------
+
+    def put(self, model: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Make a model, or change what may be changed."""
+        return self._send("PUT", f"/v1/models/{model}", dict(spec))
+
+    def models(self) -> list[dict[str, Any]]:
+        """All models."""
+        found: list[dict[str, Any]] = self._send("GET", "/v1/models")["models"]
+        return found
+
+    def model(self, model: str) -> dict[str, Any]:
+        """One model: version, digest, classes, rows."""
+        return self._send("GET", f"/v1/models/{model}")
+
+    def learn(
+        self, model: str, rows: Sequence[Mapping[str, Any]], *, key: str | None = None
+    ) -> dict[str, Any]:
+        """Learn rows with their labels."""
+        return self._send("POST", f"/v1/models/{model}/learn", {"rows": list(rows)}, key=key)
+
+    def predict(
+        self,
+        model: str,
+        rows: Sequence[Mapping[str, Any]],
+        *,
+        remember: bool = False,
+        as_of: int | str | None = None,
+        key: str | None = None,
+    ) -> dict[str, Any]:
+        """Labels, scores and probabilities; with ``remember`` also ids for labels that come later."""
+        body: dict[str, Any] = {"rows": list(rows)}
+        if remember:
+            body["remember"] = True
+        if as_of is not None:
+            body["as_of"] = as_of
+        return self._send("POST", f"/v1/models/{model}/predict", body, key=key, changes=remember)
+
+    def label(self, model: str, labels: Mapping[str, Any], *, key: str | None = None) -> dict[str, Any]:
+        """Labels of remembered rows, by id."""
+        return self._send("POST", f"/v1/models/{model}/labels", {"labels": dict(labels)}, key=key)
+
+    def forget(
+        self,
+        model: str,
+        *,
+        ids: Sequence[str] | None = None,
+        subject: str | None = None,
+        rows: Sequence[Mapping[str, Any]] | None = None,
+        before: str | None = None,
+        key: str | None = None,
+    ) -> dict[str, Any]:
+        """Forget rows, chosen in exactly one way; the answer holds the certificate."""
+        choice = {"ids": ids, "subject": subject, "rows": rows, "before": before}
+        body = {name: value for name, value in choice.items() if value is not None}
+        return self._send("POST", f"/v1/models/{model}/forget", body, key=key)
+
+    def measures(self, model: str) -> dict[str, Any]:
+        """Measures over time."""
+        return self._send("GET", f"/v1/models/{model}/measures")
+
+    # -- sending ------------------------------------------------------------------------------------
+
+    def _send(
+        self, method: str, path: str, body: Any = None, *, key: str | None = None, changes: bool = True
+    ) -> dict[str, Any]:
+        headers = {}
+        if method == "POST" and changes:
+            key = key or uuid.uuid4().hex
+            headers["Idempotency-Key"] = key
+        failure: SteelyardError | None = None
+        for attempt in range(_TRIES):
+            if attempt:
+                time.sleep(_pause(attempt))
+            try:
+                response = self._http.request(method, path, json=body, headers=headers)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                failure = UnreachableError(f"the service cannot be reached: {error}.", who=f"{method} {path}")
+            except httpx.TransportError as error:
+                failure = UnansweredError(
+                    f"no answer came: {type(error).__name__}.", who=f"{method} {path}", key=key
+                )
+            else:
+                if response.status_code not in {429, 503}:
+                    return _answer(response)
+                failure = _refusal(response)
+        assert failure is not None
+        raise failure
+
+
+def _pause(attempt: int) -> float:
+    return min(2.0, 0.1 * 2.0**attempt)
+
+
+def _answer(response: httpx.Response) -> dict[str, Any]:
+    if response.status_code >= 400:
+        raise _refusal(response)
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+def _refusal(response: httpx.Response) -> RefusedError:
+    try:
+        said = response.json()
+    except ValueError:
+        said = {}
+    return RefusedError(
+        str(said.get("detail", f"the service answered {response.status_code}.")),
+        hint=said.get("hint"),
+        status=response.status_code,
+        row=said.get("row"),
+        column=said.get("column"),
+    )

@@ -1,0 +1,53 @@
+"""A model that is fed from the built-in stream, so that the page has something to show."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import uuid
+
+import numpy as np
+
+from steelyard.exceptions import SteelyardError
+from steelyard.service.requests import Forget, Learn, Put
+from steelyard.service.scribe import Scribe
+from steelyard.service.spec import Spec
+from steelyard.streams import demo_stream
+from steelyard.tables.columns import ColumnBatch
+
+__all__ = ["feed"]
+
+_NAME = "payments"
+_ROWS = 50  # in a batch
+_PAUSE = 0.05
+_SUBJECTS = 400
+
+
+def feed(scribe: Scribe) -> threading.Thread:
+    """Begin to feed; ends with the process."""
+    spec = Spec.from_mapping({"target": "fraud", "subject": "customer", "memory": 4000})
+    thread = threading.Thread(target=_feed, args=(scribe, spec), name="steelyard-demo", daemon=True)
+    scribe.process([Put(_NAME, spec)])
+    thread.start()
+    return thread
+
+
+def _feed(scribe: Scribe, spec: Spec) -> None:
+    rng = np.random.default_rng(0)
+    seed = 0
+    with contextlib.suppress(SteelyardError, RuntimeError):  # the service stops, and the demonstration too
+        while True:
+            for number, chunk in enumerate(demo_stream(60_000, chunk=_ROWS, seed=seed)):
+                columns = {f"x{k}": chunk.X[:, k].copy() for k in range(chunk.X.shape[1])}
+                customers = np.empty(len(chunk), dtype=object)
+                customers[:] = [f"c{k}" for k in rng.integers(0, _SUBJECTS, size=len(chunk))]
+                columns["customer"] = customers
+                columns[spec.target] = np.asarray(chunk.y, dtype=np.float64)
+                scribe.submit(Learn(_NAME, ColumnBatch(columns, len(chunk))))
+                if number % 200 == 199:  # a customer wants to be forgotten
+                    scribe.submit(
+                        Forget(_NAME, subject=f"c{rng.integers(0, _SUBJECTS)}", key=uuid.uuid4().hex)
+                    )
+                time.sleep(_PAUSE)
+            seed += 1

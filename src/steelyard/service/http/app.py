@@ -1,0 +1,480 @@
+"""Routes of the service. A handler reads, asks the library and answers; it decides nothing about models."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import numpy as np
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from steelyard.exceptions import SteelyardError
+from steelyard.persistence import decode, to_bytes
+from steelyard.service import requests as wishes
+from steelyard.service import rows as wire
+from steelyard.service.engine import Engine, Published
+from steelyard.service.http import bodies, inference, page
+from steelyard.service.http.answers import columns_of, prediction
+from steelyard.service.http.keys import Keys
+from steelyard.service.http.meters import Meters
+from steelyard.service.http.openapi import description
+from steelyard.service.http.problems import Problem, problem_of, respond
+from steelyard.service.scribe import Scribe
+from steelyard.service.spec import Spec
+from steelyard.service.store import Waiting
+from steelyard.tables.columns import ColumnBatch
+from steelyard.tables.table_stream import seconds_of
+
+__all__ = ["Limits", "Service", "make_app"]
+
+_log = logging.getLogger("steelyard.service")
+_FEW_ROWS = 2_000  # are answered at once; more go to a thread, so that others need not wait
+_HEARTBEAT = 15.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a request may cost."""
+
+    body: int = 64 << 20
+    rows: int = 200_000
+    columns: int = 10_000
+    listeners: int = 100
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Service:
+    """Scribe, keys and limits behind the routes."""
+
+    def __init__(self, scribe: Scribe, keys: Keys | None, limits: Limits) -> None:
+        self.scribe, self.keys, self.limits = scribe, keys, limits
+        self.meters = Meters(scribe)
+        self._past: dict[tuple[str, int], Published] = {}
+        self._listeners: set[asyncio.Queue[str]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # -- guards -------------------------------------------------------------------------------------
+
+    def check(self, request: Request, scope: str, model: str | None = None) -> None:
+        """Refuse who may not do this."""
+        if self.keys is None:
+            return
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        key = self.keys.find(token.strip()) if scheme.lower() == "bearer" else None
+        if key is None:
+            raise Problem(401, "this service wants a key.", "send it as `Authorization: Bearer ...`")
+        if not key.allows(scope, model):
+            raise Problem(403, f"this key may not {scope} here.", "ask for a key with that scope")
+
+    def latest(self, name: str) -> Published:
+        """The model as it was last published."""
+        found = self.scribe.published.get(name)
+        if found is None:
+            raise wishes.Unknown(f"there is no model {name!r}.", hint="PUT /v1/models/NAME makes one")
+        return found
+
+    async def done(self, wish: wishes.Request) -> dict[str, Any]:
+        """What the scribe answers when it is on disk."""
+        self.scribe.submit(wish)
+        return await asyncio.wrap_future(wish.future)
+
+    # -- models -------------------------------------------------------------------------------------
+
+    async def list_models(self, request: Request) -> Response:
+        """Every model that the key may see."""
+        self.check(request, "predict")
+        return JSONResponse({"models": [self._facts(name) for name in sorted(self.scribe.published)]})
+
+    def _facts(self, name: str) -> dict[str, Any]:
+        published = self.latest(name)
+        return {
+            "name": name,
+            "version": published.version,
+            **published.facts(),
+            "waiting_for_labels": self.scribe.store.n_waiting(name),
+            "spec": published.spec.as_dict(),
+        }
+
+    async def get_model(self, request: Request) -> Response:
+        """One model: version, digest, classes, rows."""
+        name = request.path_params["model"]
+        self.check(request, "predict", name)
+        return JSONResponse(self._facts(name))
+
+    async def put_model(self, request: Request) -> Response:
+        """Make a model, or change what may be changed."""
+        name = request.path_params["model"]
+        self.check(request, "admin", name)
+        body = bodies.json_body(await bodies.read_body(request, 1 << 20))
+        answer = await self.done(wishes.Put(name, Spec.from_mapping(body)))
+        made = answer.pop("made")
+        return JSONResponse(answer, status_code=201 if made else 200)
+
+    async def learn(self, request: Request) -> Response:
+        """Rows with labels."""
+        name = request.path_params["model"]
+        self.check(request, "learn", name)
+        published = self.latest(name)
+        body = await bodies.read_body(request, self.limits.body)
+        form = bodies.form_of(request)
+        batch = await self._rows(body, form, published)
+        answer = await self.done(wishes.Learn(name, batch, **self._once(request, body)))
+        self.meters.rows_learned.labels(name).inc(answer["learned"])
+        return JSONResponse(answer)
+
+    async def _rows(self, body: bytes, form: str, published: Published) -> ColumnBatch:
+        texts = published.text_columns
+        if len(body) < 100_000:
+            return bodies.read_rows(body, form, texts, self.limits)
+        return await run_in_threadpool(bodies.read_rows, body, form, texts, self.limits)
+
+    @staticmethod
+    def _once(request: Request, body: bytes) -> dict[str, Any]:
+        key = request.headers.get("idempotency-key")
+        if key is None:
+            return {}
+        if not 1 <= len(key) <= 255:
+            raise Problem(400, f"an idempotency key has 1 to 255 characters; got {len(key)}.")
+        mark = hashlib.sha256(f"{request.method} {request.url.path}\n".encode() + body).hexdigest()
+        return {"key": key, "fingerprint": mark}
+
+    # -- predictions --------------------------------------------------------------------------------
+
+    async def predict(self, request: Request) -> Response:
+        """Labels, scores and probabilities; with ids where they are to be labelled later."""
+        name = request.path_params["model"]
+        self.check(request, "predict", name)
+        body = await bodies.read_body(request, self.limits.body)
+        form = bodies.form_of(request)
+        options = dict(request.query_params)
+        if form == "json":
+            said = bodies.json_body(body)
+            options.update({key: said[key] for key in ("remember", "as_of") if key in said})
+        published = await self._model_of(name, options.get("as_of"))
+        batch = await self._rows(body, form, published)
+        if batch.n_rows <= _FEW_ROWS:
+            answers, chances = published.ask(batch)
+        else:
+            answers, chances = await run_in_threadpool(published.ask, batch)
+        answer = prediction(answers, chances, published.version)
+        if _truth(options.get("remember", False)):
+            answer["ids"] = await self._remember(request, body, published, batch, answers)
+        self.meters.rows_predicted.labels(name).inc(batch.n_rows)
+        return bodies.write_columns(request, answer, columns_of(answers, chances, answer.get("ids")))
+
+    async def _model_of(self, name: str, as_of: Any) -> Published:
+        if as_of is None:
+            return self.latest(name)
+        current = self.latest(name)
+        version, at = _moment(as_of)
+        if version is not None and version == current.version:
+            return current
+        snapshot = await run_in_threadpool(lambda: self.scribe.store.snapshot(name, version=version, at=at))
+        if snapshot is None:
+            raise Problem(
+                410,
+                f"nothing is kept of {name!r} as of {as_of!r}.",
+                "models are kept at some versions only, and none from before something was forgotten",
+            )
+        key = (name, snapshot.version)
+        if key not in self._past:
+            engine = await run_in_threadpool(lambda: Engine.from_state(name, decode(snapshot.body)))
+            if len(self._past) >= 8:
+                self._past.pop(next(iter(self._past)))
+            self._past[key] = engine.published()
+        return self._past[key]
+
+    async def _remember(
+        self, request: Request, body: bytes, published: Published, batch: ColumnBatch, answers: Any
+    ) -> list[str]:
+        spec = published.spec
+        if spec.rows == "none":
+            raise Problem(409, 'this model keeps no rows (rows = "none"), so none can wait for a label.')
+        own = wire.texts(batch, spec.id if spec.id in batch.columns else None)
+        subjects = wire.texts(batch, spec.subject if spec.subject in batch.columns else None)
+        now = self.scribe.clock()
+        ids = [given or uuid.uuid4().hex for given in own]
+        waiting = []
+        for row, row_id in enumerate(ids):
+            answer = {
+                "label": answers.labels[row].item()
+                if hasattr(answers.labels[row], "item")
+                else answers.labels[row],
+                "scores": np.asarray(answers.scores[row]),
+                "classes": list(answers.classes),
+            }
+            waiting.append(Waiting(row_id, now, subjects[row], wire.pack(batch.take(row, row + 1), answer)))
+        result = await self.done(wishes.Remember(published.name, waiting, **self._once(request, body)))
+        return list(result["ids"])
+
+    async def label(self, request: Request) -> Response:
+        """Labels of remembered rows."""
+        name = request.path_params["model"]
+        self.check(request, "learn", name)
+        body = await bodies.read_body(request, self.limits.body)
+        labels = bodies.json_body(body).get("labels")
+        if not isinstance(labels, dict) or not labels:
+            raise Problem(422, 'expected {"labels": {"id": label, ...}}.')
+        if len(labels) > self.limits.rows:
+            raise Problem(413, f"a request can have {self.limits.rows:,} labels; got {len(labels):,}.")
+        return JSONResponse(await self.done(wishes.Label(name, labels, **self._once(request, body))))
+
+    async def forget(self, request: Request) -> Response:
+        """Forget rows by ids, subject, time, or by themselves."""
+        name = request.path_params["model"]
+        self.check(request, "forget", name)
+        body = await bodies.read_body(request, self.limits.body)
+        published = self.latest(name)
+        choice = await self._choice(request, body, published)
+        return JSONResponse(await self.done(wishes.Forget(name, **choice, **self._once(request, body))))
+
+    async def _choice(self, request: Request, body: bytes, published: Published) -> dict[str, Any]:
+        form = bodies.form_of(request)
+        if form != "json":
+            return {"batch": await self._rows(body, form, published)}
+        said = bodies.json_body(body)
+        given = [key for key in ("ids", "subject", "rows", "before") if key in said]
+        if len(given) != 1 or len(said) != 1:
+            raise Problem(422, "choose rows in exactly one way: ids, subject, rows or before.")
+        value = said[given[0]]
+        if given[0] == "rows":
+            return {"batch": await self._rows(body, form, published)}
+        if given[0] == "ids":
+            if not isinstance(value, list) or not all(isinstance(v, str | int) for v in value):
+                raise Problem(422, "ids must be a list of texts.")
+            return {"ids": [str(v) for v in value]}
+        if given[0] == "subject":
+            if not isinstance(value, str | int):
+                raise Problem(422, "subject must be a text.")
+            return {"subject": str(value)}
+        return {"before": _seconds(value)}
+
+    # -- what was measured --------------------------------------------------------------------------
+
+    async def measures(self, request: Request) -> Response:
+        """Measures over time."""
+        name = request.path_params["model"]
+        self.check(request, "predict", name)
+        self.latest(name)
+        since = request.query_params.get("since")
+        moment = None if since is None else _seconds(since)
+        points = await run_in_threadpool(self.scribe.store.points, name, moment, 2_000)
+        return JSONResponse({"now": self.latest(name).measures, "points": points})
+
+    async def certificates(self, request: Request) -> Response:
+        """The latest proofs of forgetting."""
+        name = request.path_params["model"]
+        self.check(request, "predict", name)
+        self.latest(name)
+        found = await run_in_threadpool(self.scribe.store.certificates, name, 50)
+        return JSONResponse({"certificates": found})
+
+    async def file(self, request: Request) -> Response:
+        """The learner as a file of ``steelyard.save``."""
+        name = request.path_params["model"]
+        self.check(request, "admin", name)
+        published = self.latest(name)
+        data = await run_in_threadpool(to_bytes, published.learner)
+        return Response(
+            data,
+            media_type="application/octet-stream",
+            headers={"Content-Disposition": f'attachment; filename="{name}.steelyard"'},
+        )
+
+    async def events(self, request: Request) -> Response:
+        """Server-sent events: a line whenever a model has changed."""
+        name = request.path_params["model"]
+        self.check(request, "predict", name)
+        self.latest(name)
+        if len(self._listeners) >= self.limits.listeners:
+            raise wishes.Busy(f"{self.limits.listeners} listen already.")
+        return StreamingResponse(
+            self._event_lines(request, name),
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store"},
+        )
+
+    async def _event_lines(self, request: Request, name: str) -> AsyncIterator[str]:
+        news: asyncio.Queue[str] = asyncio.Queue(16)
+        self._listeners.add(news)
+        try:
+            yield self._line(name)
+            while not await request.is_disconnected():
+                try:
+                    changed = await asyncio.wait_for(news.get(), _HEARTBEAT)
+                except TimeoutError:
+                    yield ": still here\n\n"
+                    continue
+                if changed == name:
+                    yield self._line(name)
+        finally:
+            self._listeners.discard(news)
+
+    def _line(self, name: str) -> str:
+        facts = {
+            "version": self.latest(name).version,
+            **self.latest(name).facts(),
+            "measures": self.latest(name).measures,
+        }
+        return f"event: model\ndata: {json.dumps(facts)}\n\n"
+
+    def tell(self, name: str, _news: Mapping[str, Any]) -> None:
+        """Called by the scribe, in its thread, when a model has changed."""
+        if self._loop is not None and self._listeners:
+            self._loop.call_soon_threadsafe(self._spread, name)
+
+    def _spread(self, name: str) -> None:
+        for news in self._listeners:
+            if not news.full():  # whoever is slow misses some, and gets the latest with the next
+                news.put_nowait(name)
+
+    # -- the service itself -------------------------------------------------------------------------
+
+    async def live(self, _request: Request) -> Response:
+        """The process answers."""
+        return JSONResponse({"live": True})
+
+    async def ready(self, _request: Request) -> Response:
+        """Models are loaded and the scribe writes."""
+        ready = self.scribe.is_alive
+        return JSONResponse({"ready": ready}, status_code=200 if ready else 503)
+
+    async def metrics(self, request: Request) -> Response:
+        """Figures for Prometheus."""
+        self.check(request, "predict")
+        return Response(self.meters.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def openapi(self, _request: Request) -> Response:
+        """The description of all this."""
+        return JSONResponse(description())
+
+    @asynccontextmanager
+    async def lifespan(self, _app: Starlette) -> AsyncIterator[None]:
+        """Write while the service runs; finish what waits when it stops."""
+        self._loop = asyncio.get_running_loop()
+        self.scribe.listeners.append(self.tell)
+        self.scribe.start()
+        try:
+            yield
+        finally:
+            await run_in_threadpool(self.scribe.close)
+            self.scribe.store.close()
+
+
+def make_app(scribe: Scribe, *, keys: Keys | None = None, limits: Limits | None = None) -> Starlette:
+    """The service as an ASGI application.
+
+    Parameters
+    ----------
+    scribe : Scribe
+        The writer; it is started and stopped with the application.
+    keys : Keys, optional
+        Who may do what; without it everybody may do everything.
+    limits : Limits, optional
+        What a request may cost.
+    """
+    service = Service(scribe, keys, limits or Limits())
+    model = "/v1/models/{model}"
+    routes: list[tuple[str, str, Handler]] = [
+        ("GET", "/v1/models", service.list_models),
+        ("GET", model, service.get_model),
+        ("PUT", model, service.put_model),
+        ("POST", f"{model}/learn", service.learn),
+        ("POST", f"{model}/predict", service.predict),
+        ("POST", f"{model}/labels", service.label),
+        ("POST", f"{model}/forget", service.forget),
+        ("GET", f"{model}/measures", service.measures),
+        ("GET", f"{model}/certificates", service.certificates),
+        ("GET", f"{model}/events", service.events),
+        ("GET", f"{model}/file", service.file),
+        ("GET", "/health/live", service.live),
+        ("GET", "/health/ready", service.ready),
+        ("GET", "/metrics", service.metrics),
+        ("GET", "/openapi.json", service.openapi),
+        *inference.routes(service),
+        *page.routes(),
+    ]
+    return Starlette(
+        routes=[
+            Route(path, _told(handler, path, service), methods=[method], name=f"{method} {path}")
+            for method, path, handler in routes
+        ],
+        lifespan=service.lifespan,
+        exception_handlers={HTTPException: _http_problem},  # type: ignore[dict-item]
+    )
+
+
+async def _http_problem(_request: Request, error: HTTPException) -> Response:
+    return respond(Problem(error.status_code, str(error.detail) + "."))
+
+
+def _told(handler: Handler, path: str, service: Service) -> Handler:
+    """The handler with its errors told as problems, its time measured and one line in the log."""
+
+    async def told(request: Request) -> Response:
+        begin = time.perf_counter()
+        try:
+            response = await handler(request)
+        except Problem as problem:
+            response = respond(problem)
+        except SteelyardError as error:
+            response = respond(problem_of(error))
+        except Exception:  # noqa: BLE001  the last guard: nothing of a row may leave by a traceback
+            name = uuid.uuid4().hex[:12]
+            _log.exception("failed %s", name)  # the traceback has no values of rows
+            response = respond(Problem(500, f"the service failed; its log says more under {name}."))
+        seconds = time.perf_counter() - begin
+        service.meters.seconds.labels(request.method, path, str(response.status_code)).observe(seconds)
+        _log.info(
+            "%s",
+            msgspec.json.encode(
+                {
+                    "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+                    "method": request.method,
+                    "route": path,
+                    "model": request.path_params.get("model"),
+                    "status": response.status_code,
+                    "ms": round(1000 * seconds, 2),
+                }
+            ).decode(),
+        )
+        return response
+
+    return told
+
+
+def _truth(value: Any) -> bool:
+    return value is True or (isinstance(value, str) and value.lower() in {"1", "true", "yes"})
+
+
+def _moment(as_of: Any) -> tuple[int | None, float | None]:
+    """A version, or a time in seconds."""
+    if isinstance(as_of, int) or (isinstance(as_of, str) and as_of.isdecimal()):
+        return int(as_of), None
+    return None, _seconds(as_of)
+
+
+def _seconds(value: Any) -> float:
+    try:
+        return float(value) if isinstance(value, int | float) else seconds_of(value)
+    except (TypeError, ValueError) as error:
+        raise Problem(
+            422, f"expected a time; got {str(value)[:60]!r}.", "for example 2026-01-31T12:30:00Z"
+        ) from error

@@ -1,0 +1,101 @@
+"""Bodies of requests and answers in their forms: JSON, JSON lines, CSV and Arrow streams."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from steelyard.service import rows as wire
+from steelyard.service.http.problems import Problem
+from steelyard.tables.columns import ColumnBatch
+
+__all__ = ["FORMS", "form_of", "json_body", "read_body", "read_rows", "write_columns"]
+
+FORMS = wire.CONTENT_TYPES
+_ARROW = "application/vnd.apache.arrow.stream"
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """The whole body, refused as soon as it is too large."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > most:
+        raise _too_large(most)
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > most:
+            raise _too_large(most)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _too_large(most: int) -> Problem:
+    return Problem(
+        413, f"the body is larger than {most:,} bytes; nothing was changed.", "send it in several parts"
+    )
+
+
+def form_of(request: Request) -> str:
+    """The form of the rows, by content type; JSON where none is said."""
+    said = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    form = FORMS.get(said)
+    if form is None:
+        raise Problem(415, f"rows of the type {said!r} cannot be read.", f"send one of {', '.join(FORMS)}")
+    return form
+
+
+def json_body(body: bytes) -> dict[str, Any]:
+    """A JSON object."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Problem(400, f"the body is not JSON: {error}.") from error
+    if not isinstance(value, dict):
+        raise Problem(400, f"the body must be a JSON object; got {type(value).__name__}.")
+    return value
+
+
+def read_rows(body: bytes, form: str, text_columns: Sequence[str], limits: Any) -> ColumnBatch:
+    """Rows of a body, within the limits."""
+    batch = wire.from_body(body, form, text_columns)
+    if batch.n_rows > limits.rows:
+        raise Problem(
+            413,
+            f"a request can have {limits.rows:,} rows; got {batch.n_rows:,}. Nothing was changed.",
+            "send them in several requests",
+        )
+    if len(batch.columns) > limits.columns:
+        raise Problem(413, f"rows can have {limits.columns:,} columns; got {len(batch.columns):,}.")
+    return batch
+
+
+def write_columns(
+    request: Request, answer: Mapping[str, Any], columns: Mapping[str, Sequence[Any]]
+) -> Response:
+    """An answer as JSON, or its columns as JSON lines, CSV or Arrow, by what the client accepts."""
+    accepted = request.headers.get("accept", "*/*")
+    if "text/csv" in accepted:
+        text = io.StringIO()
+        writer = csv.writer(text)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+        return Response(text.getvalue(), media_type="text/csv")
+    if _ARROW in accepted:
+        import pyarrow as pa
+
+        table = pa.table({name: pa.array(list(values)) for name, values in columns.items()})
+        sink = io.BytesIO()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        return Response(sink.getvalue(), media_type=_ARROW)
+    if "application/x-ndjson" in accepted or "application/jsonl" in accepted:
+        rows = zip(*columns.values(), strict=True)
+        lines = b"\n".join(msgspec.json.encode(dict(zip(columns, row, strict=True))) for row in rows)
+        return Response(lines + b"\n", media_type="application/x-ndjson")
+    return Response(msgspec.json.encode(answer), media_type="application/json")

@@ -1,0 +1,155 @@
+"""The Open Inference Protocol, version 2, for predictions: what model servers and their clients speak."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from steelyard.service.http import bodies
+from steelyard.service.http.problems import Problem
+from steelyard.tables.columns import ColumnBatch
+
+if TYPE_CHECKING:
+    from steelyard.service.http.app import Service
+
+__all__ = ["routes"]
+
+_NUMBERS = frozenset(
+    {
+        "BOOL",
+        "INT8",
+        "INT16",
+        "INT32",
+        "INT64",
+        "UINT8",
+        "UINT16",
+        "UINT32",
+        "UINT64",
+        "FP16",
+        "FP32",
+        "FP64",
+    }
+)
+
+
+def routes(service: Service) -> list[tuple[str, str, Callable[[Request], Awaitable[Response]]]]:
+    """The routes of the protocol."""
+
+    async def server(_request: Request) -> Response:
+        return JSONResponse({"name": "steelyard", "version": "2", "extensions": []})
+
+    async def live(_request: Request) -> Response:
+        return JSONResponse({"live": True})
+
+    async def ready(request: Request) -> Response:
+        return await service.ready(request)
+
+    async def metadata(request: Request) -> Response:
+        name = request.path_params["model"]
+        service.check(request, "predict", name)
+        kinds = service.latest(name).columns
+        inputs = [
+            {"name": column, "datatype": "FP64" if kind == "number" else "BYTES", "shape": [-1]}
+            for column, kind in kinds.items()
+        ]
+        outputs = [
+            {"name": "label", "datatype": "BYTES", "shape": [-1]},
+            {"name": "score", "datatype": "FP64", "shape": [-1, -1]},
+        ]
+        return JSONResponse(
+            {
+                "name": name,
+                "versions": [str(service.latest(name).version)],
+                "platform": "steelyard",
+                "inputs": inputs,
+                "outputs": outputs,
+            }
+        )
+
+    async def model_ready(request: Request) -> Response:
+        name = request.path_params["model"]
+        service.check(request, "predict", name)
+        is_ready = service.latest(name).is_ready
+        return JSONResponse({"name": name, "ready": is_ready}, status_code=200 if is_ready else 503)
+
+    async def infer(request: Request) -> Response:
+        name = request.path_params["model"]
+        service.check(request, "predict", name)
+        body = bodies.json_body(await bodies.read_body(request, service.limits.body))
+        published = service.latest(name)
+        batch = _batch(body)
+        answers, chances = await run_in_threadpool(published.ask, batch)
+        outputs: list[dict[str, Any]] = [
+            {
+                "name": "label",
+                "datatype": "BYTES",
+                "shape": [batch.n_rows],
+                "data": [str(label) for label in answers.labels.tolist()],
+            },
+            _matrix("score", answers.scores),
+        ]
+        if chances is not None:
+            outputs.append(_matrix("probability", chances))
+        return JSONResponse(
+            {
+                "model_name": name,
+                "model_version": str(published.version),
+                "id": str(body.get("id", "")),
+                "parameters": {"classes": [str(label) for label in answers.classes]},
+                "outputs": outputs,
+            }
+        )
+
+    model = "/v2/models/{model}"
+    return [
+        ("GET", "/v2", server),
+        ("GET", "/v2/health/live", live),
+        ("GET", "/v2/health/ready", ready),
+        ("GET", model, metadata),
+        ("GET", f"{model}/ready", model_ready),
+        ("POST", f"{model}/infer", infer),
+    ]
+
+
+def _matrix(name: str, values: Any) -> dict[str, Any]:
+    return {"name": name, "datatype": "FP64", "shape": list(values.shape), "data": values.ravel().tolist()}
+
+
+def _batch(body: dict[str, Any]) -> ColumnBatch:
+    """The inputs as columns: one tensor of one dimension (or n x 1) for each column."""
+    inputs = body.get("inputs")
+    if not isinstance(inputs, list) or not inputs:
+        raise Problem(422, "expected inputs, a list of tensors, one for each column.")
+    columns: dict[str, Any] = {}
+    lengths = set()
+    for tensor in inputs:
+        try:
+            name, kind, data = str(tensor["name"]), tensor["datatype"], tensor["data"]
+        except (TypeError, KeyError) as error:
+            raise Problem(
+                422, f"a tensor needs name, datatype, shape and data; {error} is missing."
+            ) from error
+        columns[name] = _values(name, kind, data)
+        lengths.add(len(columns[name]))
+    if len(lengths) != 1:
+        raise Problem(422, f"all tensors must have one length; got {sorted(lengths)}.")
+    return ColumnBatch(columns, lengths.pop())
+
+
+def _values(name: str, kind: Any, data: Any) -> Any:
+    try:
+        flat = [item[0] if isinstance(item, list) else item for item in data]
+        if kind in _NUMBERS:
+            return np.array([np.nan if v is None else float(v) for v in flat])
+        if kind == "BYTES":
+            texts = np.empty(len(flat), dtype=object)
+            texts[:] = [None if v is None else str(v) for v in flat]
+            return texts
+    except (TypeError, ValueError, IndexError) as error:
+        raise Problem(422, f"the tensor {name!r} cannot be read: {error}.") from error
+    raise Problem(422, f"the tensor {name!r} has datatype {kind!r}; numbers and BYTES can be read.")

@@ -1,0 +1,65 @@
+"""Figures for Prometheus: requests, rows, and what waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from steelyard.service.scribe import Scribe
+
+__all__ = ["Meters"]
+
+_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+class Meters:
+    """The figures of one service."""
+
+    def __init__(self, scribe: Scribe) -> None:
+        self._registry = CollectorRegistry()
+        self.seconds = Histogram(
+            "steelyard_request_seconds",
+            "Time to answer a request.",
+            ["method", "route", "status"],
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+        self.rows_learned = Counter(
+            "steelyard_rows_learned", "Rows that were learned.", ["model"], registry=self._registry
+        )
+        self.rows_predicted = Counter(
+            "steelyard_rows_predicted", "Rows that were answered.", ["model"], registry=self._registry
+        )
+        self._registry.register(_Models(scribe))
+
+    def text(self) -> bytes:
+        """All figures in Prometheus's form."""
+        return generate_latest(self._registry)
+
+
+class _Models(Collector):
+    """What the models say of themselves when they are asked."""
+
+    def __init__(self, scribe: Scribe) -> None:
+        self._scribe = scribe
+
+    def collect(self) -> Iterable[Any]:
+        waiting = GaugeMetricFamily("steelyard_requests_waiting", "Requests that wait to be written.")
+        waiting.add_metric([], self._scribe.n_waiting)
+        yield waiting
+        rows = GaugeMetricFamily("steelyard_model_rows", "Rows that count now.", labels=["model"])
+        version = GaugeMetricFamily("steelyard_model_version", "Version of a model.", labels=["model"])
+        g_mean = GaugeMetricFamily("steelyard_model_g_mean", "G-mean of the last rows.", labels=["model"])
+        auc = GaugeMetricFamily("steelyard_model_auc", "AUC of the last rows.", labels=["model"])
+        for name, published in list(self._scribe.published.items()):
+            measures = published.measures
+            rows.add_metric([name], published.n_rows)
+            version.add_metric([name], published.version)
+            for family, value in ((g_mean, measures["g_mean"]), (auc, measures["auc"])):
+                if value is not None:
+                    family.add_metric([name], value)
+        yield from (rows, version, g_mean, auc)

@@ -1,0 +1,226 @@
+"""The description of the service in OpenAPI 3.1, from which clients and tests can be made."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+from steelyard.service.rows import CONTENT_TYPES
+
+__all__ = ["description"]
+
+_LABEL = {"type": ["string", "integer"]}
+_ROW = {"type": "object", "additionalProperties": {"type": ["number", "string", "boolean", "null"]}}
+_ROWS: dict[str, Any] = {
+    "type": "object",
+    "required": ["rows"],
+    "properties": {"rows": {"type": "array", "minItems": 1, "items": _ROW}},
+}
+_SCHEMAS: dict[str, Any] = {
+    "Problem": {
+        "type": "object",
+        "required": ["title", "status", "detail"],
+        "properties": {
+            "type": {"type": "string"},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+            "detail": {"type": "string"},
+            "hint": {"type": "string"},
+            "row": {"type": "integer"},
+            "column": {"type": "string"},
+        },
+    },
+    "Spec": {
+        "type": "object",
+        "required": ["target"],
+        "properties": {
+            "target": {"type": "string", "minLength": 1},
+            "time": {"type": ["string", "null"]},
+            "subject": {"type": ["string", "null"]},
+            "id": {"type": ["string", "null"]},
+            "columns": {
+                "oneOf": [
+                    {"const": "auto"},
+                    {"type": "object", "additionalProperties": {"enum": ["number", "category"]}},
+                ]
+            },
+            "learner": {"type": ["object", "null"]},
+            "memory": {"type": ["string", "integer", "object"]},
+            "rows": {"enum": ["none", "until labelled", "window"]},
+            "missing": {"enum": ["refuse", "mean", "zero"]},
+        },
+    },
+    "Model": {
+        "type": "object",
+        "required": ["name", "version", "digest", "classes", "rows", "waiting_for_labels", "spec"],
+        "properties": {
+            "name": {"type": "string"},
+            "version": {"type": "integer"},
+            "digest": {"type": "string"},
+            "classes": {"type": "object", "additionalProperties": {"type": "number"}},
+            "rows": {"type": "integer"},
+            "learned": {"type": "integer"},
+            "columns": {"type": "object", "additionalProperties": {"type": "string"}},
+            "waiting_for_labels": {"type": "integer"},
+            "spec": {"$ref": "#/components/schemas/Spec"},
+        },
+    },
+    "Made": {
+        "type": "object",
+        "required": ["name", "version", "spec"],
+        "properties": {
+            "name": {"type": "string"},
+            "version": {"type": "integer"},
+            "spec": {"$ref": "#/components/schemas/Spec"},
+        },
+    },
+    "Learned": {
+        "type": "object",
+        "required": ["learned", "version"],
+        "properties": {"learned": {"type": "integer"}, "version": {"type": "integer"}},
+    },
+    "Prediction": {
+        "type": "object",
+        "required": ["labels", "scores", "version"],
+        "properties": {
+            "labels": {"type": "array", "items": _LABEL},
+            "scores": {"type": "array"},
+            "classes": {"type": "array", "items": _LABEL},
+            "probabilities": {"type": "array", "items": {"type": "object"}},
+            "ids": {"type": "array", "items": {"type": "string"}},
+            "version": {"type": "integer"},
+        },
+    },
+    "Labelled": {
+        "type": "object",
+        "required": ["labelled", "unknown", "version"],
+        "properties": {
+            "labelled": {"type": "integer"},
+            "unknown": {"type": "array", "items": {"type": "string"}},
+            "version": {"type": "integer"},
+        },
+    },
+    "Forgotten": {
+        "type": "object",
+        "required": ["forgotten", "version", "certificate"],
+        "properties": {
+            "forgotten": {"type": "integer"},
+            "version": {"type": "integer"},
+            "certificate": {"type": "object"},
+        },
+    },
+    "Measures": {
+        "type": "object",
+        "required": ["now", "points"],
+        "properties": {"now": {"type": "object"}, "points": {"type": "array"}},
+    },
+    "Predict": {
+        "type": "object",
+        "required": ["rows"],
+        "properties": {
+            **_ROWS["properties"],
+            "remember": {"type": "boolean"},
+            "as_of": {"type": ["integer", "string"]},
+        },
+    },
+    "Labels": {
+        "type": "object",
+        "required": ["labels"],
+        "properties": {"labels": {"type": "object", "minProperties": 1, "additionalProperties": _LABEL}},
+    },
+    "Forget": {
+        "oneOf": [
+            {
+                "type": "object",
+                "required": [name],
+                "additionalProperties": False,
+                "properties": {name: schema},
+            }
+            for name, schema in {
+                "ids": {"type": "array", "items": {"type": "string"}},
+                "subject": {"type": "string"},
+                "rows": _ROWS["properties"]["rows"],
+                "before": {"type": "string", "format": "date-time"},
+            }.items()
+        ]
+    },
+    "Rows": _ROWS,
+}
+_MODEL = {
+    "name": "model",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"},
+}
+_ONCE = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+    "description": "Sent again with the same key, the request gets the first answer again.",
+}
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _operation(
+    summary: str,
+    answer: str | None,
+    *,
+    body: str | None = None,
+    rows: bool = False,
+    once: bool = False,
+    model: bool = True,
+) -> dict[str, Any]:
+    content = {} if answer is None else {"application/json": {"schema": _ref(answer)}}
+    problem = {
+        "description": "Refused.",
+        "content": {"application/problem+json": {"schema": _ref("Problem")}},
+    }
+    operation: dict[str, Any] = {
+        "summary": summary,
+        "parameters": [*([_MODEL] if model else []), *([_ONCE] if once else [])],
+        "responses": {"200": {"description": "Done.", "content": content}, "default": problem},
+    }
+    if body is not None:
+        forms = {"application/json": {"schema": _ref(body)}}
+        if rows:
+            others = [form for form in CONTENT_TYPES if form != "application/json"]
+            forms.update({form: {"schema": {"type": "string"}} for form in others})
+        operation["requestBody"] = {"required": True, "content": forms}
+    return operation
+
+
+def description() -> dict[str, Any]:
+    """The whole description."""
+    made = _operation("Make a model, or change what may be changed.", "Made", body="Spec")
+    made["responses"]["201"] = {**made["responses"]["200"], "description": "Made."}
+    model = "/v1/models/{model}"
+    learn = _operation("Learn rows with labels.", "Learned", body="Rows", rows=True, once=True)
+    predict = _operation("Labels, scores, probabilities.", "Prediction", body="Predict", rows=True, once=True)
+    label = _operation("Late labels of remembered rows.", "Labelled", body="Labels", once=True)
+    forget = _operation("Forget rows; gives the certificate.", "Forgotten", body="Forget", once=True)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "steelyard",
+            "version": version("steelyard"),
+            "description": "Models that learn while they answer, and lose nothing that was acknowledged.",
+        },
+        "paths": {
+            model: {"get": _operation("One model.", "Model"), "put": made},
+            f"{model}/learn": {"post": learn},
+            f"{model}/predict": {"post": predict},
+            f"{model}/labels": {"post": label},
+            f"{model}/forget": {"post": forget},
+            f"{model}/measures": {"get": _operation("Measures over time.", "Measures")},
+            "/health/live": {"get": _operation("The process answers.", None, model=False)},
+            "/health/ready": {"get": _operation("Models are loaded.", None, model=False)},
+        },
+        "components": {
+            "schemas": _SCHEMAS,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+    }

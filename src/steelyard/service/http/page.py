@@ -1,0 +1,51 @@
+"""The live page and its files: served from the package, with a policy that lets nothing else in."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from steelyard.service.http.problems import Problem
+
+__all__ = ["routes"]
+
+_TYPES = {
+    "page.js": "text/javascript",
+    "uplot.js": "text/javascript",
+    "style.css": "text/css",
+    "uplot.css": "text/css",
+    "icon.svg": "image/svg+xml",
+    "uplot-LICENSE.txt": "text/plain",
+}
+_HEADERS = {
+    # uPlot sets sizes as style attributes, which this policy allows for elements but not for style sheets.
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; "
+        "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+def routes() -> list[tuple[str, str, Callable[[Request], Awaitable[Response]]]]:
+    """The page, for all models and for one, and its files."""
+
+    async def page(_request: Request) -> Response:
+        return Response(_file("index.html"), media_type="text/html", headers=_HEADERS)
+
+    async def part(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in _TYPES:
+            raise Problem(404, f"there is no file {name!r}.")
+        return Response(_file(name), media_type=_TYPES[name], headers=_HEADERS)
+
+    return [("GET", "/", page), ("GET", "/models/{name}", page), ("GET", "/page/{name}", part)]
+
+
+def _file(name: str) -> bytes:
+    return files("steelyard.service").joinpath("page", name).read_bytes()
