@@ -128,6 +128,9 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
     _accepts_sparse: ClassVar[bool] = False
     # Learners whose arithmetic shows values that are not finite, and who look, skip the extra pass.
     _finds_nonfinite: ClassVar[bool] = False
+    # What predict() says is what decision_function() says: the side of zero, or the largest column. Who has
+    # the scores need not ask for the labels.
+    labels_follow_scores: ClassVar[bool] = True
 
     n_features_in_: int
     feature_names_in_: NDArray[Any]

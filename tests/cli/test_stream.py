@@ -56,7 +56,7 @@ def test_without_a_source_the_built_in_stream_shows_the_point(run):
 def test_data_goes_to_stdout_and_nothing_else_does(run, table):
     result = run("stream", table, "--target", "label")
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[0].startswith("model\tg_mean")
+    assert result.stdout.splitlines()[0].startswith("model\tpositive\tg_mean")
     assert result.stderr == ""
 
 
@@ -68,7 +68,7 @@ def test_report_table_and_model_are_written(run, table, tmp_path):
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert "<svg" in paths["report.html"].read_text(encoding="utf-8")
-    assert len(pd.read_csv(tmp_path / "t.csv")) == 5
+    assert pd.read_csv(tmp_path / "t.csv")["row"].tolist() == list(range(500, 4001, 500))
     model = steelyard.load(tmp_path / "m.steelyard")
     assert model.history[0]["rows"] == 4000
     assert f"report: {paths['report.html']}" in result.stderr

@@ -25,6 +25,7 @@ def folder(tmp_path_factory):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(1500, 3)), columns=["a", "b", "c"])
     frame["label"] = np.where(frame["a"] + frame["b"] > 1.8, "bad", "ok")
+    frame[:1000].assign(a=frame["a"] + 0.25).to_csv(folder / "more.csv", index=False)
     frame.to_csv(folder / "rows.csv", index=False)
     frame.to_csv(folder / "rows.tsv", index=False, sep="\t")
     frame.to_json(folder / "rows.jsonl", orient="records", lines=True)
@@ -46,14 +47,15 @@ def _commands():
         "inspect": ["inspect", "m.steelyard"],
         "predict": ["predict", "m.steelyard", "rows.csv"],
         "evaluate": ["evaluate", "m.steelyard", "rows.csv"],
-        "merge": ["merge", "m.steelyard", "s.steelyard", "-o", "both.steelyard"],
+        "statistics": ["statistics", "more.csv", "--target", "label", "-o", "part.stats"],
+        "merge": ["merge", "m.steelyard", "part.stats", "-o", "both.steelyard"],
         "forget": ["forget", "both.steelyard", "rows.csv", "-o", "less.steelyard"],
-        "statistics": ["statistics", "rows.parquet", "--target", "label", "-o", "part.stats"],
     }
 
 
 def test_every_command_has_a_line_here():
-    assert set(_commands()) == set(main.list_commands(None))
+    gone = {"combine"}  # which only says where it went
+    assert set(_commands()) == set(main.list_commands(None)) - gone
 
 
 @pytest.mark.parametrize("columns", WIDTHS)

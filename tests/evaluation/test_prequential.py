@@ -13,7 +13,7 @@ from sklearn.naive_bayes import GaussianNB
 
 from steelyard import ProximalSVC
 from steelyard.evaluation import SklearnPeer, prequential
-from steelyard.evaluation.bands import confidence_bands
+from steelyard.evaluation.measures import bands
 from steelyard.evaluation.samples import ScoreSample
 from steelyard.exceptions import DataError, FileAccessError, ParameterError, SteelyardError
 from steelyard.memory import DriftWindows, SlidingWindow
@@ -183,7 +183,7 @@ def test_an_error_in_the_stream_keeps_what_was_measured(tmp_path):
 def test_results_go_to_pandas_polars_csv_and_json(tmp_path):
     result = prequential(ProximalSVC(), Gaussians(4000), window=1000)
     frame = result.to_pandas()
-    assert len(frame) == len(result.table) == 3
+    assert len(frame) == len(result.table) == 6  # at 1,500, 2,000, ..., 4,000
     assert result.to_polars().shape == frame.shape
     result.to_csv(tmp_path / "table.csv")
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "table.csv"), frame)
@@ -193,9 +193,9 @@ def test_results_go_to_pandas_polars_csv_and_json(tmp_path):
 
 
 def test_the_table_of_a_long_stream_stays_bounded(monkeypatch):
-    monkeypatch.setattr("steelyard.evaluation.race._MAX_RECORDS", 40)
+    monkeypatch.setattr("steelyard.evaluation.tracking._MAX_CELLS", 0)
     result = prequential(ProximalSVC(), Gaussians(3000, n_features=2, chunk=10), window=10, every=10)
-    assert 20 <= len(result.table) <= 41
+    assert 50 <= len(result.table) <= 101
     assert result.table[-1]["row"] == 3000
 
 
@@ -230,9 +230,10 @@ def test_bands_come_from_resampled_blocks():
     for draw in draws:
         (tn, fp), (fn, tp) = np.tensordot(draw, counts, 1)
         samples.append(np.sqrt(tp / (tp + fn) * tn / (tn + fp)))
-    low, high = confidence_bands(counts, draws, 1)["g_mean"]
-    assert (low, high) == (sorted(samples)[5], sorted(samples)[-6])
-    many = confidence_bands(counts, draws, None)["g_mean"]
+    tallies = np.stack([counts.diagonal(axis1=1, axis2=2), counts.sum(axis=2), counts.sum(axis=1)], axis=1)
+    low, high = bands(tallies, draws, 1)["g_mean"]
+    assert (low, high) == pytest.approx((sorted(samples)[5], sorted(samples)[-6]))
+    many = bands(tallies, draws, None)["g_mean"]
     assert many == pytest.approx((low, high))
 
 

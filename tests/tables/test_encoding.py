@@ -107,7 +107,7 @@ def test_an_unknown_way_with_missing_values_is_refused():
 
 def test_a_merge_that_is_refused_changes_nothing():
     def taught(C, kind):
-        table = pd.DataFrame({"a": [1.0, 2.0, 3.0], "kind": ["x", kind, "x"], "y": [0, 1, 1]})
+        table = pd.DataFrame({"a": [float(kind == "z"), 2.0, 3.0], "kind": ["x", kind, "x"], "y": [0, 1, 1]})
         stream = open_stream(table, "y")
         model = TableModel(ProximalSVC(C=C), stream.encoder, "y")
         model.learn(stream)

@@ -7,8 +7,9 @@ from pathlib import Path
 import click
 
 from steelyard.cli.models_io import load_table_model
-from steelyard.cli.options import MODEL_FILE, label_of
+from steelyard.cli.options import MODEL_FILE
 from steelyard.cli.output import emit_json, emit_pairs, emit_table, json_option
+from steelyard.cli.positive import positive_refusal
 
 __all__ = ["evaluate_command"]
 
@@ -24,23 +25,18 @@ def evaluate_command(model: Path, source: str, positive: str | None, chunk: int,
 
     Measures come with the ends of a 95 % band (block bootstrap).
     """
-    from steelyard.evaluation.tracking import METRICS, Tracker
+    from steelyard.evaluation import Race
+    from steelyard.evaluation.tracking import METRICS
 
     known = load_table_model(model)
-    tracker = Tracker(tuple(name for name in METRICS if name != "pmauc"), window=1000, seed=0)
-    counts: dict[object, int] = {}
-    chosen = None
-    for part, answers in known.answers(source, chunk=chunk, labelled=True):
-        if not counts:
-            labels = dict.fromkeys([*answers.classes, *part.y.tolist()])
-            n_rows = {label: int((part.y == label).sum()) for label in labels}
-            rarer = min(n_rows, key=n_rows.__getitem__) if len(n_rows) == 2 else None
-            chosen = rarer if positive is None else label_of(positive, labels)
-        for label in part.y.tolist():
-            counts[label] = counts.get(label, 0) + 1
-        tracker.update(part.y, answers, chosen)
-    labels_seen, confusion = tracker.overall.confusion()
-    facts = {"rows": tracker.n_scored, "positive": chosen, **tracker.total()}
+    metrics = [name for name in METRICS if name != "pmauc"]
+    race = Race({"model": known.learner}, metrics=metrics, positive=positive, learns=False)
+    race.run(known.rows(source, chunk=chunk))
+    if (refusal := positive_refusal(race, positive)) is not None:
+        raise refusal
+    result = race.result()
+    labels_seen, confusion = result.confusion("model")
+    facts = {"rows": result.n_rows, "positive": result.positive, **result.totals("model")}
     if as_json:
         table = {"labels": labels_seen, "counts": confusion.astype(int).tolist()}
         emit_json({**facts, "confusion": table})

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Group
 from rich.live import Live
@@ -120,13 +120,13 @@ def _measures(race: Race, width: int) -> Table:
     for header in ("", f"G-mean, last {race.window:,} rows", "now", "all"):
         table.add_column(header, justify="right" if header in {"now", "all"} else "left", no_wrap=True)
     for contender, colour in zip(race.contenders, _COLOURS * 9, strict=False):
-        values = [record["g_mean"] for record in contender.records if "g_mean" in record]
+        values = contender.tracker.window_measures(race.positive_code)["g_mean"].tolist()
         if not values:
             table.add_row(
                 Text(visible(contender.name), style=colour), "waiting for the first measures", "", ""
             )
             continue
-        overall = contender.tracker.total()["g_mean"]
+        overall = contender.tracker.total(race.positive_code)["g_mean"]
         chart = Text(sparkline(values, width), style=colour)
         table.add_row(
             Text(visible(contender.name), style=colour), chart, _number(values[-1]), _number(overall)
@@ -141,30 +141,27 @@ def _measures(race: Race, width: int) -> Table:
 
 
 def _shares(race: Race) -> list[float]:
-    records = race.contenders[0].records
-    shares = []
-    for record in records:
-        counts: dict[Any, int] = record["class_counts"]
-        total = max(sum(counts.values()), 1)
-        rare = counts.get(race.positive, 0) if race.positive is not None else min(counts.values(), default=0)
-        shares.append(rare / total)
+    code, shares = race.positive_code, []
+    for record in race.contenders[0].tracker.records:
+        rows = record.blocks[:, 1].sum(axis=0)
+        rare = rows[code] if code is not None and code < len(rows) else rows[rows > 0].min(initial=0)
+        shares.append(float(rare / max(rows.sum(), 1)))
     return shares
 
 
 def _confusion(race: Race) -> Table:
-    first = race.contenders[0]
-    labels, counts = first.tracker.overall.confusion()
-    shown = labels[:5]
+    first, labels = race.contenders[0], race.label_table.labels
+    counts = first.tracker.counter.confusion
+    largest = sorted(range(len(counts)), key=lambda code: -int(counts[code].sum()))
+    shown = sorted(largest[:5], key=labels.__getitem__)
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="dim")
     table.add_column(Text(visible(f"{first.name}: true, then predicted")), style="dim", no_wrap=True)
-    for label in shown:
-        table.add_column(Text(visible(label)), justify="right")
-    for row, label in enumerate(shown):
-        table.add_row(
-            Text(visible(label)), *(f"{int(counts[row, column]):,}" for column in range(len(shown)))
-        )
-    if len(labels) > len(shown):
-        table.add_row(f"and {len(labels) - len(shown)} more classes")
+    for code in shown:
+        table.add_column(Text(visible(labels[code])), justify="right")
+    for code in shown:
+        table.add_row(Text(visible(labels[code])), *(f"{int(counts[code, other]):,}" for other in shown))
+    if len(counts) > len(shown):
+        table.add_row(f"and {len(counts) - len(shown)} more classes")
     return table
 
 

@@ -13,7 +13,7 @@ from steelyard.cli.models_io import check_can_be_saved, open_table
 from steelyard.cli.options import OUT_FILE, ColumnOptions, column_options, gathered, model_options
 from steelyard.cli.output import emit_json, emit_table, json_option, talk, tell
 from steelyard.cli.panel import StreamPanel
-from steelyard.cli.positive import WantedPositive
+from steelyard.cli.positive import positive_refusal
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.exceptions import FileAccessError, ParameterError, SteelyardError
 
@@ -29,16 +29,17 @@ _DEMO_MODELS = (
     "SGD=sklearn:linear_model.SGDClassifier",
 )
 _DEMO_WINDOW = "4000"
-_COLUMNS = [
+_COLUMNS = (
     "model",
+    "positive",
     "g_mean",
     "mean_g_mean",
     "lowest_g_mean",
     "sensitivity",
     "specificity",
     "auc",
-    "rows_per_second",
-]
+)
+_COLUMNS_OF_MANY = ("model", "macro_recall", "mean_macro_recall", "lowest_macro_recall", "f1", "g_mean")
 
 
 @dataclass(frozen=True)
@@ -182,23 +183,19 @@ def _run(
         delay=options.delay,
         warmup=options.warmup,
         metrics=(*DEFAULT_METRICS, "pmauc"),
+        positive=options.positive,
         seed=options.seed or 0,
     )
     error: SteelyardError | None = None
-    positive = WantedPositive(options.positive)
     with StreamPanel(stream) as panel, StopOnInterrupt() as interrupt:
         try:
-            for chunk in interrupt.until_stopped(small_first(stream)):
-                positive.tell(race, chunk)
-                race.step(chunk)
-                panel.update(race)
+            race.run(interrupt.until_stopped(small_first(stream)), panel.update)
         except SteelyardError as trouble:
             error = trouble
         except KeyboardInterrupt:
             interrupt.stopped = True
-        race.finish()
         if error is None and not interrupt.stopped:
-            error = positive.refusal(race)
+            error = positive_refusal(race, options.positive)
         panel.update(race, final=True)
     return race, error, interrupt.stopped
 
@@ -225,6 +222,12 @@ def _deliver(
     if options.as_json:
         emit_json(result.as_dict())
     else:
-        emit_table(_COLUMNS, result.summary())
+        _print_summary(result)
     for name, path in options.files.items():
         tell(f"{name}: {path}")
+
+
+def _print_summary(result: PrequentialResult) -> None:
+    columns = _COLUMNS if result.positive is not None else _COLUMNS_OF_MANY
+    lines = [{**line, "positive": result.positive} for line in result.summary()]
+    emit_table([*columns, "rows_per_second"], lines)

@@ -12,7 +12,7 @@ import click
 from steelyard.cli.models_io import check_can_be_saved, open_table
 from steelyard.cli.options import OUT_FILE, ColumnOptions, column_options, model_options
 from steelyard.cli.output import emit_json, emit_table, json_option, talk
-from steelyard.cli.positive import WantedPositive
+from steelyard.cli.positive import positive_refusal
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.exceptions import DataError, ParameterError
 
@@ -73,13 +73,9 @@ def tune_command(
     if out is not None:
         check_can_be_saved(next(iter(candidates.values())), model_name)
     stream = open_table(source, target, columns)
-    race = Race(candidates, window=measure_window, metrics=DEFAULT_METRICS)
-    wanted = WantedPositive(positive)
-    for chunk in small_first(stream):
-        wanted.tell(race, chunk)
-        race.step(chunk)
-    race.finish()
-    if (refusal := wanted.refusal(race)) is not None:
+    race = Race(candidates, window=measure_window, metrics=DEFAULT_METRICS, positive=positive)
+    race.run(small_first(stream))
+    if (refusal := positive_refusal(race, positive)) is not None:
         raise refusal
     lines = sorted(race.result(stream).summary(), key=lambda line: -_measured(line, by))
     if not _measured(lines[0], by) > -math.inf:

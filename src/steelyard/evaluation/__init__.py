@@ -1,12 +1,12 @@
 """Honest measuring: every row is predicted before its label is learned.
 
 :func:`prequential` runs a :class:`Race` of models to its end; ``tracking``,
-``bands`` and ``samples`` measure, ``peers`` lets models of other libraries take part, and
+``counting``, ``measures`` and ``samples`` measure, ``peers`` lets models of other libraries take part, and
 :class:`PrequentialResult` is what came out.
 """
 
 from steelyard.evaluation.peers import RiverPeer, SklearnPeer
-from steelyard.evaluation.race import Race, prequential
+from steelyard.evaluation.race import Event, Race, prequential
 from steelyard.evaluation.results import PrequentialResult
 
-__all__ = ["PrequentialResult", "Race", "RiverPeer", "SklearnPeer", "prequential"]
+__all__ = ["Event", "PrequentialResult", "Race", "RiverPeer", "SklearnPeer", "prequential"]

@@ -4,24 +4,58 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from steelyard.base import encode_labels
 from steelyard.evaluation.results import PrequentialResult
 from steelyard.evaluation.tracking import METRICS, Tracker
 from steelyard.exceptions import ParameterError, SteelyardError
+from steelyard.metrics.rules import rarer_of_two
 from steelyard.params import Integer
-from steelyard.streams.answers import ask, is_ready, teach
+from steelyard.streams.answers import Answers, ask, is_ready, teach
 from steelyard.streams.chunks import Chunk, RowStream
+from steelyard.streams.labels import Codes, LabelTable
 
-__all__ = ["Race", "prequential"]
+__all__ = ["Event", "Race", "prequential"]
 
-_MAX_RECORDS = 2000  # of each model; with more, every other one is let go
-DEFAULT_METRICS = ("sensitivity", "specificity", "g_mean", "f1", "rs", "auc", "imbalance_ratio")
+DEFAULT_METRICS = (
+    "sensitivity",
+    "specificity",
+    "g_mean",
+    "macro_recall",
+    "f1",
+    "rs",
+    "auc",
+    "imbalance_ratio",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened on the way.
+
+    Attributes
+    ----------
+    row : int
+        How many rows had come before.
+    kind : str
+        ``"class"`` (a label came for the first time), ``"drift"`` (a model saw the concept change) or
+        ``"bad row"`` (one that was left out).
+    text : str
+        What happened, in words.
+    model : str or None
+        The model that it happened to; None for the stream itself.
+    """
+
+    row: int
+    kind: str
+    text: str
+    model: str | None = None
 
 
 class Contender:
@@ -33,24 +67,21 @@ class Contender:
         self.tracker = Tracker(metrics, window, seed)
         self.seconds = 0.0
         self.n_learned = 0
-        self.records: list[dict[str, Any]] = []
+        self._n_drifts = 0
 
-    def test(self, chunk: Chunk, positive: Any) -> None:
-        """Predict rows and count; a model that has learned nothing yet has no answer."""
+    @property
+    def rows_per_second(self) -> float:
+        """The model's own speed, tests and lessons together."""
+        return max(self.n_learned, self.tracker.n_scored) / max(self.seconds, 1e-9)
+
+    def test(self, chunk: Chunk) -> Answers | None:
+        """Predict rows; a model that has learned nothing yet has no answer."""
         if not is_ready(self.model):
-            return
+            return None
         begin = time.perf_counter()
         answers = ask(self.model, chunk)
         self.seconds += time.perf_counter() - begin
-        answered = (
-            np.array([label is not None for label in answers.labels])
-            if answers.labels.dtype == object
-            else None
-        )
-        if answered is not None and not answered.all():
-            chunk, answers = _some(chunk, answered), _some_answers(answers, answered)
-        if len(chunk):
-            self.tracker.update(chunk.y, answers, positive)
+        return answers
 
     def train(self, chunk: Chunk) -> None:
         """Learn rows."""
@@ -58,6 +89,12 @@ class Contender:
         teach(self.model, chunk)
         self.seconds += time.perf_counter() - begin
         self.n_learned += len(chunk)
+
+    def new_drifts(self) -> list[int]:
+        """Rows at which the model itself has seen the concept change, told once."""
+        drifts = getattr(self.model, "drifts_", ())
+        new, self._n_drifts = list(drifts[self._n_drifts :]), len(drifts)
+        return new
 
 
 class Race:
@@ -68,7 +105,9 @@ class Race:
     models : mapping of str to learner
         The models by name. They are taught, not copied.
     metrics, window, warmup, delay, positive, every, seed
-        As for :func:`prequential`.
+        As for :func:`prequential`. A ``positive`` in text also means the label that is written so.
+    learns : bool, default=True
+        Whether rows are learned after they were tested.
     """
 
     def __init__(
@@ -82,11 +121,12 @@ class Race:
         positive: Any = None,
         every: int | None = None,
         seed: int = 0,
+        learns: bool = True,
     ) -> None:
-        _check_options(models, metrics, window=window, warmup=warmup, delay=delay, every=every, seed=seed)
-        self.window, self.warmup, self.delay = window, warmup, delay
-        self.positive = positive
-        self._positive_given = positive is not None
+        _check_options(
+            models, metrics, learns=learns, window=window, warmup=warmup, delay=delay, every=every, seed=seed
+        )
+        self.window, self.warmup, self.delay, self.seed = window, warmup, delay, seed
         self.every = every or max(1, window // 2)
         self.contenders = [
             Contender(name, model, tuple(metrics), window, seed) for name, model in models.items()
@@ -94,29 +134,101 @@ class Race:
         self.metrics = tuple(metrics)
         self.n_rows = 0
         self.n_learned = 0
-        self.labels: dict[Any, int] = {}
+        self.events: list[Event] = []
         self.started = time.perf_counter()
+        self.started_at = datetime.now(UTC)
+        self.label_table = LabelTable()
+        self._label_counts = np.zeros(0, dtype=np.int64)
+        self._given = positive
+        self._learns = learns
         self._waiting: deque[Chunk] = deque()
-        self._next_record = self.every
         self._last_record = 0
 
-    def set_positive(self, label: Any) -> None:
-        """Say which class is the positive one, before the first row."""
-        self.positive, self._positive_given = label, label is not None
+    # -- classes ------------------------------------------------------------------------------------
+
+    @property
+    def labels(self) -> dict[Any, int]:
+        """Rows of each class that has come."""
+        pairs = zip(self.label_table.labels, self._label_counts.tolist(), strict=False)
+        return {label: n for label, n in pairs if n}
+
+    @property
+    def positive(self) -> Any:
+        """The positive class: the one that was named, else the rarer of two as of all rows so far."""
+        if self._given is None:
+            return rarer_of_two(self.labels)
+        code = self.label_table.find(self._given)
+        return self._given if code is None else self.label_table.labels[code]
+
+    @property
+    def positive_code(self) -> int | None:
+        """The number of the positive class; one that has not come yet stands after those that have."""
+        positive = self.positive
+        if positive is None:
+            return None
+        code = self.label_table.find(positive)
+        return len(self.label_table) if code is None else code
+
+    def _speaks_for(self) -> int | None:
+        """The class whose scores are kept: with two classes either will do, for they mirror each other."""
+        if self._given is not None:
+            return self.positive_code
+        return 1 if np.count_nonzero(self._label_counts) <= 2 else None
+
+    def _count(self, codes: Codes) -> None:
+        counts = np.bincount(codes, minlength=len(self.label_table))
+        known = np.pad(self._label_counts, (0, len(counts) - len(self._label_counts)))
+        for code in np.flatnonzero((known == 0) & (counts > 0)).tolist():
+            row = self.n_rows + int((codes == code).argmax())
+            if row:
+                label = self.label_table.labels[code]
+                self.events.append(Event(row, "class", f"class {label!r} came for the first time"))
+        self._label_counts = known + counts
+
+    # -- the loop -----------------------------------------------------------------------------------
+
+    def run(self, chunks: Iterable[Chunk], after: Callable[[Race], None] | None = None) -> None:
+        """Test and train to the end of the chunks; whatever ends them, what came is learned and measured."""
+        try:
+            for chunk in chunks:
+                self.step(chunk)
+                if after is not None:
+                    after(self)
+        finally:
+            self.finish()
 
     def step(self, chunk: Chunk) -> None:
         """Test all models on these rows, then teach them what labels have arrived."""
+        if not len(self.label_table) and chunk.table is not None:
+            self.label_table = chunk.table  # the stream has numbered its labels
         for part in self._parts(chunk):
-            self._learn_about_labels(part)
-            self.n_rows += len(part)
-            if self.n_rows > self.warmup:
-                for contender in self.contenders:
-                    contender.test(part, self.positive)
-            self._waiting.append(part)
-            self._teach(self.n_rows - self.delay)
-        if self.n_rows >= self._next_record:
-            self._record()
-            self._next_record = (self.n_rows // self.every + 1) * self.every
+            codes = part.numbered(self.label_table)
+            self._count(codes)
+            tested = self.n_rows >= self.warmup
+            answers = [contender.test(part) if tested else None for contender in self.contenders]
+            self._measure(codes, answers)
+            if self._learns:
+                self._waiting.append(part)
+                self._teach(self.n_rows - self.delay)
+
+    def _measure(self, codes: Codes, answers: list[Answers | None]) -> None:
+        """Count the answers, and keep the measures wherever ``every`` rows are full, not where chunks end."""
+        speaks_for = self._speaks_for()
+        for rows in self._until_records(len(codes)):
+            for contender, answer in zip(self.contenders, answers, strict=True):
+                if answer is not None:
+                    part = answer if len(answer) == rows.stop - rows.start else answer.some(rows)
+                    contender.tracker.update(codes[rows], part, self.label_table, speaks_for)
+            self.n_rows += rows.stop - rows.start
+            if self.n_rows % self.every == 0:
+                self._record()
+
+    def _until_records(self, n_rows: int) -> Iterator[slice]:
+        begin = 0
+        while begin < n_rows:
+            end = min(n_rows, begin + self.every - self.n_rows % self.every)
+            yield slice(begin, end)
+            begin = end
 
     def finish(self) -> None:
         """Teach what labels are still on their way, and note the last measures."""
@@ -129,17 +241,6 @@ class Race:
         cut = self.warmup - self.n_rows
         return [chunk.take(0, cut), chunk.take(cut, len(chunk))] if 0 < cut < len(chunk) else [chunk]
 
-    def _learn_about_labels(self, chunk: Chunk) -> None:
-        labels, codes = encode_labels(chunk.y)
-        for label, n in zip(labels, np.bincount(codes).tolist(), strict=True):
-            self.labels[label] = self.labels.get(label, 0) + n
-        if not self._positive_given:
-            # The rarer of two; with more classes they all count alike.
-            if len(self.labels) == 2 and self.positive is None:
-                self.positive = min(self.labels, key=self.labels.__getitem__)
-            elif len(self.labels) > 2:
-                self.positive = None
-
     def _teach(self, until: int) -> None:
         """Teach the rows whose labels have arrived by now."""
         while self._waiting and self.n_learned < until:
@@ -151,28 +252,24 @@ class Race:
                 self._waiting.popleft()
             for contender in self.contenders:
                 contender.train(chunk)
+                self.events += [
+                    Event(
+                        row, "drift", "the model found that an older memory no longer helps", contender.name
+                    )
+                    for row in contender.new_drifts()
+                ]
             self.n_learned += len(chunk)
 
     def _record(self) -> None:
         memory = resident_megabytes()
         self._last_record = self.n_rows
-        for contender in self.contenders:
-            if not contender.tracker.n_scored:
-                continue
-            counts = contender.tracker.window_counts()
-            contender.records.append(
-                {
-                    "row": self.n_rows,
-                    "model": contender.name,
-                    **contender.tracker.running(),
-                    "rows_per_second": contender.n_learned / max(contender.seconds, 1e-9),
-                    "memory_mb": memory,
-                    "class_counts": counts,
-                }
-            )
-            if len(contender.records) > _MAX_RECORDS:
-                contender.records = contender.records[1::2]
-                self.every *= 1 if contender is not self.contenders[-1] else 2
+        thinned = [
+            contender.tracker.record(self.n_rows, self.label_table, contender.rows_per_second, memory)
+            for contender in self.contenders
+            if contender.tracker.n_scored
+        ]
+        if any(thinned):
+            self.every *= 2
 
     def result(self, stream: RowStream | None = None) -> PrequentialResult:
         """What was measured so far."""
@@ -201,9 +298,9 @@ def prequential(
     stream : iterable of Chunk
         The rows.
     metrics : sequence of str
-        Out of sensitivity, specificity, g_mean, f1, rs (sensitivity over specificity), accuracy, auc,
-        pmauc and imbalance_ratio. With more than two classes and no positive one, sensitivity and f1 are
-        means over the classes, and specificity, rs and auc are nan.
+        Out of sensitivity, specificity, g_mean, macro_recall, f1, rs (sensitivity over specificity),
+        accuracy, auc, pmauc and imbalance_ratio. With more than two classes and no positive one,
+        sensitivity and f1 are means over the classes, and specificity, rs and auc are nan.
     window : int, default=1000
         Rows over which the running measures are taken.
     warmup : int, default=0
@@ -212,7 +309,8 @@ def prequential(
     delay : int, default=0
         A label arrives when so many further rows have come: 0 is at once, before the next row.
     positive : label, optional
-        The positive class; by default the rarer of two when both have come.
+        The positive class; by default the rarer of two, as of all rows. It is settled when measures are
+        read, so the first rows decide nothing. With more classes and none named, all count alike.
     every : int, optional
         Rows from one line of the table to the next; half a window by default. A long stream has its older
         lines thinned out, so memory stays bounded.
@@ -256,15 +354,10 @@ def prequential(
     )
     known = stream if isinstance(stream, RowStream) else None
     try:
-        for chunk in stream:
-            race.step(chunk)
-            if progress is not None:
-                progress(race)
+        race.run(stream, progress)
     except SteelyardError as error:
-        race.finish()
         error.result = race.result(known)  # type: ignore[attr-defined]
         raise
-    race.finish()
     return race.result(known)
 
 
@@ -277,20 +370,13 @@ def resident_megabytes() -> float:
     return pages * 4096 / 2**20
 
 
-def _some(chunk: Chunk, mask: Any) -> Chunk:
-    return Chunk(chunk.X[mask], chunk.y[mask], chunk.first_row)
-
-
-def _some_answers(answers: Any, mask: Any) -> Any:
-    labels = np.array(answers.labels[mask].tolist())
-    return type(answers)(labels, answers.classes, answers.scores[mask])
-
-
-def _check_options(models: Mapping[str, Any], metrics: Sequence[str], **numbers: int | None) -> None:
+def _check_options(
+    models: Mapping[str, Any], metrics: Sequence[str], *, learns: bool, **numbers: int | None
+) -> None:
     if not models:
         raise ParameterError("at least one model is needed; got none.", who="prequential")
     batch_only = [name for name, model in models.items() if not hasattr(model, "partial_fit")]
-    if batch_only:
+    if batch_only and learns:
         raise ParameterError(
             f"the model {batch_only[0]!r} learns whole tables only (no partial_fit()), so "
             "it cannot follow a stream.",

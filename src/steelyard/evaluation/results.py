@@ -7,11 +7,16 @@ import io
 import json
 import math
 import time
+from dataclasses import asdict
+from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from steelyard.evaluation.samples import ScoreSample
+from steelyard.evaluation.tracking import Tracker, flat_bands
 from steelyard.exceptions import FileAccessError, ParameterError
 
 if TYPE_CHECKING:
@@ -33,15 +38,22 @@ class PrequentialResult:
     n_rows : int
         Rows of the stream.
     positive : label or None
-        The class that counted as positive.
+        The positive class: the one that was named, else the rarer of two; None where all count alike.
     labels : dict
         Rows of each class.
     seconds : float
         How long it took.
+    events : list of Event
+        What happened on the way: classes that came, drifts that models found, rows that were left out.
+    provenance : dict
+        Where this comes from: version, seed, parameters, rows, data, start and duration; the command line
+        adds its command.
     """
 
     def __init__(self, race: Race, stream: RowStream | None) -> None:
         self._contenders = race.contenders
+        self._positive_code = race.positive_code
+        self._label_table = race.label_table
         self.models = {contender.name: contender.model for contender in race.contenders}
         self.metrics = race.metrics
         self.window, self.delay, self.warmup = race.window, race.delay, race.warmup
@@ -50,57 +62,131 @@ class PrequentialResult:
         self.labels = dict(sorted(race.labels.items()))
         self.seconds = time.perf_counter() - race.started
         self.stream_name = "stream" if stream is None else stream.name
+        self.chunk = None if stream is None else stream.chunk
         self.known_drifts = () if stream is None else stream.drifts
         self.feature_names = None if stream is None else stream.feature_names
+        self.events = sorted(race.events, key=lambda event: event.row)
+        self.provenance: dict[str, Any] = {
+            "version": version("steelyard"),
+            "seed": race.seed,
+            "parameters": {name: _parameters(model) for name, model in self.models.items()},
+            "rows": self.n_rows,
+            "chunk": self.chunk,
+            "delay": self.delay,
+            "data": {"name": self.stream_name, "sha256": None if stream is None else stream.fingerprint()},
+            "started": race.started_at.isoformat(timespec="seconds"),
+            "seconds": self.seconds,
+        }
+
+    @property
+    def leading(self) -> str:
+        """The measure to look at first: the G-mean, or with many classes alike the mean of their recalls.
+
+        Among many classes one without a hit makes the G-mean 0, whatever the others are.
+        """
+        return "macro_recall" if self.positive is None and len(self.labels) > 2 else "g_mean"
 
     @property
     def table(self) -> list[dict[str, Any]]:
         """One line for each model and each place where measures were taken, in order of rows."""
-        lines = [_without_counts(record) for contender in self._contenders for record in contender.records]
+        lines = [_without_counts(record) for name in self.models for record in self.records(name)]
         return sorted(lines, key=lambda line: line["row"])
 
     def records(self, model: str) -> list[dict[str, Any]]:
         """The lines of one model, with the class counts of the window."""
-        records: list[dict[str, Any]] = self._contender(model).records
-        return records
+        if model not in self._lines:
+            self._lines[model] = self._read_records(self._tracker(model), model)
+        return self._lines[model]
+
+    @cached_property
+    def _lines(self) -> dict[str, list[dict[str, Any]]]:
+        return {}
+
+    def _read_records(self, tracker: Tracker, model: str) -> list[dict[str, Any]]:
+        columns = tracker.window_measures(self._positive_code)
+        lines = []
+        for place, record in enumerate(tracker.records):
+            values = {name: float(columns[name][place]) for name in self.metrics}
+            rows = record.blocks[:, 1].sum(axis=0).tolist()
+            lines.append(
+                {
+                    "row": record.row,
+                    "model": model,
+                    **values,
+                    **flat_bands(tracker.window_bands(record, self._positive_code), values),
+                    "rows_per_second": record.rows_per_second,
+                    "memory_mb": record.memory_mb,
+                    "class_counts": dict(
+                        sorted((x, n) for x, n in zip(self._label_table.labels, rows, strict=False) if n)
+                    ),
+                }
+            )
+        return lines
 
     def summary(self) -> list[dict[str, Any]]:
-        """One line for each model: measures over all rows, the G-mean over time, speed, and rows tested.
+        """One line for each model: measures over all rows, the leading ones over time, speed, rows tested.
 
         Over all rows, times when the classes are balanced outvote those when one is rare; ``mean_g_mean`` and
-        ``lowest_g_mean``, of the running windows, give every time the same say.
+        ``lowest_g_mean``, of the running windows, give every time the same say. ``mean_macro_recall`` and
+        ``lowest_macro_recall`` do so for many classes.
         """
         return [
             {
                 "model": contender.name,
                 "tested": contender.tracker.n_scored,
-                **contender.tracker.total(),
-                **_over_time(contender.records),
-                "rows_per_second": contender.n_learned / max(contender.seconds, 1e-9),
+                **self.totals(contender.name),
+                **_over_time(contender.tracker.window_measures(self._positive_code)),
+                "rows_per_second": contender.rows_per_second,
             }
             for contender in self._contenders
         ]
 
+    def totals(self, model: str) -> dict[str, float]:
+        """The measures of one model over all rows, with the ends of their bands."""
+        return self._tracker(model).total(self._positive_code)
+
+    def by_class(self, model: str) -> list[dict[str, Any]]:
+        """Recall, precision, F1 and support of each class, the largest class first.
+
+        ``support`` are tested rows, ``answered`` how often the class was predicted; nan where there is
+        nothing to divide by.
+        """
+        labels, counts = self.confusion(model)
+        hits, rows, answers = counts.diagonal(), counts.sum(axis=1), counts.sum(axis=0)
+        lines = [
+            {
+                "label": label,
+                "support": int(n),
+                "answered": int(m),
+                "recall": float(hit / n) if n else math.nan,
+                "precision": float(hit / m) if m else math.nan,
+                "f1": float(2 * hit / (n + m)) if n + m else math.nan,
+            }
+            for label, hit, n, m in zip(labels, hits, rows, answers, strict=True)
+        ]
+        return sorted(lines, key=lambda line: -line["support"])
+
     def confusion(self, model: str) -> tuple[list[Any], np.ndarray[Any, Any]]:
         """Labels and counts of all tested rows, true label by row, predicted by column."""
-        return self._tracker(model).overall.confusion()
+        counts = self._tracker(model).counter.confusion
+        used = np.flatnonzero(counts.any(axis=0) | counts.any(axis=1)).tolist()
+        order = sorted(used, key=self._label_table.labels.__getitem__)
+        return [self._label_table.labels[code] for code in order], counts[np.ix_(order, order)]
 
-    def score_sample(self, model: str) -> Any:
-        """A sample of the scores of each class."""
-        return self._tracker(model).sample
+    def score_sample(self, model: str) -> ScoreSample:
+        """A sample of the scores of each class; they speak for the positive one."""
+        tracker = self._tracker(model)
+        mirrored = tracker.speaks_for != self._positive_code and self._positive_code is not None
+        return tracker.sample.read_as(self._label_table.labels, -1.0 if mirrored else 1.0)
 
     def changes(self, model: str) -> list[int]:
         """Rows at which the recall of a class jumped by more than chance allows."""
-        blocks = self._tracker(model).blocks
-        return _jumps(blocks.recent_changes(), blocks.coarse_rows)
+        return _jumps(*self._tracker(model).counter.blocks())
 
-    def _tracker(self, model: str) -> Any:
-        return self._contender(model).tracker
-
-    def _contender(self, model: str) -> Any:
+    def _tracker(self, model: str) -> Tracker:
         for contender in self._contenders:
             if contender.name == model:
-                return contender
+                return contender.tracker
         raise ParameterError(
             f"there is no model {model!r}; there are {', '.join(map(repr, self.models))}.",
             who="PrequentialResult",
@@ -147,6 +233,9 @@ class PrequentialResult:
                 "seconds": self.seconds,
                 "rows_per_second": self.n_rows / max(self.seconds, 1e-9),
                 "known_drifts": [list(drift) for drift in self.known_drifts],
+                "events": [asdict(event) for event in self.events],
+                "provenance": self.provenance,
+                "by_class": {name: self.by_class(name) for name in self.models},
                 "changes": {name: self.changes(name) for name in self.models},
                 "confusion": {name: self._confusion_dict(name) for name in self.models},
                 "summary": self.summary(),
@@ -159,16 +248,16 @@ class PrequentialResult:
         return {"labels": labels, "counts": counts.astype(int).tolist()}
 
 
-def _jumps(counts: np.ndarray[Any, Any], block_rows: int) -> list[int]:
+def _jumps(blocks: np.ndarray[Any, Any], block_rows: int) -> list[int]:
     """Borders between blocks at which some class is hit much more or less often than before.
 
     At each border the recall over a few blocks before is compared with that over a few blocks after, by
     the usual test of two shares; neighbouring borders count once, at the clearest of them.
     """
-    n_blocks = len(counts)
+    n_blocks = len(blocks)
     width = max(2, n_blocks // 20)
-    hits = np.cumsum(np.vstack([np.zeros(counts.shape[1]), counts.diagonal(axis1=1, axis2=2)]), axis=0)
-    rows = np.cumsum(np.vstack([np.zeros(counts.shape[1]), counts.sum(axis=2)]), axis=0)
+    before_any = np.zeros(blocks.shape[2])
+    hits, rows = (np.cumsum(np.vstack([before_any, blocks[:, part]]), axis=0) for part in (0, 1))
     found: list[tuple[float, int]] = []
     for border in range(width, n_blocks - width + 1):
         before, after = slice(border - width, border), slice(border, border + width)
@@ -193,11 +282,21 @@ def _share_test(hits: Any, rows: Any, before: slice, after: slice) -> float:
     return float(abs(h1 / n1 - h2 / n2) / spread)
 
 
-def _over_time(records: list[dict[str, Any]]) -> dict[str, float]:
-    values = [r["g_mean"] for r in records if not math.isnan(r.get("g_mean", math.nan))]
-    if not values:
-        return {}
-    return {"mean_g_mean": float(np.mean(values)), "lowest_g_mean": min(values)}
+def _over_time(columns: dict[str, Any]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name in ("g_mean", "macro_recall"):
+        values = columns[name][~np.isnan(columns[name])]
+        if len(values):
+            found |= {f"mean_{name}": float(values.mean()), f"lowest_{name}": float(values.min())}
+    return found
+
+
+def _parameters(model: Any) -> dict[str, str]:
+    """The parameters of a model in words; of a peer those of the model inside."""
+    inner = getattr(model, "estimator", model)
+    if not hasattr(inner, "get_params"):
+        return {"model": repr(getattr(model, "model", model))}
+    return {name: repr(value) for name, value in inner.get_params(deep=False).items()}
 
 
 def _without_counts(record: dict[str, Any]) -> dict[str, Any]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
-from steelyard.base import encode_labels
 
 __all__ = ["ScoreSample"]
 
@@ -31,23 +30,38 @@ class ScoreSample:
         self.size = size
         self.counts: dict[Any, int] = {}
         self._kept: dict[Any, tuple[FloatArray, FloatArray]] = {}  # keys and scores
+        self._limits: FloatArray = np.zeros(0)  # by class: rows with keys below stay
         self._rng = np.random.default_rng(seed)
 
-    def update(self, labels: NDArray[Any], scores: FloatArray) -> None:
-        """Take in rows; which ones stay does not depend on how they are cut."""
-        keys = self._rng.random(len(labels))
-        distinct, codes = encode_labels(labels)
-        for code, label in enumerate(distinct):
-            mine = codes == code
-            old_keys, old_scores = self._kept.get(label, (np.zeros(0), np.zeros(0)))
-            self.counts[label] = self.counts.get(label, 0) + int(np.count_nonzero(mine))
-            if len(old_keys) == self.size:  # the rows with the smallest keys stay
-                mine &= keys < old_keys.max()
-            all_keys, all_scores = np.append(old_keys, keys[mine]), np.append(old_scores, scores[mine])
-            if len(all_keys) > self.size:
-                smallest = np.sort(np.argpartition(all_keys, self.size)[: self.size])
-                all_keys, all_scores = all_keys[smallest], all_scores[smallest]
-            self._kept[label] = all_keys, all_scores
+    def update(self, codes: NDArray[np.integer[Any]], scores: FloatArray) -> None:
+        """Take in rows, their classes as numbers; which ones stay does not depend on how they are cut."""
+        keys = self._rng.random(len(codes))
+        rows = np.bincount(codes, minlength=len(self._limits))
+        if len(rows) > len(self._limits):
+            self._limits = np.append(self._limits, np.ones(len(rows) - len(self._limits)))
+        for code in np.flatnonzero(rows).tolist():
+            self.counts[code] = self.counts.get(code, 0) + int(rows[code])
+        staying = np.flatnonzero(keys < self._limits[codes])
+        staying_codes = codes[staying]
+        for code in np.unique(staying_codes).tolist():
+            self._keep(code, *(part[staying[staying_codes == code]] for part in (keys, scores)))
+
+    def _keep(self, code: int, keys: FloatArray, scores: FloatArray) -> None:
+        old_keys, old_scores = self._kept.get(code, (np.zeros(0), np.zeros(0)))
+        keys, scores = np.append(old_keys, keys), np.append(old_scores, scores)
+        if len(keys) > self.size:  # the rows with the smallest keys stay
+            smallest = np.sort(np.argpartition(keys, self.size)[: self.size])
+            keys, scores = keys[smallest], scores[smallest]
+        if len(keys) == self.size:
+            self._limits[code] = keys.max()
+        self._kept[code] = keys, scores
+
+    def read_as(self, names: list[Any], sign: float = 1.0) -> Self:
+        """The same sample with names for the classes, and scores that speak for the other side if asked."""
+        other = type(self)(self.size)
+        other.counts = {names[code]: n for code, n in self.counts.items()}
+        other._kept = {names[code]: (keys, sign * scores) for code, (keys, scores) in self._kept.items()}
+        return other
 
     def scores(self, label: Any) -> FloatArray:
         """The sampled scores of a class."""

@@ -1,35 +1,42 @@
-"""Measures of one model along a stream: of the last window, and of all rows."""
+"""What one model answered along a stream, kept so that either class can be read as the positive one."""
 
 from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import UndefinedMetricWarning
 
-from steelyard.base import encode_labels
-from steelyard.evaluation.bands import BlockCounts
+from steelyard._types import FloatArray
+from steelyard.evaluation.counting import AnswerCounter
+from steelyard.evaluation.measures import MEASURES, bands, measures, widened
 from steelyard.evaluation.samples import ScoreSample
-from steelyard.metrics import CumulativeConfusion, WindowAUC, WindowConfusion, pmauc_score
-from steelyard.metrics.confusion import ConfusionStream
+from steelyard.metrics import pmauc_score
 from steelyard.streams.answers import Answers
+from steelyard.streams.labels import Codes, LabelTable
 
-__all__ = ["METRICS", "Tracker"]
+__all__ = ["METRICS", "Record", "Tracker"]
 
-# Name in the table -> (measure with a positive class, measure of all classes alike)
-_CONFUSION_MEASURES: dict[str, tuple[str, str | None]] = {
-    "sensitivity": ("sensitivity", "macro_recall"),
-    "specificity": ("specificity", None),
-    "g_mean": ("g_mean", "g_mean"),
-    "f1": ("f_beta", "macro_f1"),
-    "rs": ("relative_sensitivity", None),
-    "accuracy": ("accuracy", "accuracy"),
-    "imbalance_ratio": ("imbalance_ratio", "imbalance_ratio"),
-}
-METRICS = (*_CONFUSION_MEASURES, "auc", "pmauc")
+METRICS = (*MEASURES, "auc", "pmauc")
+_RESAMPLES = 200
+_MAX_RECORDS = 2000  # of a model of few classes; with more, every other one is let go
+_MAX_CELLS = 4_000_000  # of the records of a model together
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The last window as it was at one row: counts, so that measures can be read for any positive class."""
+
+    row: int
+    blocks: NDArray[np.int32]  # (n_blocks, 3, n_classes): tallies of the window
+    auc: float  # the same whichever of two classes is positive
+    pmauc: float
+    rows_per_second: float
+    memory_mb: float
 
 
 class Tracker:
@@ -48,102 +55,135 @@ class Tracker:
     def __init__(self, metrics: tuple[str, ...], window: int, seed: int) -> None:
         self.metrics = metrics
         self.window = window
-        self.positive: Any = None
-        self.n_scored = 0
-        self.recent = WindowConfusion(window)
-        self.overall = CumulativeConfusion()
-        self.blocks = BlockCounts(window, seed)
+        self.counter = AnswerCounter(window)
         self.sample = ScoreSample(seed=seed)
-        self._codes: dict[Any, int] = {}
-        self._auc: WindowAUC | None = None
-        self._tables: list[tuple[NDArray[Any], Answers]] = []  # the last window, where there are many classes
+        self.records: list[Record] = []
+        self.speaks_for: int | None = None  # the class that scores are kept for
+        self._seed = seed
+        self._draws: dict[int, FloatArray] = {}
+        self._tables: list[tuple[Codes, Answers]] = []  # the last window, where there are many classes
 
-    def update(self, labels: NDArray[Any], answers: Answers, positive: Any) -> None:
-        """Take in rows with their true labels; ``positive=None`` when all classes count alike."""
-        if positive != self.positive or self.n_scored == 0:
-            self._change_positive(positive)
-        self.n_scored += len(labels)
-        self.recent.update(labels, answers.labels)
-        self.overall.update(labels, answers.labels)
-        self.blocks.update(self._coded(labels), self._coded(answers.labels), len(self._codes))
-        if positive is not None:
-            scores = answers.score_of(positive)
-            self.sample.update(labels, scores)
-            if self._auc is not None:
-                self._auc.update(labels, y_score=scores)
-        if "pmauc" in self.metrics and len(self._codes) > 2:
-            self._tables.append((labels, answers))
+    @property
+    def n_scored(self) -> int:
+        """Rows that were answered."""
+        return self.counter.n_rows
+
+    def update(self, true: Codes, answers: Answers, table: LabelTable, speaks_for: int | None) -> None:
+        """Take in rows with their true labels.
+
+        ``speaks_for`` is the class that scores are kept for: the positive one, or one of two, as the
+        scores of two classes are each other's negatives. None where there are more.
+        """
+        predicted = answers.codes(table)
+        if predicted.min(initial=0) < 0:  # rows that the model had no answer to
+            answered = predicted >= 0
+            true, predicted, answers = true[answered], predicted[answered], answers.some(answered)
+        if not len(true):
+            return
+        scores = None
+        if speaks_for is not None:
+            self.speaks_for = speaks_for
+            label = table.labels[speaks_for] if speaks_for < len(table) else None
+            scores = answers.score_of(label)
+            self.sample.update(true, scores)
+        self.counter.update(true, predicted, scores, len(table))
+        if "pmauc" in self.metrics and len(table) > 2:
+            self._tables.append((true, answers))
             while sum(len(y) for y, _ in self._tables[1:]) >= self.window:
                 self._tables.pop(0)
 
-    def _change_positive(self, positive: Any) -> None:
-        self.positive = self.recent.pos_label = self.overall.pos_label = positive
-        with_auc = positive is not None and "auc" in self.metrics
-        self._auc = WindowAUC(self.window, pos_label=positive) if with_auc else None
+    def record(self, row: int, table: LabelTable, rows_per_second: float, memory_mb: float) -> bool:
+        """Keep the last window as it is now; True when every other record had to be let go."""
+        auc = self._window_auc() if {"auc", "pmauc"} & {*self.metrics} else math.nan
+        blocks = self.counter.window_blocks().astype(np.int32)
+        self.records.append(Record(row, blocks, auc, self._pmauc(table, auc), rows_per_second, memory_mb))
+        if len(self.records) > self._most_records(blocks.size):
+            self.records = self.records[1::2]
+            return True
+        return False
 
-    def _coded(self, labels: NDArray[Any]) -> NDArray[np.intp]:
-        distinct, positions = encode_labels(labels)
-        codes = [self._codes.setdefault(label, len(self._codes)) for label in distinct]
-        return np.array(codes, dtype=np.intp)[positions]
+    @staticmethod
+    def _most_records(cells: int) -> int:
+        return max(100, min(_MAX_RECORDS, _MAX_CELLS // max(cells, 1)))
 
     # -- reading ------------------------------------------------------------------------------------
 
-    def running(self) -> dict[str, float]:
-        """The measures over the last window, with their bands."""
-        values = {name: self._value(name, self.recent) for name in self.metrics}
-        return {**values, **_flat(self.blocks.recent_bands(self._positive_code()), values)}
+    def window_measures(self, positive: int | None) -> dict[str, FloatArray]:
+        """The measures at all records, one array each."""
+        width = self._width(positive)
+        windows = [widened(r.blocks.sum(axis=0, dtype=np.int64), width) for r in self.records]
+        values = measures(np.array(windows).reshape(len(windows), 3, width), positive)
+        aucs = [math.nan if positive is None else r.auc for r in self.records]
+        values |= {"auc": np.array(aucs), "pmauc": np.array([r.pmauc for r in self.records])}
+        return {name: values[name] for name in METRICS}
 
-    def total(self) -> dict[str, float]:
+    def window_bands(self, record: Record, positive: int | None) -> dict[str, tuple[float, float]]:
+        """The bands at a record."""
+        return self._bands(record.blocks, positive)
+
+    def total(self, positive: int | None) -> dict[str, float]:
         """The measures over all rows, with their bands; AUC from the sample of scores."""
-        values = {
-            name: self._value(name, self.overall) for name in self.metrics if name not in {"auc", "pmauc"}
-        }
+        found = measures(widened(self.counter.total(), self._width(positive)), positive)
+        values = {name: float(found[name]) for name in self.metrics if name in found}
         if "auc" in self.metrics:
-            values["auc"] = self._sampled_auc()
-        return {**values, **_flat(self.blocks.overall_bands(self._positive_code()), values)}
+            values["auc"] = self._sampled_auc(positive)
+        return {**values, **flat_bands(self._bands(self.counter.blocks()[0], positive), values)}
 
-    def window_counts(self) -> dict[Any, int]:
-        """Rows of each class in the last window."""
-        labels, counts = self.recent.confusion()
-        return {label: int(n) for label, n in zip(labels, counts.sum(axis=1), strict=True)}
+    def _width(self, positive: int | None) -> int:
+        # A positive class that has not come yet is a class without rows.
+        return max(self.counter.n_classes, 0 if positive is None else positive + 1)
 
-    def _positive_code(self) -> int | None:
-        return None if self.positive is None else self._codes.get(self.positive)
+    def _bands(self, blocks: NDArray[Any], positive: int | None) -> dict[str, tuple[float, float]]:
+        n = len(blocks)
+        if n < 2:
+            return {}
+        if n not in self._draws:
+            rng = np.random.default_rng((self._seed, n))
+            self._draws[n] = rng.multinomial(n, np.full(n, 1 / n), size=_RESAMPLES).astype(np.float64)
+        return bands(widened(blocks, self._width(positive)), self._draws[n], positive)
 
-    def _value(self, name: str, confusion: ConfusionStream) -> float:
+    def _window_auc(self) -> float:
+        if self.speaks_for is None:
+            return math.nan
+        true, scores = self.counter.window_scores()
+        is_positive = true == self.speaks_for
+        positives, negatives = scores[is_positive], np.sort(scores[~is_positive])
+        if not len(positives) or not len(negatives):
+            return math.nan
+        wins = [np.searchsorted(negatives, positives, side=side).sum() for side in ("left", "right")]
+        return float(sum(wins) / (2 * len(positives) * len(negatives)))
+
+    def _pmauc(self, table: LabelTable, auc: float) -> float:
+        if "pmauc" not in self.metrics or not self._tables:  # of two classes there is one pair
+            return auc if "pmauc" in self.metrics else math.nan
+        true = np.concatenate([y for y, _ in self._tables])[-self.window :]
+        present = np.unique(true)
+        if len(present) < 2:
+            return math.nan
+        classes = [table.labels[code] for code in present]
+        scores = np.concatenate([answers.table(classes) for _, answers in self._tables])[-self.window :]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UndefinedMetricWarning)  # nan says it
-            if name == "auc":
-                return math.nan if self._auc is None else self._auc.get()
-            if name == "pmauc":
-                return self._pmauc()
-            measure = _CONFUSION_MEASURES[name][self.positive is None]
-            return math.nan if measure is None else confusion.get(measure)
+            codes = range(len(present))
+            y = np.searchsorted(present, true)
+            return float(pmauc_score(y, scores if len(classes) > 2 else scores[:, 1], labels=[*codes]))
 
-    def _pmauc(self) -> float:
-        if not self._tables:  # of two classes there is one pair
-            return math.nan if self._auc is None else self._auc.get()
-        labels = np.concatenate([y for y, _ in self._tables])[-self.window :]
-        classes = sorted(set(labels.tolist()))
-        if len(classes) < 2:
-            return math.nan
-        scores = np.concatenate([answers.table(classes) for _, answers in self._tables])[-self.window :]
-        return float(pmauc_score(labels, scores if len(classes) > 2 else scores[:, 1], labels=classes))
-
-    def _sampled_auc(self) -> float:
+    def _sampled_auc(self, positive: int | None) -> float:
         from sklearn.metrics import roc_auc_score
 
-        if self.positive is None or len(self.sample.labels) < 2 or self.positive not in self.sample.labels:
+        if positive is None or self.speaks_for is None or len(self.sample.labels) < 2:
             return math.nan
-        scores, is_positive, weights = self.sample.against(self.positive)
+        if self.speaks_for not in self.sample.labels:
+            return math.nan
+        scores, is_positive, weights = self.sample.against(self.speaks_for)
         return float(roc_auc_score(is_positive, scores, sample_weight=weights))
 
 
-def _flat(bands: dict[str, tuple[float, float]], values: dict[str, float]) -> dict[str, float]:
+def flat_bands(ends: dict[str, tuple[float, float]], values: dict[str, float]) -> dict[str, float]:
     """The ends of the bands of the measures that were asked for; a measure that is nan has no band."""
     flat = {}
-    for name, ends in bands.items():
+    for name, pair in ends.items():
         if name in values:
-            low, high = (math.nan, math.nan) if math.isnan(values[name]) else ends
+            low, high = (math.nan, math.nan) if math.isnan(values[name]) else pair
             flat[f"{name}_low"], flat[f"{name}_high"] = low, high
     return flat

@@ -67,6 +67,11 @@ class Wrapper(ClassifierMixin, BaseEstimator):
                 )
 
     @property
+    def labels_follow_scores(self) -> bool:
+        """Whether the labels are those that the scores say, as with the learner inside."""
+        return bool(getattr(self.learner, "labels_follow_scores", False))
+
+    @property
     def classes_(self) -> NDArray[Any]:
         """Labels of the classes that the learner knows now."""
         return np.asarray(self._answering().classes_)

@@ -210,10 +210,19 @@ def positive_index(table: ConfusionTable, pos_label: Label | None, who: str) -> 
             who=who,
             hint="g_mean, accuracy and the macro means cover all classes at once",
         )
-    if len(table.labels) < 2:
-        return None  # the rarer class is the one that is not there
-    first, second = table.true_counts
-    return 1 if second <= first else 0
+    rarer = rarer_of_two(dict(zip(table.labels, table.true_counts.tolist(), strict=True)))
+    return None if rarer is None else table.labels.index(rarer)  # of one class the rarer is not there
+
+
+def rarer_of_two(counts: Mapping[Label, float]) -> Label | None:
+    """The positive class where nobody has named one: the rarer of two, of equals the larger label.
+
+    None where there are more classes, which then count alike, or fewer.
+    """
+    if len(counts) != 2:
+        return None
+    first, second = sorted(counts)
+    return second if counts[second] <= counts[first] else first
 
 
 def value_of(

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.params import Integer
+from steelyard.streams.labels import Codes, LabelTable
 
 __all__ = ["ArrayStream", "Chunk", "RowStream", "check_chunk", "padded", "small_first"]
 
@@ -34,6 +35,10 @@ class Chunk:
     fixed : ndarray or None
         The same rows in a width that never changes, for learners that cannot grow; None where ``X``
         itself never changes its width.
+    codes : ndarray of shape (n_rows,) or None
+        The number of each label in ``table``, where the stream has numbered them.
+    table : LabelTable or None
+        The labels of the stream so far.
     """
 
     X: FloatArray
@@ -41,6 +46,8 @@ class Chunk:
     first_row: int = 0
     time: FloatArray | None = None
     fixed: FloatArray | None = None
+    codes: Codes | None = None
+    table: LabelTable | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -57,7 +64,15 @@ class Chunk:
             self.first_row + begin,
             None if self.time is None else self.time[begin:end],
             None if self.fixed is None else self.fixed[begin:end],
+            None if self.codes is None else self.codes[begin:end],
+            self.table,
         )
+
+    def numbered(self, table: LabelTable) -> Codes:
+        """The numbers of the labels in ``table``, which takes in new ones."""
+        if self.codes is None or self.table is None:
+            return table.codes(self.y)
+        return self.codes if self.table is table else table.numbers(self.table.labels)[self.codes]
 
 
 class RowStream:
@@ -90,6 +105,10 @@ class RowStream:
 
     def fraction_read(self) -> float | None:
         """How much of the stream has come, from 0 to 1; None where nobody knows."""
+        return None
+
+    def fingerprint(self) -> str | None:
+        """SHA-256 of the data, in hexadecimal digits; None where there is nothing to take it of."""
         return None
 
 

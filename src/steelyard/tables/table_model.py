@@ -153,12 +153,16 @@ class TableModel(BaseEstimator):
         self, source: Any, *, chunk: int = 1000, labelled: bool = False
     ) -> Iterator[tuple[Chunk, Answers]]:
         """The answers to the rows of a table, chunk by chunk."""
+        for part in self.rows(source, chunk=chunk, labelled=labelled):
+            yield part, ask(self.learner, part)
+
+    def rows(self, source: Any, *, chunk: int = 1000, labelled: bool = True) -> TableStream:
+        """The rows of a table as this model takes them, to be answered and not learned."""
         if not is_ready(self.learner):
             raise DataError("this model has learned no rows yet.", who="predict")
         stream = self.open(source, labelled=labelled, chunk=chunk)
         stream.learning = False
-        for part in stream:
-            yield part, ask(self.learner, part)
+        return stream
 
     def merge(self, other: TableModel, *, source: str = "another model") -> Self:
         """Learn what another model has learned; both must have been taught from the same columns.

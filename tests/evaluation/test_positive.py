@@ -1,0 +1,139 @@
+"""The positive class is the rarer one of all rows, whatever came first and however it was cut."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import f1_score, recall_score, roc_auc_score
+
+from steelyard import ProximalSVC
+from steelyard.cli import main
+from steelyard.evaluation import Race, prequential
+from steelyard.streams import ArrayStream
+from tests.runner import cli_runner
+
+
+class Scripted:
+    """A model whose scores are the first feature: they depend on nothing that it was taught."""
+
+    labels_follow_scores = True
+
+    def __init__(self, labels):
+        self.classes_ = np.array(sorted(labels))
+
+    def partial_fit(self, X, y):
+        return self
+
+    def decision_function(self, X):
+        return X[:, 0]
+
+
+def _turning(labels=("rare", "usual")):
+    """Rows of which the class that is rare overall is the frequent one at first."""
+    rng = np.random.default_rng(1)
+    n = 6000
+    share = np.where(np.arange(n) < 400, 0.9, 0.05)
+    y = np.where(rng.random(n) < share, *labels)
+    X = rng.normal(size=(n, 1)) + 1.5 * (y == sorted(labels)[1])[:, None]
+    return X, y
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 100, 1000, 6000])
+def test_measures_are_the_same_whatever_the_chunks(chunk):
+    X, y = _turning()
+    result = prequential(Scripted(["rare", "usual"]), ArrayStream(X, y, chunk=chunk), window=500)
+    assert result.positive == "rare"
+    said = np.where(X[:, 0] > 0, "usual", "rare")
+    (total,) = result.summary()
+    assert total["sensitivity"] == pytest.approx(recall_score(y, said, pos_label="rare"))
+    assert total["specificity"] == pytest.approx(recall_score(y, said, pos_label="usual"))
+    assert total["f1"] == pytest.approx(f1_score(y, said, pos_label="rare"))
+    assert [line["row"] for line in result.table] == list(range(250, 6001, 250))
+    for line in result.table:
+        rows = slice(max(0, line["row"] - 500), line["row"])
+        assert line["sensitivity"] == pytest.approx(recall_score(y[rows], said[rows], pos_label="rare"))
+        assert line["f1"] == pytest.approx(f1_score(y[rows], said[rows], pos_label="rare"))
+        assert line["auc"] == pytest.approx(roc_auc_score(y[rows] == "rare", -X[rows, 0]))
+
+
+@pytest.mark.parametrize("labels", [("a", "b"), ("b", "a")])
+def test_scores_speak_for_the_positive_class_whichever_it_is(labels):
+    X, y = _turning(labels)
+    result = prequential(Scripted(labels), ArrayStream(X, y, chunk=300))
+    assert result.positive == labels[0]
+    scores, is_positive, weights = result.score_sample("Scripted").against(labels[0])
+    assert roc_auc_score(is_positive, scores, sample_weight=weights) > 0.8
+    assert result.summary()[0]["auc"] > 0.8
+
+
+def test_a_third_class_makes_all_classes_count_alike_also_for_the_rows_before_it():
+    X, y = _turning()
+    y = y.astype("U9")
+    y[5000:5100] = "third"
+    result = prequential(ProximalSVC(), ArrayStream(X, y, chunk=100), window=500)
+    assert result.positive is None
+    first = result.table[0]
+    assert np.isnan([first["specificity"], first["auc"]]).all()
+    assert first["sensitivity"] == pytest.approx(first["macro_recall"])
+    assert result.leading == "macro_recall"
+
+
+def test_a_named_class_counts_from_its_first_row_on_however_late_it_comes():
+    X, y = _turning()
+    y = y.astype("U9")
+    y[5000:5100] = "third"
+    result = prequential(ProximalSVC(), ArrayStream(X, y, chunk=100), window=500, positive="third")
+    assert result.positive == "third"
+    assert np.isnan(result.table[0]["sensitivity"])
+    assert not np.isnan([line["sensitivity"] for line in result.table if line["row"] == 5250]).any()
+
+
+def test_of_two_equally_frequent_classes_the_larger_label_is_positive():
+    for y in ([0, 1, 0, 1], [1, 0, 1, 0]):
+        race = Race({"p": ProximalSVC()})
+        race.run(ArrayStream(np.arange(4.0)[:, None], np.array(y), chunk=2))
+        assert race.positive == 1
+
+
+def test_events_tell_when_a_class_came_whatever_the_chunks():
+    X, y = _turning()
+    y = y.astype("U9")
+    y[4321:4500] = "third"
+    for chunk in (10, 999):
+        result = prequential(ProximalSVC(), ArrayStream(X, y, chunk=chunk))
+        (event,) = [event for event in result.events if "'third'" in event.text]
+        assert (event.row, event.kind, event.model) == (4321, "class", None)
+
+
+def test_the_command_names_the_rarer_class_in_table_and_document(tmp_path):
+    X, y = _turning()
+    pd.DataFrame({"a": X[:, 0], "y": y}).to_csv(tmp_path / "t.csv", index=False)
+    documents = {}
+    for chunk in (10, 1000):
+        result = cli_runner().invoke(
+            main, ["stream", str(tmp_path / "t.csv"), "--target", "y", "--chunk", str(chunk), "--json"]
+        )
+        documents[chunk] = json.loads(result.stdout)
+        assert documents[chunk]["positive"] == "rare"
+    plain = cli_runner().invoke(main, ["stream", str(tmp_path / "t.csv"), "--target", "y"])
+    lines = [line.split("\t") for line in plain.stdout.splitlines()]
+    assert dict(zip(*lines, strict=True))["positive"] == "rare"
+
+
+def test_every_class_has_its_recall_precision_and_support():
+    rng = np.random.default_rng(0)
+    y = rng.choice(["a", "b", "c"], size=3000, p=[0.1, 0.7, 0.2])
+    X = rng.normal(size=(3000, 2)) + np.column_stack([y == "a", y == "b"]) * 1.5
+    result = prequential(ProximalSVC(), ArrayStream(X, y, chunk=100))
+    lines = result.by_class("ProximalSVC")
+    assert [line["label"] for line in lines] == ["b", "c", "a"]
+    labels, counts = result.confusion("ProximalSVC")
+    assert labels == ["a", "b", "c"]
+    for line in lines:
+        place = labels.index(line["label"])
+        assert line["support"] == counts[place].sum()
+        assert line["recall"] == pytest.approx(counts[place, place] / counts[place].sum())
+        assert line["precision"] == pytest.approx(counts[place, place] / counts[:, place].sum())
