@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -189,12 +189,15 @@ class Race:
 
     def run(self, chunks: Iterable[Chunk], after: Callable[[Race], None] | None = None) -> None:
         """Test and train to the end of the chunks; whatever ends them, what came is learned and measured."""
+        iterator = iter(chunks)
         try:
-            for chunk in chunks:
+            for chunk in iterator:
                 self.step(chunk)
                 if after is not None:
                     after(self)
         finally:
+            if isinstance(iterator, Generator):
+                iterator.close()  # and with it the file, also when an error keeps this frame alive
             self.finish()
 
     def step(self, chunk: Chunk) -> None:
