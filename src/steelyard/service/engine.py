@@ -41,7 +41,7 @@ class Given:
     classes: list[Any]
 
     def answers(self) -> Answers:
-        return Answers(np.array(self.labels), list(self.classes), self.scores)
+        return Answers.of(np.array(self.labels), list(self.classes), self.scores)
 
 
 class Published:

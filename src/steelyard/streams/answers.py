@@ -38,6 +38,12 @@ class Answers:
     said: list[Any]
     given: FloatArray | None
 
+    @classmethod
+    def of(cls, labels: NDArray[Any], classes: list[Any], scores: FloatArray) -> Answers:
+        """Answers that were given as labels and scores of each class."""
+        said, positions = _numbered(labels)
+        return cls(classes, positions, said, scores)
+
     def __len__(self) -> int:
         return len(self.positions)
 
