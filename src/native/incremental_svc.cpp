@@ -51,6 +51,7 @@ void IncrementalSvc::update(LabelledRows add, LabelledRows retire, const std::ve
     std::sort(leaving.begin(), leaving.end(), std::greater<>());  // from the end: numbers below stay valid
     for (const std::uint32_t i : leaving) remove_row(i);
     release_rows();
+    version_.fetch_add(1, std::memory_order_release);
 }
 
 void IncrementalSvc::append(LabelledRows rows) {

@@ -340,6 +340,10 @@ class IncrementalSvc:
     def __len__(self) -> int: ...
 
     @property
+    def version(self) -> int:
+        """Counts changes."""
+
+    @property
     def n_wanted_rows(self) -> int: ...
 
     @property
@@ -516,15 +520,35 @@ class KernelExpansion64:
     @property
     def seen(self) -> int: ...
 
-    def learn_norma(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], learning_rate: float, regularization: float, nu: float, memory: int) -> None: ...
-
-    def learn_random_budget(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], budget: int, seed: int) -> None: ...
-
-    def learn_forgetron(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], budget: int) -> None: ...
-
-    def learn_projectron(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], threshold: float, margin: bool) -> None: ...
-
     def scores(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]: ...
+
+@overload
+def norma_sweep(machines: Sequence[KernelExpansion64], X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], learning_rate: float, regularization: float, nu: float, memory: int) -> None: ...
+
+@overload
+def norma_sweep(machines: Sequence[KernelExpansion32], X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], learning_rate: float, regularization: float, nu: float, memory: int) -> None:
+    """One pass of NORMA over lists of support vectors, in place."""
+
+@overload
+def random_budget_sweep(machines: Sequence[KernelExpansion64], X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], budget: int, seed: int) -> None: ...
+
+@overload
+def random_budget_sweep(machines: Sequence[KernelExpansion32], X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], budget: int, seed: int) -> None:
+    """One pass of the randomized budget perceptron, in place."""
+
+@overload
+def forgetron_sweep(machines: Sequence[KernelExpansion64], X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], budget: int) -> None: ...
+
+@overload
+def forgetron_sweep(machines: Sequence[KernelExpansion32], X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], budget: int) -> None:
+    """One pass of the Forgetron, in place."""
+
+@overload
+def projectron_sweep(machines: Sequence[KernelExpansion64], X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], threshold: float, margin: bool) -> None: ...
+
+@overload
+def projectron_sweep(machines: Sequence[KernelExpansion32], X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], threshold: float, margin: bool) -> None:
+    """One pass of the Projectron, in place."""
 
 class KernelExpansion32:
     """
@@ -563,33 +587,27 @@ class KernelExpansion32:
     @property
     def seen(self) -> int: ...
 
-    def learn_norma(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], learning_rate: float, regularization: float, nu: float, memory: int) -> None: ...
-
-    def learn_random_budget(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], budget: int, seed: int) -> None: ...
-
-    def learn_forgetron(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], budget: int) -> None: ...
-
-    def learn_projectron(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], threshold: float, margin: bool) -> None: ...
-
     def scores(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]: ...
 
 @overload
-def perceptron_sweep(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], bias: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
+def perceptron_sweep(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]], bias: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]]) -> None: ...
 
 @overload
-def perceptron_sweep(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], bias: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]) -> None:
-    """One pass of the perceptron, in place."""
+def perceptron_sweep(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]], bias: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]]) -> None:
+    """One pass of the perceptron, in place; one array a target."""
 
 @overload
-def oam_sweep(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], buffers: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu')], stored: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')], seen: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')], C: float, seed: int) -> None: ...
+def oam_sweep(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]], buffers: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu')]], stored: Sequence[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')]], seen: Sequence[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')]], C: float, seed: int) -> None: ...
 
 @overload
-def oam_sweep(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], buffers: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu')], stored: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')], seen: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')], C: float, seed: int) -> None:
-    """One pass of sequential online AUC maximisation, in place."""
+def oam_sweep(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]], buffers: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu')]], stored: Sequence[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')]], seen: Sequence[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')]], C: float, seed: int) -> None:
+    """
+    One pass of sequential online AUC maximisation, in place; one array a target.
+    """
 
 @overload
-def opauc_sweep(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], means: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], covariances: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu')], seen: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')], learning_rate: float, regularization: float) -> None: ...
+def opauc_sweep(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]], means: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')]], covariances: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu')]], seen: Sequence[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')]], learning_rate: float, regularization: float) -> None: ...
 
 @overload
-def opauc_sweep(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], means: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], covariances: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu')], seen: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')], learning_rate: float, regularization: float) -> None:
-    """One pass of one-pass AUC maximisation, in place."""
+def opauc_sweep(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]], means: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')]], covariances: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu')]], seen: Sequence[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')]], learning_rate: float, regularization: float) -> None:
+    """One pass of one-pass AUC maximisation, in place; one array a target."""

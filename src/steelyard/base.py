@@ -1,8 +1,9 @@
 """The contract that every learner keeps, and the one path by which data comes in.
 
 A learner is a scikit-learn classifier that streams: ``partial_fit`` learns more rows, labels never seen
-before simply become classes, and a call that raises leaves everything as it was. One that needs all rows at
-once is a :class:`BatchLearner` and keeps the rest of the contract. What else a learner can do it declares by
+before simply become classes, a call that raises leaves everything as it was, and threads may ask while one
+learns (:mod:`steelyard._turns` says how). One that needs all rows at once is a :class:`BatchLearner` and
+keeps the rest of the contract. What else a learner can do it declares by
 its mixins (:class:`ForgettingMixin`, :class:`MergingMixin`) and by ``_traits``; :mod:`steelyard.checks`
 holds it to that.
 """
@@ -11,10 +12,10 @@ from __future__ import annotations
 
 import operator
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -40,6 +41,7 @@ from steelyard._labels import (
 )
 from steelyard._limits import LARGEST, largest_value, too_large
 from steelyard._sparse import canonical_csr
+from steelyard._turns import Told, all_or_nothing, in_turn, lock_of, of_one_moment
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, SteelyardError
 from steelyard.params import Constraint, check_params
@@ -55,14 +57,11 @@ __all__ = [
     "all_or_nothing",
     "check_parameters",
     "encode_labels",
+    "in_turn",
+    "of_one_moment",
     "sorted_classes",
     "traits_of",
 ]
-
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-_L = TypeVar("_L", bound="BatchLearner")
 
 
 @dataclass(frozen=True)
@@ -96,26 +95,6 @@ class Batch:
     weights: FloatArray | None  # None: every row counts once
 
 
-def all_or_nothing(method: Callable[Concatenate[_L, _P], _R]) -> Callable[Concatenate[_L, _P], _R]:
-    """Make a learner's method restore the learner's attributes when it raises.
-
-    This covers what the method assigns to ``self``. State that is changed in place must be changed
-    only after all checks, by code that cannot fail.
-    """
-
-    @wraps(method)
-    def guarded(self: _L, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        before = self.__dict__.copy()
-        try:
-            return method(self, *args, **kwargs)
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
-
-    return guarded
-
-
 class BatchLearner(ClassifierMixin, BaseEstimator):
     """Base of all learners; on its own, of those that need all rows at once.
 
@@ -131,6 +110,8 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
     # What predict() says is what decision_function() says: the side of zero, or the largest column. Who has
     # the scores need not ask for the labels.
     labels_follow_scores: ClassVar[bool] = True
+    # Attributes whose objects native calls change in place; all others are replaced, never changed.
+    _in_place: ClassVar[tuple[str, ...]] = ()
 
     n_features_in_: int
     feature_names_in_: NDArray[Any]
@@ -173,6 +154,37 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
     @abstractmethod
     def _set_state(self, state: dict[str, Any]) -> None:
         """Become what ``_get_state`` described; raise ValueError if the description makes no sense."""
+
+    # -- turns and copies ---------------------------------------------------------------------------
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, when no call is learning.
+
+        Parameters
+        ----------
+        **params : dict
+            Parameters by name, as in scikit-learn.
+
+        Returns
+        -------
+        self
+        """
+        with lock_of(self):
+            return super().set_params(**params)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickling and copying: the learner at one moment, without its lock."""
+        with lock_of(self):
+            state = dict(super().__getstate__())
+            del state["_lock"]
+            return state | {name: Told(state[name]) for name in self._in_place if name in state}
+
+    def _in_place_version(self) -> tuple[Any, ...]:
+        """Tells apart what has been changed in place, also by a call that did not come to its end."""
+        return tuple(getattr(self.__dict__.get(name), "version", None) for name in self._in_place)
+
+    def __copy__(self) -> Self:
+        return deepcopy(self)  # two learners never share a state that is changed in place
 
     # -- checks -------------------------------------------------------------------------------------
 

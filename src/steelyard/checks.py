@@ -14,7 +14,9 @@ True
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -164,6 +166,24 @@ def _learn_more(model: BatchLearner, X: Any, y: Any) -> None:
         model.partial_fit(X, y)
 
 
+def _teach(model: BatchLearner, X: Any, y: Any) -> None:
+    """Learn these rows too, or instead where the learner does not stream."""
+    (model.partial_fit if hasattr(model, "partial_fit") else model.fit)(X, y)
+
+
+def _pickled(model: BatchLearner) -> BatchLearner:
+    try:
+        twin: BatchLearner = pickle.loads(pickle.dumps(model))  # noqa: S301 - of our own making
+    except pickle.PicklingError:  # a class that was made in a notebook or a test, and has no module
+        return _saved(model)
+    return twin
+
+
+def _saved(model: BatchLearner) -> BatchLearner:
+    twin: BatchLearner = persistence.from_bytes(_bytes(model))
+    return twin
+
+
 def _bytes(model: BatchLearner) -> bytes:
     return persistence.to_bytes(model)
 
@@ -287,6 +307,27 @@ def check_save_load_go_on(learner: BatchLearner) -> None:
         _learn_more(model, *stream.rows(100))
     _same_answers(stopped, never_stopped, stream.X, exact=False, what="after loading")
     assert _bytes(stopped) == _bytes(never_stopped), "the states differ after loading and going on"
+
+
+def check_copies_go_their_own_way(learner: BatchLearner) -> None:
+    """Learn, ask, copy, learn, ask: a copy answers from what it has learned itself, as does the original."""
+    stream = _stream(19)
+    other = _Stream(9.0 * stream.X, np.where(stream.y == 1, 7, stream.y))  # other rows and a new class
+    never_copied = clone(learner).fit(*stream.rows(0, 100))
+    before = never_copied.decision_function(stream.X)
+    for make in (copy.deepcopy, copy.copy, _pickled, _saved):
+        model = clone(learner).fit(*stream.rows(0, 100))
+        model.decision_function(stream.X)
+        model.predict(stream.X)
+        twin = make(model)
+        _teach(twin, *other.rows(100))
+        twin.predict(stream.X)  # nothing that is remembered may be of the time before
+        expected = persistence.from_bytes(_bytes(never_copied))
+        _teach(expected, *other.rows(100))
+        _same_answers(twin, expected, stream.X, exact=learner._traits.exact, what="a copy that went on")
+        assert np.array_equal(twin.classes_, expected.classes_)
+        assert np.array_equal(twin.predict(stream.X), expected.predict(stream.X))
+        assert np.array_equal(model.decision_function(stream.X), before), "the copy changed the original"
 
 
 def check_unfitted_save_load(learner: BatchLearner) -> None:
@@ -462,6 +503,7 @@ _CHECKS: tuple[Check, ...] = (
     check_long_run_of_one_class,
     check_labels_of_any_type,
     check_save_load_go_on,
+    check_copies_go_their_own_way,
     check_unfitted_save_load,
     check_forget_equals_never_learned,
     check_forgotten_class_disappears,

@@ -115,6 +115,15 @@ class ItemTable(Catalogue):
         self._tables = [_native.KernelTable() for _ in kernels]
         super().__init__(items)
 
+    def copy(self) -> ItemTable:
+        """The same sequences in the same places, going their own way from here on."""
+        twin = ItemTable(self._kernels)
+        twin._items, twin._places, twin._free = list(self._items), dict(self._places), list(self._free)
+        for number, values in enumerate(self._values):
+            twin._values[number] = values.copy()
+            twin._tables[number].set(twin._values[number])
+        return twin
+
     def specs(self) -> list[_native.KernelSpec]:
         """The kernels as native learners take them; they read the values from here."""
         return [_native.KernelSpec.lookup(table) for table in self._tables]

@@ -16,7 +16,7 @@ from tests.exact.histories import cases
 def solution(model):
     """Rows, signs and coefficients as the model holds them."""
     state = model._state
-    rows = state._solver.rows(np.arange(state.n_rows))
+    rows = state._solver.rows(np.arange(len(state._solver)))
     positive = state._solver.positive(0)
     return rows, np.where(state._solver.codes() == positive, 1.0, -1.0), state._solver.coefficients(0)
 

@@ -300,6 +300,7 @@ void bind_incremental_svc(nb::module_& m) {
              "call before; counts follow. False when anything is out of the ordinary: nothing has changed then, and "
              "update() does it or gives the reason.")
         .def("__len__", [](const IncrementalSvc& self) { return self.rows().size(); })
+        .def_prop_ro("version", &IncrementalSvc::version, "Counts changes.")
         .def_prop_ro("n_wanted_rows", &IncrementalSvc::n_wanted)
         .def_prop_ro(
             "value_bytes", [](const IncrementalSvc& self) { return static_cast<int>(self.rows().precision()); },

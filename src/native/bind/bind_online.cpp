@@ -17,7 +17,9 @@ void require(bool agrees, const char* message) {
 
 template <class T>
 using Table = Array<const T, 2>;
-using Signs = Array<const std::int8_t, 1>;
+using SignRows = Array<const std::int8_t, 2>;
+
+const std::int8_t* row_of(const SignRows& signs, std::size_t k) { return signs.data() + k * signs.shape(1); }
 
 template <class T>
 Rows<T> rows(const Table<T>& X) {
@@ -36,12 +38,17 @@ std::vector<T> vector_of(const Array<const T, 1>& values) {
     return {values.data(), values.data() + values.size()};
 }
 
+// One machine a target: row k of the signs is what machine k is told. All of them learn in one call, so that nobody
+// ever finds some of them before the rows and others after.
 template <class T, class Rule>
-void learn(KernelExpansion<T>& self, const Table<T>& X, const Signs& y, const Rule& rule) {
-    require(X.shape(1) == self.rows().n_features() && y.size() == X.shape(0),
-            "KernelExpansion.learn: array shapes disagree");
+void learn(const std::vector<KernelExpansion<T>*>& machines, const Table<T>& X, const SignRows& signs,
+           const Rule& rule) {
+    require(signs.shape(0) == machines.size() && signs.shape(1) == X.shape(0),
+            "KernelExpansion: one row of signs is needed for each machine");
+    for (const auto* machine : machines)
+        require(machine && X.shape(1) == machine->rows().n_features(), "KernelExpansion: array shapes disagree");
     nb::gil_scoped_release unlocked;
-    self.learn(rows<T>(X), y.data(), rule);
+    for (std::size_t k = 0; k < machines.size(); ++k) machines[k]->learn(rows<T>(X), row_of(signs, k), rule);
 }
 
 template <class T>
@@ -82,31 +89,6 @@ void bind_expansion(nb::module_& m, const char* name) {
         .def_prop_ro("mistakes", [](const Expansion& self) { return self.numbers().mistakes; })
         .def_prop_ro("seen", [](const Expansion& self) { return self.numbers().seen; })
         .def(
-            "learn_norma",
-            [](Expansion& self, Table<T> X, Signs y, double learning_rate, double regularization, double nu,
-               std::uint64_t memory) { learn(self, X, y, NormaRule{learning_rate, regularization, nu, memory}); },
-            "X"_a.noconvert(), "y"_a.noconvert(), "learning_rate"_a, "regularization"_a, "nu"_a, "memory"_a)
-        .def(
-            "learn_random_budget",
-            [](Expansion& self, Table<T> X, Signs y, std::size_t budget, std::uint64_t seed) {
-                require(budget > 0, "KernelExpansion: the budget must be positive");
-                learn(self, X, y, RandomBudgetRule{budget, seed});
-            },
-            "X"_a.noconvert(), "y"_a.noconvert(), "budget"_a, "seed"_a)
-        .def(
-            "learn_forgetron",
-            [](Expansion& self, Table<T> X, Signs y, std::size_t budget) {
-                require(budget > 0, "KernelExpansion: the budget must be positive");
-                learn(self, X, y, ForgetronRule{budget});
-            },
-            "X"_a.noconvert(), "y"_a.noconvert(), "budget"_a)
-        .def(
-            "learn_projectron",
-            [](Expansion& self, Table<T> X, Signs y, double threshold, bool margin) {
-                learn(self, X, y, ProjectronRule{threshold, margin});
-            },
-            "X"_a.noconvert(), "y"_a.noconvert(), "threshold"_a, "margin"_a)
-        .def(
             "scores",
             [](const Expansion& self, Table<T> X, unsigned n_threads) {
                 require(X.shape(1) == self.rows().n_features(), "KernelExpansion.scores: wrong number of features");
@@ -116,57 +98,115 @@ void bind_expansion(nb::module_& m, const char* name) {
                 return out;
             },
             "X"_a.noconvert(), "n_threads"_a = 1);
+    using Machines = std::vector<Expansion*>;
+    m.def(
+        "norma_sweep",
+        [](const Machines& machines, Table<T> X, SignRows signs, double learning_rate, double regularization, double nu,
+           std::uint64_t memory) { learn(machines, X, signs, NormaRule{learning_rate, regularization, nu, memory}); },
+        "machines"_a, "X"_a.noconvert(), "signs"_a.noconvert(), "learning_rate"_a, "regularization"_a, "nu"_a,
+        "memory"_a, "One pass of NORMA over lists of support vectors, in place.");
+    m.def(
+        "random_budget_sweep",
+        [](const Machines& machines, Table<T> X, SignRows signs, std::size_t budget, std::uint64_t seed) {
+            require(budget > 0, "KernelExpansion: the budget must be positive");
+            learn(machines, X, signs, RandomBudgetRule{budget, seed});
+        },
+        "machines"_a, "X"_a.noconvert(), "signs"_a.noconvert(), "budget"_a, "seed"_a,
+        "One pass of the randomized budget perceptron, in place.");
+    m.def(
+        "forgetron_sweep",
+        [](const Machines& machines, Table<T> X, SignRows signs, std::size_t budget) {
+            require(budget > 0, "KernelExpansion: the budget must be positive");
+            learn(machines, X, signs, ForgetronRule{budget});
+        },
+        "machines"_a, "X"_a.noconvert(), "signs"_a.noconvert(), "budget"_a, "One pass of the Forgetron, in place.");
+    m.def(
+        "projectron_sweep",
+        [](const Machines& machines, Table<T> X, SignRows signs, double threshold, bool margin) {
+            learn(machines, X, signs, ProjectronRule{threshold, margin});
+        },
+        "machines"_a, "X"_a.noconvert(), "signs"_a.noconvert(), "threshold"_a, "margin"_a,
+        "One pass of the Projectron, in place.");
 }
 
 template <class T>
 void bind_linear(nb::module_& m) {
     using Vector = Array<double, 1>;
     using Counts = Array<std::uint64_t, 1>;
+    // One array a target, see learn() above.
+    using Vectors = std::vector<Vector>;
+    using CountLists = std::vector<Counts>;
+    using Tables = std::vector<Array<double, 2>>;
+    using Blocks = std::vector<Array<double, 3>>;
     m.def(
         "perceptron_sweep",
-        [](Table<T> X, Signs y, Vector weights, Vector bias) {
-            require(y.size() == X.shape(0) && weights.size() == X.shape(1) && bias.size() == 1,
+        [](Table<T> X, SignRows signs, const Vectors& weights, const Vectors& bias) {
+            const std::size_t n = signs.shape(0);
+            require(signs.shape(1) == X.shape(0) && weights.size() == n && bias.size() == n,
                     "perceptron_sweep: array shapes disagree");
+            for (std::size_t k = 0; k < n; ++k)
+                require(weights[k].size() == X.shape(1) && bias[k].size() == 1,
+                        "perceptron_sweep: array shapes disagree");
             nb::gil_scoped_release unlocked;
-            perceptron_sweep<T>(rows<T>(X), y.data(), weights.data(), *bias.data());
+            for (std::size_t k = 0; k < n; ++k)
+                perceptron_sweep<T>(rows<T>(X), row_of(signs, k), weights[k].data(), *bias[k].data());
         },
-        "X"_a.noconvert(), "y"_a.noconvert(), "weights"_a.noconvert(), "bias"_a.noconvert(),
-        "One pass of the perceptron, in place.");
+        "X"_a.noconvert(), "signs"_a.noconvert(), "weights"_a.noconvert(), "bias"_a.noconvert(),
+        "One pass of the perceptron, in place; one array a target.");
     m.def(
         "oam_sweep",
-        [](Table<T> X, Signs y, Vector weights, Array<double, 3> buffers, Counts stored, Counts seen, double C,
-           std::uint64_t seed) {
-            const std::size_t d = X.shape(1), budget = buffers.shape(1);
-            require(y.size() == X.shape(0) && weights.size() == d && buffers.shape(0) == 2 && buffers.shape(2) == d &&
-                        stored.size() == 2 && seen.size() == 2,
+        [](Table<T> X, SignRows signs, const Vectors& weights, const Blocks& buffers, const CountLists& stored,
+           const CountLists& seen, double C, std::uint64_t seed) {
+            const std::size_t d = X.shape(1), n = signs.shape(0);
+            require(signs.shape(1) == X.shape(0) && weights.size() == n && buffers.size() == n && stored.size() == n &&
+                        seen.size() == n,
                     "oam_sweep: array shapes disagree");
-            require(stored.data()[0] <= budget && stored.data()[1] <= budget, "oam_sweep: too many vectors stored");
-            const OamState state{
-                weights.data(), {buffers.data(), buffers.data() + budget * d}, stored.data(), seen.data()};
+            for (std::size_t k = 0; k < n; ++k) {
+                const std::size_t budget = buffers[k].shape(1);
+                require(weights[k].size() == d && buffers[k].shape(0) == 2 && buffers[k].shape(2) == d &&
+                            stored[k].size() == 2 && seen[k].size() == 2,
+                        "oam_sweep: array shapes disagree");
+                require(stored[k].data()[0] <= budget && stored[k].data()[1] <= budget,
+                        "oam_sweep: too many vectors stored");
+            }
             nb::gil_scoped_release unlocked;
-            oam_sweep<T>(rows<T>(X), y.data(), state, budget, C, seed);
+            for (std::size_t k = 0; k < n; ++k) {
+                const std::size_t budget = buffers[k].shape(1);
+                const OamState state{weights[k].data(),
+                                     {buffers[k].data(), buffers[k].data() + budget * d},
+                                     stored[k].data(),
+                                     seen[k].data()};
+                oam_sweep<T>(rows<T>(X), row_of(signs, k), state, budget, C, seed);
+            }
         },
-        "X"_a.noconvert(), "y"_a.noconvert(), "weights"_a.noconvert(), "buffers"_a.noconvert(), "stored"_a.noconvert(),
-        "seen"_a.noconvert(), "C"_a, "seed"_a, "One pass of sequential online AUC maximisation, in place.");
+        "X"_a.noconvert(), "signs"_a.noconvert(), "weights"_a.noconvert(), "buffers"_a.noconvert(),
+        "stored"_a.noconvert(), "seen"_a.noconvert(), "C"_a, "seed"_a,
+        "One pass of sequential online AUC maximisation, in place; one array a target.");
     m.def(
         "opauc_sweep",
-        [](Table<T> X, Signs y, Vector weights, Array<double, 2> means, Array<double, 3> covariances, Counts seen,
-           double learning_rate, double regularization) {
-            const std::size_t d = X.shape(1);
-            require(y.size() == X.shape(0) && weights.size() == d && means.shape(0) == 2 && means.shape(1) == d &&
-                        covariances.shape(0) == 2 && covariances.shape(1) == d && covariances.shape(2) == d &&
-                        seen.size() == 2,
+        [](Table<T> X, SignRows signs, const Vectors& weights, const Tables& means, const Blocks& covariances,
+           const CountLists& seen, double learning_rate, double regularization) {
+            const std::size_t d = X.shape(1), n = signs.shape(0);
+            require(signs.shape(1) == X.shape(0) && weights.size() == n && means.size() == n &&
+                        covariances.size() == n && seen.size() == n,
                     "opauc_sweep: array shapes disagree");
-            const OpaucState state{weights.data(),
-                                   {means.data(), means.data() + d},
-                                   {covariances.data(), covariances.data() + d * d},
-                                   seen.data()};
+            for (std::size_t k = 0; k < n; ++k)
+                require(weights[k].size() == d && means[k].shape(0) == 2 && means[k].shape(1) == d &&
+                            covariances[k].shape(0) == 2 && covariances[k].shape(1) == d &&
+                            covariances[k].shape(2) == d && seen[k].size() == 2,
+                        "opauc_sweep: array shapes disagree");
             nb::gil_scoped_release unlocked;
-            opauc_sweep<T>(rows<T>(X), y.data(), state, learning_rate, regularization);
+            for (std::size_t k = 0; k < n; ++k) {
+                const OpaucState state{weights[k].data(),
+                                       {means[k].data(), means[k].data() + d},
+                                       {covariances[k].data(), covariances[k].data() + d * d},
+                                       seen[k].data()};
+                opauc_sweep<T>(rows<T>(X), row_of(signs, k), state, learning_rate, regularization);
+            }
         },
-        "X"_a.noconvert(), "y"_a.noconvert(), "weights"_a.noconvert(), "means"_a.noconvert(),
+        "X"_a.noconvert(), "signs"_a.noconvert(), "weights"_a.noconvert(), "means"_a.noconvert(),
         "covariances"_a.noconvert(), "seen"_a.noconvert(), "learning_rate"_a, "regularization"_a,
-        "One pass of one-pass AUC maximisation, in place.");
+        "One pass of one-pass AUC maximisation, in place; one array a target.");
 }
 
 }  // namespace

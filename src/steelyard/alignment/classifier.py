@@ -14,6 +14,7 @@ from sklearn.svm import SVC
 from steelyard import _native
 from steelyard._memory import check_fits_memory
 from steelyard._threads import num_threads
+from steelyard._turns import of_one_moment
 from steelyard._types import FloatArray
 from steelyard.alignment.holdout import deal_splits
 from steelyard.alignment.machine import Machine, Round, Settings, silent_machine, train_machine
@@ -306,6 +307,7 @@ class AlignedSVC(BatchLearner):
 
     # -- answers ------------------------------------------------------------------------------------
 
+    @of_one_moment
     def decision_function(self, X: ArrayLike) -> FloatArray:
         """Scores of the rows: positive for the second class, or one column for each of several classes.
 
@@ -320,6 +322,7 @@ class AlignedSVC(BatchLearner):
         """
         return self._answers(X, "decision_function", Machine.scores)
 
+    @of_one_moment
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Labels of the rows.
 
@@ -335,6 +338,7 @@ class AlignedSVC(BatchLearner):
         chosen = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[chosen])
 
+    @of_one_moment
     def alignment_factor(self, X: ArrayLike) -> FloatArray:
         """D(x), the product of the factors of all rounds: how much space is stretched at each row.
 

@@ -12,6 +12,7 @@ from steelyard import _native
 from steelyard._labels import check_sortable
 from steelyard._limits import LARGEST, check_magnitude
 from steelyard._threads import num_threads
+from steelyard._turns import as_of_now, lock_of, of_one_moment
 from steelyard._types import FloatArray
 from steelyard.base import Batch, Label, Learner, MergingMixin, Traits, all_or_nothing, sorted_classes
 from steelyard.enclosing.bodies import Body, BodySettings
@@ -184,11 +185,13 @@ class EnclosingClassifier(MergingMixin, Learner):
         order = np.argsort(batch.codes, kind="stable")
         order = order[weights[order] > 0.0]
         borders = np.searchsorted(batch.codes[order], np.arange(len(batch.labels) + 1))
-        # Nothing below can fail.
+        classes = self._classes.copy()
         for code, label in enumerate(batch.labels):
             mine = order[borders[code] : borders[code + 1]]
             if len(mine):
-                self._classes.setdefault(label, ClassState.empty(X)).add(take(X, mine), weights[mine])
+                before = classes.get(label) or ClassState.empty(X)
+                classes[label] = before.with_more(take(X, mine), weights[mine])
+        self._classes = classes
 
     def _dense(self, X: Any) -> Any:
         """Rows as numbers whose squares do not overflow; sequences as they are."""
@@ -220,7 +223,6 @@ class EnclosingClassifier(MergingMixin, Learner):
         self._classes = {known: state for known, state in self._classes.items() if known != label}
         return self
 
-    @all_or_nothing
     def merge(self, other: Self) -> Self:
         """Take over the classes of another learner, which stays as it is.
 
@@ -235,19 +237,21 @@ class EnclosingClassifier(MergingMixin, Learner):
         -------
         self
         """
-        self._check_params()
         if not isinstance(other, EnclosingClassifier):
             raise DataTypeError(
                 f"expected another EnclosingClassifier; got {type(other).__name__}.",
                 who="EnclosingClassifier.merge",
             )
-        if not other._is_started():
-            return self
+        return self._merge(as_of_now(other)) if other._is_started() else self
+
+    @all_or_nothing
+    def _merge(self, other: Self) -> Self:
+        self._check_params()
         if not self._is_started():
             self._set_features(other._features())
             self._classes = {}
         self._check_mergeable(other)
-        self._classes = self._classes | {label: state.copy() for label, state in other._classes.items()}
+        self._classes = self._classes | other._classes
         return self
 
     def _check_mergeable(self, other: EnclosingClassifier) -> None:
@@ -263,6 +267,7 @@ class EnclosingClassifier(MergingMixin, Learner):
 
     # -- answers ------------------------------------------------------------------------------------
 
+    @of_one_moment
     def distance_ratio(self, X: ArrayLike) -> FloatArray:
         """Distance to the centre of each class in units of its radius.
 
@@ -278,6 +283,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         """
         return distance_ratios(*self._asked(X, "distance_ratio"))
 
+    @of_one_moment
     def novelty_score(self, X: ArrayLike) -> FloatArray:
         """How far outside of all classes a row lies: the smallest ratio of distance and radius, less 1.
 
@@ -293,6 +299,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         """
         return nearest_bodies(*self._asked(X, "novelty_score"))[1] - 1.0
 
+    @of_one_moment
     def decision_function(self, X: ArrayLike) -> FloatArray:
         """Minus the ratio of distance and radius: the larger, the nearer.
 
@@ -312,6 +319,7 @@ class EnclosingClassifier(MergingMixin, Learner):
             return np.asarray(ratios[:, 0] - ratios[:, 1])
         return -ratios[:, 0] if ratios.shape[1] == 1 else -ratios
 
+    @of_one_moment
     def predict(self, X: ArrayLike, unknown: Label | None = None) -> NDArray[Any]:
         """Label of the class with the smallest ratio of distance and radius.
 
@@ -347,8 +355,12 @@ class EnclosingClassifier(MergingMixin, Learner):
                 hint="teach a class with partial_fit() first",
             )
         self._check_params()
-        settings = self._settings()
-        return [self._classes[label].body(settings) for label in sorted(self._classes)]
+        settings, states = self._settings(), [self._classes[label] for label in sorted(self._classes)]
+        known = [body for state in states if (body := state.known_body(settings)) is not None]
+        if len(known) == len(states):
+            return known
+        with lock_of(self):  # so that several that ask at once do not work it out several times
+            return [state.body(settings) for state in states]
 
     def _settings(self) -> BodySettings:
         kernel: Any = "polynomial" if self.kernel == "poly" else self.kernel
@@ -377,7 +389,8 @@ class EnclosingClassifier(MergingMixin, Learner):
     def class_count_(self) -> FloatArray:
         """Rows of each class."""
         self._check_started("class_count_")
-        return np.array([self._classes[label].rows.total for label in sorted(self._classes)])
+        classes = self._classes
+        return np.array([classes[label].rows.total for label in sorted(classes)])
 
     @property
     def radius_(self) -> FloatArray:
@@ -385,6 +398,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         return np.array([body.ball.radius for body in self._bodies("radius_")])
 
     @property
+    @of_one_moment
     def support_vectors_(self) -> dict[Label, Any]:
         """Rows on or beyond the surface of each body."""
         bodies = self._bodies("support_vectors_")
@@ -395,6 +409,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         }
 
     @property
+    @of_one_moment
     def center_(self) -> dict[Label, FloatArray]:
         """Centres of the bodies."""
         bodies = self._bodies("center_")

@@ -18,54 +18,62 @@ __all__ = ["ClassState"]
 
 
 class ClassState:
-    """What is kept of one class.
+    """What is kept of one class; it never changes, but for what is worked out when it is first asked for.
 
-    Rows are brought into their order, and the body is trained, when it is first asked for.
+    Rows that came since they were last asked for stand in a list that grows at its end and is shared with
+    the states before, each of which knows how much of it is its own.
     """
 
-    def __init__(self, rows: ClassRows) -> None:
-        self._rows = rows
-        self._parts: list[tuple[Any, FloatArray]] = []  # rows that came since
-        self._settings: BodySettings | None = None
-        self._ball: Ball | None = None
-        self._body: Body | None = None
+    def __init__(
+        self, rows: ClassRows, parts: list[tuple[Any, FloatArray]] | None = None, n_parts: int = 0
+    ) -> None:
+        self._kept = rows, [] if parts is None else parts, n_parts
+        self._found: tuple[BodySettings, Ball, Body | None] | None = None
 
     @classmethod
     def empty(cls, like: Any) -> ClassState:
         """Return the state of a class without rows, of the kind of these."""
         return cls(ClassRows(like[:0], np.empty(0)))
 
-    def copy(self) -> ClassState:
-        """Return a state that goes its own way from here on."""
-        twin = ClassState(self._rows)
-        twin._parts = list(self._parts)
-        twin._settings, twin._ball, twin._body = self._settings, self._ball, self._body
-        return twin
-
     def __getstate__(self) -> dict[str, Any]:
         # A body may hold native rows, which cannot travel; it is built anew from the ball, without a search.
-        return {**self.__dict__, "_body": None}
+        (rows, parts, n_parts), found = self._kept, self._found
+        return {
+            "_kept": (rows, parts[:n_parts], n_parts),
+            "_found": None if found is None else (*found[:2], None),
+        }
 
-    def add(self, X: Any, weights: FloatArray) -> None:
-        """Take in more rows; what was derived from the former ones is void."""
-        self._parts.append((X, weights))
-        self._settings = self._ball = self._body = None
+    def with_more(self, X: Any, weights: FloatArray) -> ClassState:
+        """Return the state after more rows."""
+        rows, parts, n_parts = self._kept
+        if len(parts) != n_parts:  # another state has gone on from here
+            parts = parts[:n_parts]
+        parts.append((X, weights))
+        return ClassState(rows, parts, n_parts + 1)
 
     @property
     def rows(self) -> ClassRows:
-        """All rows so far."""
-        if self._parts:
-            self._rows, self._parts = self._rows.with_more(self._parts), []
-        return self._rows
+        """All rows."""
+        rows, parts, n_parts = self._kept
+        if n_parts:
+            rows = rows.with_more(parts[:n_parts])
+            self._kept = rows, [], 0
+        return rows
+
+    def known_body(self, settings: BodySettings) -> Body | None:
+        """Return the body that these settings ask for, if it has been asked for before."""
+        found = self._found
+        return None if found is None or found[0] != settings else found[2]
 
     def body(self, settings: BodySettings) -> Body:
         """Return the body that these settings ask for."""
-        if self._settings != settings:
-            self._settings, self._ball, self._body = settings, None, None
-        if self._body is None:
-            self._body = build_body(self.rows, settings, self._ball)
-            self._ball = self._body.ball
-        return self._body
+        body = self.known_body(settings)
+        if body is None:
+            found = self._found
+            ball = None if found is None or found[0] != settings else found[1]
+            body = build_body(self.rows, settings, ball)
+            self._found = settings, body.ball, body
+        return body
 
     # -- saving -------------------------------------------------------------------------------------
 
@@ -101,5 +109,5 @@ class ClassState:
             if not np.array_equal(rows.X, X):
                 raise ValueError("the rows of a class are not distinct or not in order")
         state = cls(ClassRows(rows.X, weights))
-        state._settings, state._ball = settings, Ball(alpha, radius)
+        state._found = settings, Ball(alpha, radius), None
         return state

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from steelyard import _native
+from steelyard._turns import lock_of, of_one_moment
 from steelyard._types import FloatArray
 from steelyard.base import Batch, ForgettingMixin, Label, Traits, sorted_classes
 from steelyard.exact.expansion import KernelExpansion
@@ -142,6 +143,7 @@ class IncrementalSVC(ForgettingMixin):
     }
     _accepts_sparse = True
     _finds_nonfinite = True
+    _in_place = ("_state",)
 
     def __init__(
         self,
@@ -199,7 +201,8 @@ class IncrementalSVC(ForgettingMixin):
         )
 
     def _change(self, add: Any, retire: Any, method: str) -> Self:
-        return self if self._slide(add, retire) else super()._change(add, retire, method)
+        with lock_of(self):
+            return self if self._slide(add, retire) else super()._change(add, retire, method)
 
     def _slide(self, add: object, retire: object) -> bool:
         """Take the short way of a sliding window, or return False and change nothing.
@@ -210,20 +213,20 @@ class IncrementalSVC(ForgettingMixin):
         state: SupportState | None = attributes.get("_state")
         if state is None or attributes["class_weight"] is not None or "feature_names_in_" in attributes:
             return False
-        return state.settled == (attributes["C"], attributes["tol"]) and state.slide(add, retire)
+        return state.book.settled == (attributes["C"], attributes["tol"]) and state.slide(add, retire)
 
     # -- what was learned ---------------------------------------------------------------------------
 
     @property
     def classes_(self) -> NDArray[Any]:
         """Labels of the classes that have rows now."""
-        return sorted_classes(self._learned("classes_").classes)
+        return sorted_classes(self._learned("classes_").book.classes)
 
     @property
     def class_count_(self) -> NDArray[np.int64]:
         """Number of rows of each class now."""
-        state = self._learned("class_count_")
-        return np.array([state.count(label) for label in state.classes], dtype=np.int64)
+        book = self._learned("class_count_").book
+        return np.array([book.counts[book.codes[label]] for label in book.classes], dtype=np.int64)
 
     @property
     def support_vectors_(self) -> Any:
@@ -243,7 +246,8 @@ class IncrementalSVC(ForgettingMixin):
     @property
     def margin_size_(self) -> int:
         """Rows in the margin set, over all planes."""
-        return self._learned("margin_size_").margin_size
+        with lock_of(self):
+            return self._learned("margin_size_").margin_size
 
     def kkt_violation(self) -> float:
         """The largest violation of the optimality conditions, computed anew from all rows.
@@ -255,17 +259,19 @@ class IncrementalSVC(ForgettingMixin):
         float
         """
         self._check_started("kkt_violation")
-        return self._state.violation()
+        with lock_of(self):
+            return self._state.violation()
 
     def _learned(self, attribute: str) -> SupportState:
         self._need(attribute)
         return self._state
 
     def _expansion(self, attribute: str) -> KernelExpansion:
-        return self._learned(attribute).expansion()
+        return self._learned(attribute).answer(lock_of(self)).expansion
 
     # -- answering ----------------------------------------------------------------------------------
 
+    @of_one_moment
     def decision_function(self, X: ArrayLike) -> FloatArray:
         """Scores of rows: positive for the second class, or one column a class when there are more.
 
@@ -279,9 +285,10 @@ class IncrementalSVC(ForgettingMixin):
         ndarray of shape (n_samples,) or (n_samples, n_classes)
             Zeros while there is only one class.
         """
-        scores = self._scores(X, "decision_function")
+        scores, _ = self._scores(X, "decision_function")
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
+    @of_one_moment
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Labels of rows.
 
@@ -294,22 +301,22 @@ class IncrementalSVC(ForgettingMixin):
         -------
         ndarray of shape (n_samples,)
         """
-        scores = self._scores(X, "predict")
-        classes = self.classes_
+        scores, classes = self._scores(X, "predict")
         if scores.shape[1] == 1:
             return classes[((scores[:, 0] > 0.0) & (len(classes) == 2)).view(np.uint8)]
         return classes[scores.argmax(axis=1)]
 
-    def _scores(self, X: Any, method: str) -> FloatArray:
-        X = self._check_rows(X, method)
-        if self._state.n_rows == 0:
+    def _scores(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
+        """Scores of one column a plane, and the classes."""
+        X, answer = self._check_rows(X, method), self._state.answer(lock_of(self))
+        if not len(answer.classes):
             raise DataError(
                 "all rows have been forgotten, so there is no class to predict.",
                 who=f"IncrementalSVC.{method}",
                 hint="learn rows with partial_fit() first",
             )
         self._need_finite(X, method)
-        return self._expansion(method).scores(X.toarray() if sp.issparse(X) else X)
+        return answer.expansion.scores(X.toarray() if sp.issparse(X) else X), answer.classes
 
     def _need_finite(self, X: Any, method: str) -> None:
         if isinstance(X, list):  # sequences, which their kernel has checked

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from steelyard import _native
 from steelyard._limits import LARGEST_KERNEL_VALUE
+from steelyard._turns import Following
 from steelyard._types import FloatArray
-from steelyard.base import Batch, Label
+from steelyard.base import Batch, Label, sorted_classes
 from steelyard.exact.expansion import KernelExpansion
 from steelyard.exceptions import DataError, SolverError
 from steelyard.items import Catalogue, is_sequence_kernel, restored_items
@@ -25,12 +27,39 @@ ClassWeight = str | Mapping[Label, float] | None
 CodedRows = tuple[FloatArray, NDArray[np.int32], list[int], FloatArray | None]
 
 
+class Book(NamedTuple):
+    """What is known of the rows besides the solver's numbers; replaced, but for what ``slide`` counts."""
+
+    labels: list[Label]  # in the order of their codes
+    codes: dict[Label, int]
+    counts: list[int]  # rows of each label
+    has_weights: bool  # whether any row ever had a weight other than 1
+    # C and tol of the last solve, without class weights, when slide() may go on from it.
+    settled: tuple[Any, ...]
+
+    @property
+    def classes(self) -> list[Label]:
+        """Labels that have rows now, sorted."""
+        return sorted(label for label, count in zip(self.labels, self.counts, strict=True) if count)
+
+
+class Answer(NamedTuple):
+    """All that a question needs, of one moment."""
+
+    version: int
+    classes: NDArray[Any]
+    expansion: KernelExpansion
+
+
 class SupportState:
     """Rows, labels and solutions; :meth:`update` changes all of it or nothing.
 
     Labels have codes, in the order in which they first came. A two-class learner has one problem (the
     second label, in sorted order, is positive), one with more classes has a problem for each, and with
     fewer there is nothing to solve.
+
+    The solver is changed by one native call, and the book follows it. Whoever calls holds the learner's lock;
+    only :attr:`book` and :meth:`answer` are for everybody.
 
     Parameters
     ----------
@@ -47,17 +76,13 @@ class SupportState:
         self.n_features = n_features
         self.catalogue = Catalogue() if is_sequence_kernel(kernel) else None
         self.cache_bytes = cache_bytes
-        self.labels: list[Label] = []
-        self.counts: list[int] = []  # rows of each label
-        self.has_weights = False  # whether any row ever had a weight other than 1
-        self._expansion: KernelExpansion | None = None  # made when it is first asked for after a change
-        self._codes: dict[Label, int] = {}
         self._solver = self._new_solver()
+        nothing = Book([], {}, [], has_weights=False, settled=())
+        self._books = Following(-1, nothing, nothing)
+        self._answer: Answer | None = None  # made when it is first asked for after a change
         # Kernels whose values cannot overflow, or that check their own.
         self._is_bounded = not kernel.is_native or kernel.kernel in {"rbf", "laplacian"}
         self._plan: tuple[Any, list[int], FloatArray] | None = None
-        # C and tol of the last solve, without class weights, when slide() may go on from it.
-        self.settled: tuple[Any, ...] = ()
 
     def _new_solver(self) -> _native.IncrementalSvc:
         if self.kernel.is_native:
@@ -65,6 +90,16 @@ class SupportState:
         return _native.IncrementalSvc(
             self.n_features, None, _CalledKernel(self.kernel, self.catalogue), self.cache_bytes
         )
+
+    @property
+    def version(self) -> int:
+        """Counts changes."""
+        return self._solver.version
+
+    @property
+    def book(self) -> Book:
+        """What is known of the rows now."""
+        return self._books.at(self._solver.version)
 
     # -- change -------------------------------------------------------------------------------------
 
@@ -95,17 +130,21 @@ class SupportState:
         tol: float,
         who: str,
     ) -> None:
-        labels, codes = self._with_new_labels(add)
-        counts = self.counts + [0] * (len(labels) - len(self.counts))
+        version, book = self._solver.version, self.book
+        labels, codes = _with_new_labels(book, add)
+        counts = book.counts + [0] * (len(labels) - len(book.counts))
         incoming = None if add is None else self._coded(add, codes, counts, 1, who)
         outgoing = None if retire is None else self._coded(retire, codes, counts, -1, who)
-        has_weights = self.has_weights or (add is not None and add.weights is not None)
+        has_weights = book.has_weights or (add is not None and add.weights is not None)
         if class_weight is None:
             positives, bounds = self._plain_problems(labels, counts, C)
         else:
             sizes = self._weight_sums(counts, incoming, outgoing) if has_weights else counts
             positives = _positive_codes(labels, counts)
             bounds = _class_bounds(labels, sizes, positives, C, class_weight)
+        is_plain = class_weight is None and self._is_bounded and self.catalogue is None
+        after = Book(labels, codes, counts, has_weights, (C, tol) if is_plain and positives else ())
+        self._books = Following(version, book, after)
         try:
             stranger = self._solver.update(incoming, outgoing, positives, bounds, tol)
         except _native.SolverFailure as failure:
@@ -118,11 +157,6 @@ class SupportState:
             ) from None
         if stranger is not None:
             raise _stranger_error(who, retire.labels[retire.codes[stranger]] if retire else None, stranger)
-        self.labels, self._codes, self.counts = labels, codes, counts
-        self.has_weights = has_weights
-        self._expansion = None
-        is_plain = class_weight is None and self._is_bounded and self.catalogue is None
-        self.settled = (C, tol) if is_plain and positives else ()
 
     def slide(self, add: object, retire: object) -> bool:
         """Learn one row and forget another, quickly, where neither changes what the problems are.
@@ -130,10 +164,8 @@ class SupportState:
         False where that is not so, or anything else is out of the ordinary; nothing has changed then, and
         :meth:`update` does it or says why not.
         """
-        has_changed = self._solver.slide(add, retire, self._codes, self.counts, self.settled[1])
-        if has_changed:
-            self._expansion = None
-        return has_changed
+        book = self.book
+        return self._solver.slide(add, retire, book.codes, book.counts, book.settled[1])
 
     def _plain_problems(
         self, labels: list[Label], counts: list[int], C: float
@@ -144,13 +176,6 @@ class SupportState:
             positives = _positive_codes(labels, counts)
             self._plan = key, positives, _class_bounds(labels, counts, positives, C, None)
         return self._plan[1:]
-
-    def _with_new_labels(self, add: Batch | None) -> tuple[list[Label], dict[Label, int]]:
-        new = [] if add is None else [label for label in add.labels if label not in self._codes]
-        if not new:
-            return self.labels, self._codes
-        labels = self.labels + new
-        return labels, {label: code for code, label in enumerate(labels)}
 
     def _coded(
         self, batch: Batch, codes: Mapping[Label, int], counts: list[int], sign: int, who: str
@@ -201,20 +226,6 @@ class SupportState:
     # -- what was learned ---------------------------------------------------------------------------
 
     @property
-    def classes(self) -> list[Label]:
-        """Labels that have rows now, sorted."""
-        return sorted(label for label, count in zip(self.labels, self.counts, strict=True) if count)
-
-    def count(self, label: Label) -> int:
-        """Rows of a label now."""
-        return self.counts[self._codes[label]]
-
-    @property
-    def n_rows(self) -> int:
-        """Rows now."""
-        return len(self._solver)
-
-    @property
     def margin_size(self) -> int:
         """Rows in the margin sets of all problems."""
         return sum(self._solver.margin_size(k) for k in range(self._solver.n_problems))
@@ -223,13 +234,17 @@ class SupportState:
         """The largest violation of the optimality conditions over all problems."""
         return max((self._solver.violation(k) for k in range(self._solver.n_problems)), default=0.0)
 
-    def expansion(self) -> KernelExpansion:
-        """The decision functions of the problems; a constant 0 when there is nothing to tell apart."""
-        if self._expansion is None:
-            self._expansion = self._expand()
-        return self._expansion
+    def answer(self, lock: AbstractContextManager[Any]) -> Answer:
+        """The classes and what tells them apart, kept until rows come or go."""
+        answer = self._answer
+        if answer is None or answer.version != self._solver.version:
+            with lock:  # whoever learns holds it
+                answer = Answer(self._solver.version, sorted_classes(self.book.classes), self._expand())
+                self._answer = answer
+        return answer
 
     def _expand(self) -> KernelExpansion:
+        """The decision functions of the problems; a constant 0 when there is nothing to tell apart."""
         n_problems = self._solver.n_problems
         if n_problems == 0:
             return KernelExpansion(self.kernel, self._samples([]), np.empty((1, 0)), np.zeros(1))
@@ -252,12 +267,13 @@ class SupportState:
 
     def to_tree(self) -> dict[str, Any]:
         """Everything as arrays and plain values, but for the kernel."""
+        book = self.book
         return {
             "n_features": self.n_features,
             "cache_bytes": self.cache_bytes,
-            "labels": list(self.labels),
-            "counts": list(self.counts),
-            "has_weights": self.has_weights,
+            "labels": list(book.labels),
+            "counts": list(book.counts),
+            "has_weights": book.has_weights,
             "rows": self._samples(np.arange(len(self._solver))),
             "codes": self._solver.codes(),
             "weights": self._solver.weights(),
@@ -272,12 +288,11 @@ class SupportState:
     def from_tree(cls, kernel: Kernel, tree: dict[str, Any]) -> SupportState:
         """Become what :meth:`to_tree` described; ValueError if that makes no sense."""
         state = cls(kernel, int(tree["n_features"]), int(tree["cache_bytes"]))
-        state.labels = list(tree["labels"])
-        state.counts = [int(count) for count in tree["counts"]]
-        state.has_weights = bool(tree["has_weights"])
-        state._codes = {label: code for code, label in enumerate(state.labels)}
+        labels, counts = list(tree["labels"]), [int(count) for count in tree["counts"]]
+        book = Book(labels, _codes_of(labels), counts, bool(tree["has_weights"]), settled=())
+        state._books = Following(-1, book, book)
         codes = np.ascontiguousarray(tree["codes"], dtype=np.int32)
-        if np.bincount(codes, minlength=len(state.labels)).tolist() != state.counts:
+        if len(book.codes) != len(labels) or np.bincount(codes, minlength=len(labels)).tolist() != counts:
             raise ValueError("the counts are not those of the rows")
         weights = np.ascontiguousarray(tree["weights"], dtype=np.float64)
         rows = tree["rows"]
@@ -291,7 +306,7 @@ class SupportState:
             rows, codes, weights, int(tree["value_bytes"]), kept, order, int(tree["n_wanted"])
         )
         for problem in tree["problems"]:
-            if len(problem["class_bounds"]) > len(state.labels):
+            if len(problem["class_bounds"]) > len(labels):
                 raise ValueError("a problem has more bounds than there are labels")
             _check_solution(problem)
             state._solver.load_problem(problem)
@@ -326,6 +341,18 @@ def _check_solution(problem: Mapping[str, Any]) -> None:
         raise ValueError("a problem must have a sign and a number for each row")
     if not ((lower <= z) & (z <= upper)).all():
         raise ValueError("a solution must lie within its bounds")
+
+
+def _codes_of(labels: list[Label]) -> dict[Label, int]:
+    return {label: code for code, label in enumerate(labels)}
+
+
+def _with_new_labels(book: Book, add: Batch | None) -> tuple[list[Label], dict[Label, int]]:
+    new = [] if add is None else [label for label in add.labels if label not in book.codes]
+    if not new:
+        return book.labels, book.codes
+    labels = book.labels + new
+    return labels, _codes_of(labels)
 
 
 def _dense(X: Any) -> FloatArray:

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
+from steelyard._turns import all_or_nothing, of_one_moment, twin_of
 from steelyard._types import FloatArray
 from steelyard.exceptions import ParameterError
 from steelyard.memory.wrappers import Wrapper
-from steelyard.params import Constraint, Fraction, Integer, OneOf, Positive, Switch, check_params
+from steelyard.params import Constraint, Fraction, Integer, OneOf, Positive, Switch
 from steelyard.persistence import storable
 from steelyard.proximal import ClassStatistics
 from steelyard.streams.chunks import padded
@@ -106,7 +107,13 @@ class DriftWindows(Wrapper):
     }
 
     _waiting: tuple[FloatArray, NDArray[Any]]  # rows of a block that is not full yet
+    _learners: list[Any]  # one a window, none before the first block
+    _blocks: deque[ClassStatistics]
+    _totals: list[ClassStatistics]  # one a window
+    _records: list[_Record]
+    _held: list[int]
     best_: int
+    drifts_: list[int]
 
     def __init__(
         self,
@@ -127,6 +134,7 @@ class DriftWindows(Wrapper):
         self.shrink = shrink
         self.confidence = confidence
 
+    @all_or_nothing
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:  # noqa: ARG002
         """Judge all windows on these rows, then learn them; rows wait until a block is full.
 
@@ -143,12 +151,15 @@ class DriftWindows(Wrapper):
         -------
         self
         """
-        check_params(self, self._constraints)
-        self._need("merge", "grow")
-        rows, labels = self._arrays(X, y)
-        ClassStatistics(rows.shape[1]).add(rows, labels)  # whatever is wrong with the rows shows here
-        if "_totals" not in self.__dict__:
+        self._check_params()
+        self._need_methods("merge", "grow")
+        first = not self._is_started()
+        rows, labels = self._checked_rows(X, y)
+        ClassStatistics(rows.shape[1]).add(rows, labels)  # whatever else is wrong with the rows shows here
+        if first:
             self._begin(rows.shape[1])
+        else:
+            self._separate()
         waiting_X, waiting_y = self._waiting
         rows = np.concatenate([padded(waiting_X, rows.shape[1]), rows])
         labels = labels if not len(waiting_y) else np.concatenate([waiting_y, labels])
@@ -162,6 +173,7 @@ class DriftWindows(Wrapper):
             self.learner_ = clone(self.learner).fit(*self._waiting)
         return self
 
+    @all_or_nothing
     def grow(self, n_features: int) -> Self:
         """Widen to more features at the end.
 
@@ -174,19 +186,32 @@ class DriftWindows(Wrapper):
         -------
         self
         """
-        self._answering()
-        for statistics in (*self._totals, *self._blocks):
-            statistics.grow(n_features)
-        for learner in {id(learner): learner for learner in (*self._learners, self.learner_)}.values():
-            learner.grow(n_features)
+        self._answering("grow")
+        self._separate()
+        self._totals = [total.copy().grow(n_features) for total in self._totals]
+        self._blocks = deque(
+            (block.copy().grow(n_features) for block in self._blocks), maxlen=self._blocks.maxlen
+        )
+        self._learners = [twin_of(learner).grow(n_features) for learner in self._learners]
+        self.learner_ = (
+            self._learners[self.best_] if self._learners else twin_of(self.learner_).grow(n_features)
+        )
+        self._widen(n_features)
         return self
+
+    def _separate(self) -> None:
+        """Go on with copies of what is changed in place."""
+        self._totals, self._held, self.drifts_ = list(self._totals), list(self._held), list(self.drifts_)
+        self._records = [record.copy() for record in self._records]
+        self._blocks = self._blocks.copy()
 
     @property
     def scores_(self) -> list[float]:
         """Recent G-mean of each window."""
-        self._answering()
+        self._need("scores_")
         return [record.score()[0] for record in self._records]
 
+    @of_one_moment
     def decision_function(self, X: ArrayLike) -> FloatArray:
         """Scores of rows: of the best window, or averaged over the windows.
 
@@ -199,7 +224,7 @@ class DriftWindows(Wrapper):
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
-        best = self._answering()
+        best, X = self._answering("decision_function"), self._check_rows(X, "decision_function")
         if self.rule == "best" or not self._learners:
             return np.asarray(best.decision_function(X))
         alike = [np.array_equal(learner.classes_, best.classes_) for learner in self._learners]
@@ -211,6 +236,7 @@ class DriftWindows(Wrapper):
         )
         return np.asarray(scores)
 
+    @of_one_moment
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Labels of rows.
 
@@ -223,9 +249,10 @@ class DriftWindows(Wrapper):
         -------
         ndarray of shape (n_samples,)
         """
-        classes = self.classes_
+        best, X = self._answering("predict"), self._check_rows(X, "predict")
+        classes = best.classes_
         if self.rule == "best" or len(classes) == 1:
-            return np.asarray(self._answering().predict(X))
+            return np.asarray(best.predict(X))
         scores = self.decision_function(X)
         return np.asarray(classes[scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(int)])
 
@@ -244,13 +271,11 @@ class DriftWindows(Wrapper):
         self._totals = [ClassStatistics(width) for _ in self.lengths]
         self._held = [0] * len(self.lengths)  # blocks in each window
         self._records = [_Record() for _ in self.lengths]
-        self._learners: list[Any] = []
-        self._blocks: deque[ClassStatistics] = deque(
-            maxlen=max((n for n in self._limits if n), default=1) + 1
-        )
+        self._learners = []
+        self._blocks = deque(maxlen=max((n for n in self._limits if n), default=1) + 1)
         self._waiting = np.zeros((0, width)), np.zeros(0, dtype=np.int64)
         self._n_seen = 0
-        self.best_, self.drifts_ = len(self.lengths) - 1, list[int]()
+        self.best_, self.drifts_ = len(self.lengths) - 1, []
 
     def _take_block(self, rows: FloatArray, labels: NDArray[Any]) -> None:
         fading = 2.0 ** (-self.block / self.half_life)
@@ -269,8 +294,8 @@ class DriftWindows(Wrapper):
         self._learners = [clone(self.learner).merge(total) for total in self._totals]
 
     def _add(self, window: int, block: ClassStatistics) -> None:
-        total, limit = self._totals[window], self._limits[window]
-        total.merge(block)
+        total, limit = self._totals[window] + block, self._limits[window]
+        self._totals[window] = total
         self._held[window] += 1
         if limit is not None and self._held[window] > limit:
             self._held[window] = limit
@@ -298,10 +323,10 @@ class DriftWindows(Wrapper):
     # -- files --------------------------------------------------------------------------------------
 
     def _get_state(self) -> dict[str, Any]:
-        if "learner_" not in self.__dict__:
+        if not self._is_started():
             return {}
         return {
-            "learner": self.learner_,
+            **super()._get_state(),
             "totals": [total.to_bytes() for total in self._totals],
             "blocks": [block.to_bytes() for block in self._blocks],
             "held": list(self._held),
@@ -317,6 +342,7 @@ class DriftWindows(Wrapper):
         }
 
     def _set_state(self, state: dict[str, Any]) -> None:
+        super()._set_state(state)
         X, y = (np.asarray(part) for part in state["waiting"])
         self._begin(X.shape[1])
         self._totals = [ClassStatistics.from_bytes(total) for total in state["totals"]]
@@ -334,4 +360,4 @@ class DriftWindows(Wrapper):
             raise ValueError("there must be one of everything for each window")
         if state["started"]:
             self._learners = [clone(self.learner).merge(total) for total in self._totals]
-        self.learner_ = self._learners[self.best_] if self._learners else state["learner"]
+            self.learner_ = self._learners[self.best_]

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
+from steelyard._turns import Following, all_or_nothing, in_turn, lock_of, twin_of
 from steelyard._types import FloatArray
+from steelyard.base import BatchLearner
 from steelyard.exceptions import DataError, ParameterError, SteelyardError
 from steelyard.memory.wrappers import Wrapper
 from steelyard.params import Integer, Positive
@@ -19,6 +21,9 @@ from steelyard.streams.chunks import padded
 
 __all__ = ["Fading", "SlidingWindow", "window_size"]
 
+
+Rows = tuple[FloatArray, NDArray[Any]]
+Held = tuple[FloatArray, NDArray[Any], FloatArray]
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DROP_BELOW = 1e-9  # rows; a class that has faded so far is gone
@@ -87,7 +92,7 @@ class SlidingWindow(Wrapper):
 
     takes_time = True
     n_rebuilt_ = 0
-    _held: tuple[FloatArray, NDArray[Any], FloatArray]  # rows, labels and times in the window
+    _window: Following[Held]  # rows, labels and times in the window, by the version of the learner
 
     def __init__(self, learner: Any, size: int | str | timedelta = 10_000) -> None:
         self.learner = learner
@@ -118,57 +123,73 @@ class SlidingWindow(Wrapper):
         -------
         self
         """
-        self._need("forget")
+        self._need_methods("forget")
+        with lock_of(self):
+            later = twin_of(self)
+            later._slide(X, y, time, self)
+            self.__dict__ = later.__dict__
+        return self
+
+    def _slide(self, X: ArrayLike, y: ArrayLike, time: ArrayLike | None, shown: SlidingWindow) -> None:
+        """Learn and forget; ``shown`` is the window as others see it meanwhile."""
         size = window_size(self.size)
-        rows, labels = self._arrays(X, y)
-        times = self._checked_times(time, len(labels), size)
-        if not len(labels):
-            return self
-        first = "learner_" not in self.__dict__
-        held_X, held_y, held_time = (rows[:0], labels[:0], times[:0]) if first else self._held
-        n_leaving = self._n_leaving(size, np.concatenate([held_time, times]))
-        n_old, n_skipped = min(n_leaving, len(held_y)), max(0, n_leaving - len(held_y))
+        first = not self._is_started()
+        rows, labels = self._checked_rows(X, y)
+        before = (rows[:0], labels[:0], np.zeros(0)) if first else self._held
+        times = self._checked_times(time, len(labels), size, before[2][-1:])
+        n_leaving = self._n_leaving(size, np.concatenate([before[2], times]))
+        n_old, n_skipped = min(n_leaving, len(before[1])), max(0, n_leaving - len(before[1]))
         rows, labels, times = rows[n_skipped:], labels[n_skipped:], times[n_skipped:]
+        held_X, held_y = padded(before[0], rows.shape[1]), before[1]
+        after = (
+            np.concatenate([held_X[n_old:], rows]),
+            np.concatenate([held_y[n_old:], labels]),
+            np.concatenate([before[2][n_old:], times]),
+        )
         if first or n_old == len(held_y):
             self.learner_ = clone(self.learner).fit(rows, labels)
         else:
-            self._slide(padded(held_X, rows.shape[1]), held_y, rows, labels, n_old)
-        self._held = (
-            np.concatenate([padded(held_X[n_old:], rows.shape[1]), rows]),
-            np.concatenate([held_y[n_old:], labels]),
-            np.concatenate([held_time[n_old:], times]),
-        )
-        return self
+            learner = twin_of(self.learner_)
+            # A learner that is changed in place changes what is shown, and the rows must change with it.
+            shown._window = Following(_version(learner), before, after)
+            retire = (held_X[:n_old], held_y[:n_old]) if n_old else None
+            self.learner_ = self._updated(learner, (rows, labels), retire, after)
+        self._window = Following(None, after, after)
 
-    def _slide(
-        self, held_X: FloatArray, held_y: NDArray[Any], X: FloatArray, y: NDArray[Any], n_old: int
-    ) -> None:
-        """Learn new rows and retire the oldest ``n_old``; a learner that refuses is made anew.
+    def _updated(self, learner: Any, add: Rows, retire: Rows | None, after: Held) -> Any:
+        """The learner after the new rows and without the oldest; one that refuses is made anew.
 
         The window knows which rows it taught, so a learner that will not give them back (one whose sums
         were rounded, say) is wrong about its past; one fitted on the rows that stay is right by definition.
         """
-        retire = (held_X[:n_old], held_y[:n_old]) if n_old else None
         try:
-            self.learner_.update(add=(X, y), retire=retire)
+            return learner.update(add=add, retire=retire)
         except DataError as refusal:
             if retire is None:
                 raise
             try:
-                fresh = clone(self.learner).fit(
-                    np.concatenate([held_X[n_old:], X]), np.concatenate([held_y[n_old:], y])
-                )
+                fresh = clone(self.learner).fit(after[0], after[1])
             except SteelyardError:
                 raise refusal from None  # it was the new rows that could not be used
-            self.learner_, self.n_rebuilt_ = fresh, self.n_rebuilt_ + 1
+            self.n_rebuilt_ += 1
+            return fresh
 
     @property
+    def _held(self) -> Held:
+        """Rows, labels and times in the window."""
+        return self._window.at(_version(self.learner_))
+
+    @property
+    @in_turn
     def n_rows_(self) -> int:
         """Rows in the window now."""
-        self._answering()
+        self._need("n_rows_")
         return len(self._held[1])
 
-    def _checked_times(self, time: ArrayLike | None, n_rows: int, size: int | timedelta) -> FloatArray:
+    @staticmethod
+    def _checked_times(
+        time: ArrayLike | None, n_rows: int, size: int | timedelta, latest: FloatArray
+    ) -> FloatArray:
         if not isinstance(size, timedelta):
             return np.zeros(n_rows)
         if time is None:
@@ -178,7 +199,6 @@ class SlidingWindow(Wrapper):
                 hint="name the column that holds them, or give the window as a number of rows",
             )
         times = np.asarray(time, dtype=np.float64)
-        latest = self._held[2][-1:] if "learner_" in self.__dict__ else times[:0]
         if times.shape != (n_rows,) or not np.isfinite(times).all():
             raise DataError(
                 f"expected one finite time for each of {n_rows} rows; got {times.shape}.", who="SlidingWindow"
@@ -196,17 +216,22 @@ class SlidingWindow(Wrapper):
         return max(0, len(times) - size)
 
     def _get_state(self) -> dict[str, Any]:
-        if "learner_" not in self.__dict__:
-            return {}
-        X, y, time = self._held
-        return {"learner": self.learner_, "X": X, "y": y, "time": time}
+        state = super()._get_state()
+        return state and state | dict(zip(("X", "y", "time"), self._held, strict=True))
 
     def _set_state(self, state: dict[str, Any]) -> None:
-        self.learner_ = state["learner"]
+        super()._set_state(state)
         X, y, time = (np.asarray(state[name]) for name in ("X", "y", "time"))
-        if X.ndim != 2 or not len(X) == len(y) == len(time):
+        if X.ndim != 2 or X.dtype != np.float64 or X.shape[1] > self.n_features_in_ or y.ndim != 1:
+            raise ValueError("the rows of the window must be a table of numbers, with a label each")
+        if time.dtype != np.float64 or not 0 < len(X) == len(y) == len(time) or time.ndim != 1:
             raise ValueError("rows, labels and times must be of one length")
-        self._held = (X, y, time)
+        held = (X, y, time)
+        self._window = Following(None, held, held)
+
+
+def _version(learner: Any) -> Any:
+    return learner._in_place_version() if isinstance(learner, BatchLearner) else None
 
 
 @storable("Fading")
@@ -249,6 +274,7 @@ class Fading(Wrapper):
         self.learner = learner
         self.half_life = half_life
 
+    @all_or_nothing
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:  # noqa: ARG002
         """Let the past fade, then learn these rows; both or neither.
 
@@ -265,25 +291,20 @@ class Fading(Wrapper):
         -------
         self
         """
-        self._need("fade", "merge")
+        self._need_methods("fade", "merge")
         if not Positive().accepts(self.half_life):
             raise ParameterError(
                 f"half_life must be {Positive().description}; got {self.half_life!r}.", who="Fading"
             )
-        rows, labels = self._arrays(X, y)
+        first = not self._is_started()
+        rows, labels = self._checked_rows(X, y)
         ages = np.arange(len(labels) - 1, -1, -1)
         weights = np.exp2(-ages / self.half_life)
         learnable = weights >= _DROP_BELOW * 1e-3
         fresh = clone(self.learner).fit(rows[learnable], labels[learnable], sample_weight=weights[learnable])
-        if "learner_" in self.__dict__:  # nothing below can fail because of what came
-            fresh.merge(
-                self.learner_.fade(float(np.exp2(-len(labels) / self.half_life)), drop_below=_DROP_BELOW)
-            )
+        if not first:
+            faded = twin_of(self.learner_)  # the learner at work stays as it is: what follows may be refused
+            faded.fade(float(np.exp2(-len(labels) / self.half_life)), drop_below=_DROP_BELOW)
+            fresh.merge(faded)
         self.learner_ = fresh
         return self
-
-    def _get_state(self) -> dict[str, Any]:
-        return {"learner": self.learner_} if "learner_" in self.__dict__ else {}
-
-    def _set_state(self, state: dict[str, Any]) -> None:
-        self.learner_ = state["learner"]

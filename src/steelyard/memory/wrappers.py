@@ -7,14 +7,14 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.metaestimators import available_if
 
+from steelyard._turns import all_or_nothing, lock_of, of_one_moment, twin_of
 from steelyard._types import FloatArray
-from steelyard.exceptions import DataError, NotFittedError, ParameterError
+from steelyard.base import BatchLearner, sorted_classes
+from steelyard.exceptions import ParameterError
 
 __all__ = ["Wrapper"]
-
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -24,13 +24,18 @@ def _learner_has(name: str) -> Callable[[Method], Method]:
     return has
 
 
-class Wrapper(ClassifierMixin, BaseEstimator):
-    """A learner around a learner; ``learner_`` is the one at work, a clone of ``learner``."""
+class Wrapper(BatchLearner):
+    """A learner around a learner; ``learner_`` is the one at work, a clone of ``learner``.
+
+    A call that learns replaces ``learner_`` and all that belongs to it at one moment.
+    """
+
+    _finds_nonfinite = True  # the learner inside looks
 
     learner: Any
     learner_: Any
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike, **more: Any) -> Self:  # type: ignore[override]
         """Forget all, then learn these rows.
 
         Parameters
@@ -39,26 +44,25 @@ class Wrapper(ClassifierMixin, BaseEstimator):
             Rows, oldest first.
         y : array-like of shape (n_samples,)
             Their labels.
+        **more : dict
+            What else ``partial_fit`` takes.
 
         Returns
         -------
         self
         """
-        fresh = clone(self).partial_fit(X, y)
-        self.__dict__.update(fresh.__dict__)
+        with lock_of(self):
+            fresh: Any = type(self)(**self.get_params(deep=False))
+            fresh.partial_fit(X, y, **more)
+            self.__dict__ = fresh.__dict__ | {"_lock": lock_of(self)}
         return self
 
-    def _answering(self) -> Any:
+    def _answering(self, method: str) -> Any:
         """The learner that answers now."""
-        if "learner_" not in self.__dict__:
-            raise NotFittedError(
-                "this learner is not fitted yet, it has seen no rows.",
-                who=type(self).__name__,
-                hint="call fit() or partial_fit() first",
-            )
+        self._check_started(method)
         return self.learner_
 
-    def _need(self, *methods: str) -> None:
+    def _need_methods(self, *methods: str) -> None:
         for method in methods:
             if not hasattr(self.learner, method):
                 raise ParameterError(
@@ -66,25 +70,25 @@ class Wrapper(ClassifierMixin, BaseEstimator):
                     who=type(self).__name__,
                 )
 
+    def _checked_rows(self, X: Any, y: Any) -> tuple[FloatArray, NDArray[Any]]:
+        """Rows and labels that any learner takes; the learner at work checks the rest."""
+        batch = self._check_batch(X, y, None, "partial_fit", reset=not self._is_started())
+        rows = np.ascontiguousarray(self._check_finite(batch.X, "partial_fit"), dtype=np.float64)
+        return rows, sorted_classes(batch.labels)[batch.codes]
+
     @property
-    def labels_follow_scores(self) -> bool:
+    def labels_follow_scores(self) -> bool:  # type: ignore[override]
         """Whether the labels are those that the scores say, as with the learner inside."""
         return bool(getattr(self.learner, "labels_follow_scores", False))
 
     @property
     def classes_(self) -> NDArray[Any]:
         """Labels of the classes that the learner knows now."""
-        return np.asarray(self._answering().classes_)
-
-    @property
-    def n_features_in_(self) -> int:
-        """Number of features."""
-        return int(self._answering().n_features_in_)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return "learner_" in self.__dict__
+        self._need("classes_")
+        return np.asarray(self.learner_.classes_)
 
     @_learner_has("grow")
+    @all_or_nothing
     def grow(self, n_features: int) -> Self:
         """Widen to more features at the end.
 
@@ -97,10 +101,16 @@ class Wrapper(ClassifierMixin, BaseEstimator):
         -------
         self
         """
-        self._answering().grow(n_features)
+        self.learner_ = twin_of(self._answering("grow")).grow(n_features)
+        self._widen(n_features)
         return self
 
+    def _widen(self, n_features: int) -> None:
+        self.n_features_in_ = int(n_features)
+        self.__dict__.pop("feature_names_in_", None)  # names of the new ones are not known
+
     @_learner_has("decision_function")
+    @of_one_moment
     def decision_function(self, X: ArrayLike) -> FloatArray:
         """Scores of rows, as the learner gives them.
 
@@ -113,8 +123,10 @@ class Wrapper(ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
-        return np.asarray(self._answering().decision_function(X))
+        learner = self._answering("decision_function")
+        return np.asarray(learner.decision_function(self._check_rows(X, "decision_function")))
 
+    @of_one_moment
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Labels of rows.
 
@@ -127,9 +139,11 @@ class Wrapper(ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples,)
         """
-        return np.asarray(self._answering().predict(X))
+        learner = self._answering("predict")
+        return np.asarray(learner.predict(self._check_rows(X, "predict")))
 
     @_learner_has("predict_proba")
+    @of_one_moment
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Probabilities of the classes, as the learner gives them.
 
@@ -142,14 +156,23 @@ class Wrapper(ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples, n_classes)
         """
-        return np.asarray(self._answering().predict_proba(X))
+        learner = self._answering("predict_proba")
+        return np.asarray(learner.predict_proba(self._check_rows(X, "predict_proba")))
 
-    def _arrays(self, X: ArrayLike, y: ArrayLike) -> tuple[FloatArray, NDArray[Any]]:
-        """Rows and labels as arrays of one length; the learner checks the rest."""
-        rows, labels = np.ascontiguousarray(X, dtype=np.float64), np.asarray(y)
-        if rows.ndim != 2 or labels.shape != (len(rows),):
-            raise DataError(
-                f"expected a table and one label for each row; got shapes {rows.shape} and {labels.shape}.",
-                who=type(self).__name__,
-            )
-        return rows, labels
+    # -- files --------------------------------------------------------------------------------------
+
+    def _get_state(self) -> dict[str, Any]:
+        if not self._is_started():
+            return {}
+        return {"learner": self.learner_, "names": self.__dict__.get("feature_names_in_")}
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        self.learner_ = self._of_my_kind(state["learner"])
+        names = state.get("names")  # files of earlier versions have none
+        self._set_features({"n_features": self.learner_.n_features_in_, "feature_names": names})
+
+    def _of_my_kind(self, learner: Any) -> Any:
+        """A learner from a file, which could be anything."""
+        if type(learner) is not type(self.learner) or not getattr(learner, "_is_started", bool)():
+            raise ValueError(f"the learner inside must be a fitted {type(self.learner).__name__}")
+        return learner

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from steelyard import _native
 from steelyard.base import Traits
 from steelyard.kernels import SequenceKernel
-from steelyard.online.kernel_machines import Expansion, KernelListLearner
+from steelyard.online.kernel_machines import KernelListLearner
 from steelyard.online.targets import Signs
 from steelyard.params import Constraint, Integer
 from steelyard.persistence import storable
@@ -96,5 +97,5 @@ class Forgetron(KernelListLearner):
         self.degree = degree
         self.coef0 = coef0
 
-    def _learn_list(self, machine: Expansion, X: Any, y: Signs) -> None:
-        machine.learn_forgetron(X, y, budget=int(self.budget))
+    def _learn_lists(self, X: Any, signs: Signs) -> None:
+        _native.forgetron_sweep(self._lists, X, signs, budget=int(self.budget))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from steelyard import _native
 from steelyard._threads import num_threads
+from steelyard._turns import in_turn
 from steelyard._types import FloatArray
 from steelyard.base import Batch
 from steelyard.items import ItemTable, is_sequence_kernel
@@ -27,7 +28,7 @@ _NUMBERS = ("bias", "margin", "deviation", "mistakes", "seen")
 class KernelListLearner(OnlineLearner):
     """Base of NORMA, RBP, Forgetron and Projectron.
 
-    A subclass says in ``_learn_list`` by which rule a list learns. The kernel is settled by the first rows.
+    A subclass says in ``_learn_lists`` by which rule lists learn. The kernel is settled by the first rows.
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = KERNEL_CONSTRAINTS
@@ -37,14 +38,14 @@ class KernelListLearner(OnlineLearner):
     degree: int
     coef0: float
 
-    _lists: list[Expansion]  # one a target
+    _lists: list[Any]  # of Expansion, all of one kind, one a target
     _kernel: Kernel
     _dtype: np.dtype[Any]
     _items: ItemTable | None  # where sequences are kept, as rows of one number
 
     @abstractmethod
-    def _learn_list(self, machine: Expansion, X: Any, y: Signs) -> None:
-        """Let one list learn rows by this learner's rule."""
+    def _learn_lists(self, X: Any, signs: Signs) -> None:
+        """Let all lists learn rows by this learner's rule, in one native call."""
 
     def _start_machines(self, X: NDArray[Any]) -> None:
         self._kernel = settled_kernel(self.kernel, self.gamma, self.degree, self.coef0, X)
@@ -65,23 +66,25 @@ class KernelListLearner(OnlineLearner):
     def _copy_target(self) -> None:
         self._lists.append(self._build(_describe(self._lists[0])))
 
+    def _separate_machines(self) -> None:
+        if self._items is not None:
+            self._items = self._items.copy()
+        self._lists = [self._build(_describe(machine)) for machine in self._lists]
+
     def _learn(self, batch: Batch) -> None:
         check_kernel_range([self._kernel], batch.X, type(self).__name__)
         super()._learn(batch)
 
     def _sweep(self, X: Any, signs: Signs) -> None:
         if self._items is None:
-            self._learn_rows(self._like_vectors(X), signs)
-        else:
+            self._learn_lists(self._like_vectors(X), signs)
+        else:  # kernel values of new sequences come into tables, some at a time
+            self._separate_machines()
             self._items.sweep(
                 X,
-                lambda rows, part: self._learn_rows(rows, signs[:, part]),
+                lambda rows, part: self._learn_lists(rows, np.ascontiguousarray(signs[:, part])),
                 lambda: np.concatenate([machine.vectors for machine in self._lists]),
             )
-
-    def _learn_rows(self, rows: NDArray[Any], signs: Signs) -> None:
-        for machine, y in zip(self._lists, signs, strict=True):
-            self._learn_list(machine, rows, np.ascontiguousarray(y))
 
     def _like_vectors(self, X: NDArray[Any]) -> NDArray[Any]:
         """Rows in the type of the vectors, which become double when doubles come. No value changes."""
@@ -111,6 +114,7 @@ class KernelListLearner(OnlineLearner):
         return rows if self._items is None else self._items.at(rows)
 
     @property
+    @in_turn
     def support_vectors_(self) -> Any:
         """Vectors kept: an array for two classes, a list with one array a class for more.
 
@@ -121,6 +125,7 @@ class KernelListLearner(OnlineLearner):
         return arrays[0] if len(arrays) == 1 else [arrays[i] for i in self._class_order()]
 
     @property
+    @in_turn
     def dual_coef_(self) -> list[FloatArray] | FloatArray:
         """Weights of the support vectors, in the same form."""
         self._need("dual_coef_")

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from steelyard import _native
 from steelyard._threads import num_threads
+from steelyard._turns import in_turn
 from steelyard._types import FloatArray
 from steelyard.base import Batch
 from steelyard.cuts import gmean_cut
@@ -40,7 +41,8 @@ class KoilLearner(OnlineLearner):
         "random_state": RandomSeed(),
     }
     _items: ItemTable | None  # where sequences are kept
-    _cuts: dict[str, FloatArray]  # found when first asked for after a change, by scoring rule
+    # Found when first asked for after a change, by scoring rule; with the number of rows seen then.
+    _cuts: dict[str, tuple[int, FloatArray]]
 
     C: float
     budget: int
@@ -74,7 +76,7 @@ class KoilLearner(OnlineLearner):
     def _start_machines(self, X: NDArray[Any]) -> None:
         self._kernels = self._make_kernels(X)
         self._items = ItemTable(self._kernels) if isinstance(X, list) else None
-        self._policy = self.policy
+        self._policy, self._cuts = self.policy, {}
         self._budget = 0 if self.policy == "unbounded" else int(self.budget)
         self._seed = draw_seed(self.random_state)
         single = self._items is None and X.dtype == np.float32
@@ -96,6 +98,12 @@ class KoilLearner(OnlineLearner):
     def _copy_target(self) -> None:
         self._ensemble.copy_target(0)
 
+    def _separate_machines(self) -> None:
+        vectors, state = self._ensemble.vectors, self._machines_state()
+        if self._items is not None:
+            self._items = self._items.copy()
+        self._ensemble, self._cuts = self._build(state, vectors), {}
+
     def _learn(self, batch: Batch) -> None:
         check_kernel_range(self._kernels, batch.X, type(self).__name__)
         super()._learn(batch)
@@ -103,13 +111,13 @@ class KoilLearner(OnlineLearner):
     def _sweep(self, X: Any, signs: Signs) -> None:
         if self._items is None:
             self._learn_rows(self._like_vectors(X), signs)
-        else:
+        else:  # kernel values of new sequences come into tables, some at a time
+            self._separate_machines()
             self._items.sweep(
                 X,
                 lambda rows, part: self._learn_rows(rows, np.ascontiguousarray(signs[:, part])),
                 lambda: self._ensemble.vectors,
             )
-        self._cuts = {}
 
     def _learn_rows(self, rows: Any, signs: Signs) -> None:
         self._ensemble.learn(
@@ -130,7 +138,8 @@ class KoilLearner(OnlineLearner):
         if isinstance(self._ensemble, _native.KoilEnsemble64):
             return X.astype(np.float64, copy=False)
         if X.dtype == np.float64:
-            self._set_machines_state(self._machines_state() | {"dtype": "float64"})
+            wide = np.asarray(self._ensemble.vectors, dtype=np.float64)
+            self._ensemble = self._build(self._machines_state(), wide)
         return X
 
     # -- answering --------------------------------------------------------------------------------------
@@ -144,7 +153,8 @@ class KoilLearner(OnlineLearner):
         if isinstance(X, list):
             return self._sequence_scores(X)
         if isinstance(self._ensemble, _native.KoilEnsemble32) and X.dtype == np.float64:
-            twin = self._build(self._machines_state() | {"dtype": "float64"})
+            wide = np.asarray(self._ensemble.vectors, dtype=np.float64)
+            twin = self._build(self._machines_state(), wide)
             scores = twin.scores(X, self._n_threads())
         elif isinstance(self._ensemble, _native.KoilEnsemble32):
             scores = self._ensemble.scores(X, self._n_threads())
@@ -169,10 +179,12 @@ class KoilLearner(OnlineLearner):
     def _target_cuts(self) -> FloatArray:
         if self.threshold == "zero":
             return np.zeros(self._n_targets())
-        rule = self._scoring_rule()
-        if rule not in self._cuts:
-            self._cuts[rule] = np.array([self._gmean_cut(target) for target in range(self._n_targets())])
-        return self._cuts[rule]
+        rule, n_seen = self._scoring_rule(), self._ensemble.n_seen
+        kept = self._cuts.get(rule)
+        if kept is None or kept[0] != n_seen:
+            kept = n_seen, np.array([self._gmean_cut(target) for target in range(self._n_targets())])
+            self._cuts[rule] = kept
+        return kept[1]
 
     def _scoring_rule(self) -> str:
         """What besides the buffers scores depend on."""
@@ -199,6 +211,7 @@ class KoilLearner(OnlineLearner):
         return rows if self._items is None else self._items.at(rows)
 
     @property
+    @in_turn
     def support_vectors_(self) -> Any:
         """Vectors in the buffers, each once; a list if they are sequences."""
         self._need("support_vectors_")
@@ -235,19 +248,22 @@ class KoilLearner(OnlineLearner):
         of_sequences = any(map(is_sequence_kernel, self._kernels))
         self._items = ItemTable(self._kernels) if of_sequences else None
         self._policy, self._budget, self._seed = state["policy"], int(state["budget"]), int(state["seed"])
-        ensemble = self._build(state)
+        ensemble = self._build(state, self._vectors_of(state))
         if ensemble.n_features != self._width() or ensemble.n_targets != self._n_targets():
             raise ValueError("the machines do not fit the features or the labels")
         self._ensemble, self._cuts = ensemble, {}
 
-    def _build(self, state: dict[str, Any]) -> Ensemble:
+    def _vectors_of(self, state: dict[str, Any]) -> NDArray[Any]:
         if state["dtype"] not in {"float32", "float64"}:
             raise ValueError("vectors are float32 or float64")
-        kind: Any = _native.KoilEnsemble32 if state["dtype"] == "float32" else _native.KoilEnsemble64
         vectors = state["vectors"] if self._items is None else self._items.restored(state["vectors"])
         vectors = np.ascontiguousarray(vectors, dtype=state["dtype"])
         if not np.isfinite(vectors).all():
             raise ValueError("a support vector is not finite")
+        return vectors
+
+    def _build(self, state: dict[str, Any], vectors: NDArray[Any]) -> Ensemble:
+        kind: Any = _native.KoilEnsemble32 if vectors.dtype == np.float32 else _native.KoilEnsemble64
         ensemble: Ensemble = kind.from_state(
             self._specs(), self._budget, self._seed, int(state["n_seen"]), vectors, state["machines"]
         )

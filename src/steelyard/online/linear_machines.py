@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._limits import check_magnitude
+from steelyard._turns import in_turn
 from steelyard._types import FloatArray
 from steelyard.base import Batch
 from steelyard.online.targets import OnlineLearner, Signs
@@ -22,7 +23,7 @@ class LinearLearner(OnlineLearner):
     """Base of OnlinePerceptron, OAM and OPAUC.
 
     A subclass says in ``_empty`` which arrays a target has, "weights" among them, and in ``_learn_arrays``
-    how they learn.
+    how they learn, all targets in one native call.
     """
 
     _targets: list[Arrays]
@@ -32,8 +33,8 @@ class LinearLearner(OnlineLearner):
         """The arrays of a target that has seen nothing."""
 
     @abstractmethod
-    def _learn_arrays(self, arrays: Arrays, X: Any, y: Signs) -> None:
-        """Learn rows, in place."""
+    def _learn_arrays(self, arrays: dict[str, list[NDArray[Any]]], X: Any, signs: Signs) -> None:
+        """Learn rows, in place; of each array there is one a target."""
 
     def _start_machines(self, X: NDArray[Any]) -> None:  # noqa: ARG002 - linear learners take what they need later
         self._targets = []
@@ -42,15 +43,18 @@ class LinearLearner(OnlineLearner):
         self._targets.append(self._empty(self.n_features_in_))
 
     def _copy_target(self) -> None:
-        self._targets.append({name: values.copy() for name, values in self._targets[0].items()})
+        self._targets += _copied(self._targets[:1])
+
+    def _separate_machines(self) -> None:
+        self._targets = _copied(self._targets)
 
     def _learn(self, batch: Batch) -> None:
         check_magnitude(batch.X, type(self).__name__)
         super()._learn(batch)
 
     def _sweep(self, X: NDArray[Any], signs: Signs) -> None:
-        for arrays, y in zip(self._targets, signs, strict=True):
-            self._learn_arrays(arrays, X, np.ascontiguousarray(y))
+        arrays = {name: [target[name] for target in self._targets] for name in self._targets[0]}
+        self._learn_arrays(arrays, X, signs)
 
     def _target_scores(self, X: NDArray[Any]) -> FloatArray:
         # One target at a time, so that scores do not depend on how many rows are asked about together.
@@ -58,19 +62,21 @@ class LinearLearner(OnlineLearner):
         return np.array([np.einsum("ij,j->i", rows, arrays["weights"]) for arrays in self._targets])
 
     @property
+    @in_turn
     def coef_(self) -> FloatArray:
         """Normals, one row, or one row a class when there are more than two."""
         self._need("coef_")
         return self._by_class(np.array([arrays["weights"] for arrays in self._targets]))
 
     @property
+    @in_turn
     def intercept_(self) -> FloatArray:
         """Minus the cuts, as many as rows of ``coef_``."""
         self._need("intercept_")
         return self._by_class(-self._target_cuts())
 
     def _machines_state(self) -> dict[str, Any]:
-        return {"targets": [dict(arrays) for arrays in self._targets]}
+        return {"targets": _copied(self._targets)}
 
     def _set_machines_state(self, state: dict[str, Any]) -> None:
         self._targets = [self._checked(arrays) for arrays in state["targets"]]
@@ -92,3 +98,7 @@ class LinearLearner(OnlineLearner):
                     f"the array {name!r} has another shape or type, or values that are not finite"
                 )
         return {name: np.ascontiguousarray(values) for name, values in arrays.items()}
+
+
+def _copied(targets: list[Arrays]) -> list[Arrays]:
+    return [{name: values.copy() for name, values in arrays.items()} for arrays in targets]

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._threads import num_threads
+from steelyard._turns import in_turn
 from steelyard._types import FloatArray
 from steelyard.base import Traits
 from steelyard.exceptions import ParameterError
@@ -198,12 +199,14 @@ class MultiKernelKOIL(KoilLearner):
         return combined
 
     @property
+    @in_turn
     def kernels_(self) -> list[Kernel]:
         """The kernels in use."""
         self._need("kernels_")
         return list(self._kernels)
 
     @property
+    @in_turn
     def kernel_weights_(self) -> FloatArray:
         """How much each kernel counts."""
         self._need("kernel_weights_")
@@ -213,6 +216,7 @@ class MultiKernelKOIL(KoilLearner):
         return shares[[self._labels.index(label) for label in sorted(self._labels)]]
 
     @property
+    @in_turn
     def dual_coef_(self) -> FloatArray:
         """Weights of the support vectors for each kernel."""
         self._need("dual_coef_")

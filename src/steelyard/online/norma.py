@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from steelyard import _native
 from steelyard.base import Traits
 from steelyard.exceptions import ParameterError
 from steelyard.kernels import SequenceKernel
-from steelyard.online.kernel_machines import Expansion, KernelListLearner
+from steelyard.online.kernel_machines import KernelListLearner
 from steelyard.online.targets import Signs
 from steelyard.params import AnyOf, Constraint, Fraction, Integer, NonNegative, OneOf, Positive
 from steelyard.persistence import storable
@@ -120,10 +121,11 @@ class NORMA(KernelListLearner):
                 who="NORMA",
             )
 
-    def _learn_list(self, machine: Expansion, X: Any, y: Signs) -> None:
-        machine.learn_norma(
+    def _learn_lists(self, X: Any, signs: Signs) -> None:
+        _native.norma_sweep(
+            self._lists,
             X,
-            y,
+            signs,
             learning_rate=float(self.learning_rate),
             regularization=float(self.regularization),
             nu=float(self.nu),

@@ -98,8 +98,8 @@ class OAM(LinearLearner):
             "seen": np.zeros(2, dtype=np.uint64),
         }
 
-    def _learn_arrays(self, arrays: Arrays, X: NDArray[Any], y: Signs) -> None:
-        _native.oam_sweep(X, y, **arrays, C=float(self.C), seed=self._seed)
+    def _learn_arrays(self, arrays: dict[str, Any], X: NDArray[Any], signs: Signs) -> None:
+        _native.oam_sweep(X, signs, **arrays, C=float(self.C), seed=self._seed)
 
     def _target_cuts(self) -> FloatArray:
         return np.array([self._cut(arrays) for arrays in self._targets])

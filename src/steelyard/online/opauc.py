@@ -105,10 +105,10 @@ class OPAUC(LinearLearner):
         )
         new["seen"][0] = first["seen"].sum()
 
-    def _learn_arrays(self, arrays: Arrays, X: NDArray[Any], y: Signs) -> None:
+    def _learn_arrays(self, arrays: dict[str, Any], X: NDArray[Any], signs: Signs) -> None:
         _native.opauc_sweep(
             X,
-            y,
+            signs,
             **arrays,
             learning_rate=float(self.learning_rate),
             regularization=float(self.regularization),

@@ -60,8 +60,8 @@ class OnlinePerceptron(LinearLearner):
     def _empty(self, n_features: int) -> Arrays:
         return {"weights": np.zeros(n_features), "bias": np.zeros(1)}
 
-    def _learn_arrays(self, arrays: Arrays, X: NDArray[Any], y: Signs) -> None:
-        _native.perceptron_sweep(X, y, arrays["weights"], arrays["bias"])
+    def _learn_arrays(self, arrays: dict[str, Any], X: NDArray[Any], signs: Signs) -> None:
+        _native.perceptron_sweep(X, signs, **arrays)
 
     def _target_cuts(self) -> FloatArray:
         return np.array([-arrays["bias"][0] for arrays in self._targets])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from steelyard import _native
 from steelyard.base import Traits
 from steelyard.kernels import SequenceKernel
-from steelyard.online.kernel_machines import Expansion, KernelListLearner
+from steelyard.online.kernel_machines import KernelListLearner
 from steelyard.online.targets import Signs
 from steelyard.params import Constraint, Positive, Switch
 from steelyard.persistence import storable
@@ -104,5 +105,7 @@ class Projectron(KernelListLearner):
         self.degree = degree
         self.coef0 = coef0
 
-    def _learn_list(self, machine: Expansion, X: Any, y: Signs) -> None:
-        machine.learn_projectron(X, y, threshold=float(self.threshold), margin=bool(self.margin))
+    def _learn_lists(self, X: Any, signs: Signs) -> None:
+        _native.projectron_sweep(
+            self._lists, X, signs, threshold=float(self.threshold), margin=bool(self.margin)
+        )

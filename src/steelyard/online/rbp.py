@@ -6,9 +6,10 @@ from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
+from steelyard import _native
 from steelyard.base import Traits
 from steelyard.kernels import SequenceKernel
-from steelyard.online.kernel_machines import Expansion, KernelListLearner
+from steelyard.online.kernel_machines import KernelListLearner
 from steelyard.online.targets import Signs, draw_seed
 from steelyard.params import Constraint, Integer, RandomSeed
 from steelyard.persistence import storable
@@ -98,8 +99,8 @@ class RBP(KernelListLearner):
         super()._start_machines(X)
         self._seed = draw_seed(self.random_state)
 
-    def _learn_list(self, machine: Expansion, X: Any, y: Signs) -> None:
-        machine.learn_random_budget(X, y, budget=int(self.budget), seed=self._seed)
+    def _learn_lists(self, X: Any, signs: Signs) -> None:
+        _native.random_budget_sweep(self._lists, X, signs, budget=int(self.budget), seed=self._seed)
 
     def _machines_state(self) -> dict[str, Any]:
         return super()._machines_state() | {"seed": self._seed}

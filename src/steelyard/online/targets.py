@@ -17,8 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 
 from steelyard._memory import check_fits_memory
+from steelyard._turns import in_turn, lock_of
 from steelyard._types import FloatArray
-from steelyard.base import Batch, Label, Learner
+from steelyard.base import Batch, Label, Learner, sorted_classes
 from steelyard.exceptions import DataError
 
 __all__ = ["OnlineLearner", "draw_seed"]
@@ -32,7 +33,9 @@ class OnlineLearner(Learner):
     """Base of the learners that take rows one by one, in their order.
 
     A subclass keeps machines and gives ``_start_machines``, ``_add_target``, ``_copy_target``, ``_sweep``,
-    ``_target_scores``, and where it has them ``_target_cuts``.
+    ``_separate_machines``, ``_target_scores``, and where it has them ``_target_cuts``. Machines are changed
+    in place, by one native call, where that is all there is to do; otherwise copies of them are, which then
+    take their place. Questions wait for their turn, as there is no other answer than that of the machines.
     """
 
     _labels: list[Label]  # in the order in which they first came
@@ -52,8 +55,12 @@ class OnlineLearner(Learner):
         """Add a copy of the first machine."""
 
     @abstractmethod
+    def _separate_machines(self) -> None:
+        """Go on with copies of the machines."""
+
+    @abstractmethod
     def _sweep(self, X: NDArray[Any], signs: Signs) -> None:
-        """Learn rows; ``signs[target, i]`` is +1 or -1. Must not fail because of what the caller passed."""
+        """Learn rows in one native call that cannot fail; ``signs[target, i]`` is +1 or -1."""
 
     @abstractmethod
     def _target_scores(self, X: NDArray[Any]) -> FloatArray:
@@ -71,7 +78,10 @@ class OnlineLearner(Learner):
 
     def _learn(self, batch: Batch) -> None:
         X, codes = self._weighted_rows(batch)
-        for begin, end, new_label in self._segments(batch.labels, codes):
+        segments = list(self._segments(batch.labels, codes))
+        if len(segments) > 1 or any(new_label is not None for *_, new_label in segments):
+            self._separate_machines()  # all of it takes more than one step
+        for begin, end, new_label in segments:
             if new_label is not None:
                 self._enter(new_label)
             position = {label: index for index, label in enumerate(self._labels)}
@@ -105,8 +115,9 @@ class OnlineLearner(Learner):
         self, labels: list[Label], codes: NDArray[np.int32]
     ) -> Iterator[tuple[int, int, Label | None]]:
         """Cut rows where a label comes for the first time."""
-        present = np.flatnonzero(np.bincount(codes, minlength=len(labels))).tolist()
-        new = [code for code in present if labels[code] not in self._labels]
+        unknown = [code for code, label in enumerate(labels) if label not in self._labels]
+        present = np.bincount(codes, minlength=len(labels)) if unknown else codes  # not of weight 0
+        new = [code for code in unknown if present[code]]
         starts = sorted((int(np.argmax(codes == code)), code) for code in new)
         ends = [start for start, _ in starts[1:]] + [len(codes)]
         known_until = starts[0][0] if starts else len(codes)
@@ -116,7 +127,7 @@ class OnlineLearner(Learner):
             yield start, end, labels[code]
 
     def _enter(self, label: Label) -> None:
-        self._labels.append(label)
+        self._labels = [*self._labels, label]
         if len(self._labels) == 2:
             return  # the other side of the first machine
         if len(self._labels) == 3:
@@ -140,10 +151,11 @@ class OnlineLearner(Learner):
     # -- answering --------------------------------------------------------------------------------------
 
     @property
+    @in_turn
     def classes_(self) -> NDArray[Any]:
         """Labels seen, sorted."""
         self._need("classes_")
-        return np.array(sorted(self._labels))
+        return sorted_classes(self._labels)
 
     def _by_class(self, values: FloatArray) -> FloatArray:
         """Turn values of the targets (along the first axis) into values of the sorted classes.
@@ -156,6 +168,7 @@ class OnlineLearner(Learner):
             return towards_label if self._labels[0] == classes[-1] else -towards_label
         return towards_label[[self._labels.index(label) for label in classes]]
 
+    @in_turn
     def decision_function(self, X: ArrayLike) -> FloatArray:
         """Scores of rows: positive for the second class, or one column a class when there are more.
 
@@ -173,6 +186,7 @@ class OnlineLearner(Learner):
         scores = self._by_class(self._target_scores(rows) - self._target_cuts()[:, None])
         return scores[0] if len(scores) == 1 else scores.T
 
+    @in_turn
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Labels of rows.
 
@@ -221,7 +235,8 @@ class OnlineLearner(Learner):
 
     def __getstate__(self) -> dict[str, Any]:
         """For copying and pickling: parameters and what was learned, without native objects."""
-        return {"parameters": self.get_params(deep=False), "state": self._get_state()}
+        with lock_of(self):
+            return {"parameters": self.get_params(deep=False), "state": self._get_state()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state["parameters"])

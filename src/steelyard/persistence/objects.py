@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
+from steelyard._turns import turn_of
 from steelyard.exceptions import DataTypeError, FileFormatError, ParameterError
 from steelyard.persistence import randomness
 from steelyard.persistence.envelope import FORMAT, unpack
@@ -125,7 +126,8 @@ def to_parts(model: Storable) -> list[bytes | memoryview]:
             who="save",
             hint="the learners of steelyard can be saved; register your own class with @storable",
         )
-    return encode_parts(model, _convert, name)
+    with turn_of(model):
+        return encode_parts(model, _convert, name)
 
 
 def from_bytes(data: bytes | bytearray | memoryview) -> Any:
@@ -172,8 +174,9 @@ def _convert(value: object, where: str) -> Node:
     """Take apart what is more than a plain value."""
     if name := _names.get(type(value)):
         model: Any = value
-        parameters = dict(model.get_params(deep=False))
-        return Node(_OBJECT, {"class": name, "parameters": parameters, "state": dict(model._get_state())})
+        with turn_of(model):
+            parameters, state = dict(model.get_params(deep=False)), dict(model._get_state())
+        return Node(_OBJECT, {"class": name, "parameters": parameters, "state": state})
     if type(value) in (np.random.Generator, np.random.RandomState):
         kind = _GENERATOR if isinstance(value, np.random.Generator) else _RANDOM_STATE
         try:

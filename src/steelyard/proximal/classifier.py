@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,6 +12,7 @@ from sklearn.base import clone
 
 from steelyard._labels import check_sortable
 from steelyard._limits import check_magnitude
+from steelyard._turns import lock_of, of_one_moment
 from steelyard._types import FloatArray
 from steelyard.base import (
     Batch,
@@ -31,6 +33,14 @@ from steelyard.proximal.state.folds import FoldedStatistics
 from steelyard.proximal.state.statistics import ClassStatistics
 
 __all__ = ["ProximalSVC"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What was learned, as questions need it."""
+
+    classes: NDArray[Any]
+    planes: Planes
 
 
 @storable("ProximalSVC")
@@ -135,6 +145,7 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
     _traits = Traits(exact=True, bounded_memory=True)
     _accepts_sparse = True
     _finds_nonfinite = True
+    _in_place = ("_state",)
     _n_folds = 5  # kept only for C="auto"
 
     def __init__(
@@ -228,6 +239,7 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
         twin._state = self._state.rearranged(places, n_features)
         return twin
 
+    @all_or_nothing
     def fade(self, factor: float, *, drop_below: float = 0.0) -> Self:
         """Multiply the weight of every row learned so far.
 
@@ -243,10 +255,11 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
         self
         """
         self._check_started("fade")
-        self._state.fade(factor, drop_below)
+        state = self._state.copy()
+        state.fade(factor, drop_below)
+        self._state = state
         return self
 
-    @all_or_nothing
     def merge(self, other: Self | ClassStatistics) -> Self:
         """Learn what another learner has learned; it stays as it is.
 
@@ -260,13 +273,16 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
         -------
         self
         """
+        return self._merge(_apart(other))
+
+    @all_or_nothing
+    def _merge(self, other: Any) -> Self:
         self._check_params()
         theirs = self._mergeable(other)
         check_sortable([*self._state.total.classes, *theirs.total.classes], "ProximalSVC.merge")
         self._state = self._state.merged(theirs)
         return self
 
-    @all_or_nothing
     def unmerge(self, other: Self | ClassStatistics) -> Self:
         """Unlearn what another learner has learned, rows that this one has learned too.
 
@@ -284,6 +300,10 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
         DataError
             If counts or the statistics show that some of the rows were never learned. Nothing changes.
         """
+        return self._unmerge(_apart(other))
+
+    @all_or_nothing
+    def _unmerge(self, other: Any) -> Self:
         self._check_params()
         self._check_started("unmerge")
         self._state = self._state.unmerged(self._mergeable(other), "ProximalSVC.unmerge")
@@ -329,13 +349,16 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
     def classes_(self) -> NDArray[Any]:
         """Labels of the classes that have rows now."""
         self._need("classes_")
-        return self._state.derived("classes", None, lambda: sorted_classes(self.statistics_.classes))
+        state = self._state
+        return state.derived("classes", None, lambda: sorted_classes(state.total.classes), lock_of(self))
 
     @property
     def class_count_(self) -> FloatArray:
         """Rows of each class now."""
         self._need("class_count_")
-        return np.array([self.statistics_.count(label) for label in self.statistics_.classes])
+        with lock_of(self):
+            statistics = self._state.total
+            return np.array([statistics.count(label) for label in statistics.classes])
 
     @property
     def coef_(self) -> FloatArray:
@@ -368,8 +391,16 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
         )
 
     def _planes(self) -> Planes:
-        rule = self._rule()
-        return self._state.derived("planes", rule, lambda: rule.planes(self._state.total, self._state.folds))
+        return self._answer().planes
+
+    def _answer(self) -> _Answer:
+        """All that a question needs, of one moment."""
+        rule, state = self._rule(), self._state
+
+        def make() -> _Answer:
+            return _Answer(sorted_classes(state.total.classes), rule.planes(state.total, state.folds))
+
+        return state.derived("answer", rule, make, lock_of(self))
 
     def regularization_path(self, Cs: ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Planes for a whole grid of C, from one decomposition where the planes share their matrix.
@@ -395,11 +426,13 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
             raise ParameterError(
                 f"Cs must be positive, finite numbers; got {Cs!r}.", who="ProximalSVC.regularization_path"
             )
-        planes = self._rule().path(self.statistics_, grid)
+        with lock_of(self):
+            planes = self._rule().path(self._state.total, grid)
         return np.array([p.coef for p in planes]), np.array([p.intercept for p in planes])
 
     # -- answering ----------------------------------------------------------------------------------
 
+    @of_one_moment
     def decision_function(self, X: ArrayLike) -> FloatArray:
         """Scores of rows: positive for the second class, or one column a class when there are more.
 
@@ -412,9 +445,10 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
-        scores = self._scores(X, "decision_function")
+        scores, _ = self._scores(X, "decision_function")
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
+    @of_one_moment
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Labels of rows.
 
@@ -427,7 +461,8 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
         -------
         ndarray of shape (n_samples,)
         """
-        rows, planes, classes = self._check_rows(X, "predict"), self._planes(), self.classes_
+        rows, answer = self._check_rows(X, "predict"), self._answer()
+        classes, planes = answer.classes, answer.planes
         written = classes.dtype.kind in "iuf" and classes.itemsize == 8  # labels can be written as they are
         labels_of = classes.view(np.uint64) if written else np.arange(len(classes), dtype=np.uint64)
         if len(labels_of) == 1:  # a single class wins on both sides of its plane
@@ -440,6 +475,7 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
         self._check_scored(rows, planes, "predict", finite=all(finite))
         return labels.view(classes.dtype) if written else classes.take(labels.view(np.int64))
 
+    @of_one_moment
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Probabilities of the classes, taken as equally frequent.
 
@@ -452,17 +488,18 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
         -------
         ndarray of shape (n_samples, n_classes)
         """
-        scores = self._scores(X, "predict_proba")
-        if len(self.classes_) == 1:
+        scores, answer = self._scores(X, "predict_proba")
+        if len(answer.classes) == 1:
             return np.ones((len(scores), 1))
-        return self._planes().probabilities(scores)
+        return answer.planes.probabilities(scores)
 
-    def _scores(self, X: Any, method: str) -> FloatArray:
-        X, planes = self._check_rows(X, method), self._planes()
+    def _scores(self, X: Any, method: str) -> tuple[FloatArray, _Answer]:
+        X, answer = self._check_rows(X, method), self._answer()
+        planes = answer.planes
         scores = np.empty((X.shape[0], len(planes.coef)))
         finite = [planes.write_scores(rows, scores[part]) for part, rows in self._blocks(X, method)]
         self._check_scored(X, planes, method, finite=all(finite))
-        return scores
+        return scores, answer
 
     def _blocks(self, X: Any, method: str) -> Iterator[tuple[slice, Any]]:
         """The rows that meet the planes, and where in X they stand."""
@@ -480,13 +517,20 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
     def _get_state(self) -> dict[str, Any]:
         if not self._is_started():
             return {}
-        return {
-            **self._features(),
-            **self._state.get_state(),
-        }
+        return {**self._features(), **self._state.copy().get_state()}
 
     def _set_state(self, state: dict[str, Any]) -> None:
         if not state:
             return
         self._set_features(state)
         self._state = FoldedStatistics.from_state(state, self.n_features_in_)
+
+
+def _apart(other: Any) -> Any:
+    """Another learner at one moment, which its own lock gives: no one ever waits for two locks."""
+    if not isinstance(other, ProximalSVC) or not other._is_started():
+        return other
+    twin = object.__new__(type(other))
+    with lock_of(other):
+        twin.__dict__ = other.__dict__ | {"_state": other._state.copy()}
+    return twin

@@ -1,6 +1,7 @@
 // The rows, labels and two-class problems of one learner: all problems share samples and kernel rows.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -46,6 +47,9 @@ class IncrementalSvc {
     // kernel function throws), everything is as it was.
     void update(LabelledRows add, LabelledRows retire, const std::vector<ProblemSpec>& problems, double tolerance);
 
+    // Counts changes, so that whoever keeps something derived can tell, on any thread, whether it is stale.
+    std::uint64_t version() const { return version_.load(std::memory_order_acquire); }
+
     const KernelRows& rows() const { return rows_; }
     const std::vector<std::int32_t>& codes() const { return codes_; }
     const std::vector<double>& weights() const { return weights_; }
@@ -82,6 +86,7 @@ class IncrementalSvc {
     std::vector<std::uint64_t> hashes_;
     RowIndex index_;
     Problems problems_;
+    std::atomic<std::uint64_t> version_{0};
     std::size_t n_wanted_ = 0;  // kernel rows that were in use when the others were last released
 };
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -61,6 +62,11 @@ class FoldedStatistics:
     def _with(self, folds: list[ClassStatistics]) -> FoldedStatistics:
         return FoldedStatistics(folds, self.feature_map)
 
+    @property
+    def version(self) -> tuple[int, ...]:
+        """Tells apart what has been changed in place."""
+        return tuple(fold.version for fold in self.folds)
+
     # -- rows ---------------------------------------------------------------------------------------
 
     def add(self, batch: Batch) -> None:
@@ -115,7 +121,7 @@ class FoldedStatistics:
         """The statistics of all rows."""
         if len(self.folds) == 1:
             return self.folds[0]
-        return self.derived("total", None, self._merged_folds)
+        return self.derived("total", None, self._merged_folds, nullcontext())
 
     def _merged_folds(self) -> ClassStatistics:
         total = self.folds[0].empty()
@@ -123,13 +129,22 @@ class FoldedStatistics:
             total.merge(fold)
         return total
 
-    def derived(self, name: str, key: Any, make: Callable[[], T]) -> T:
-        """What ``make`` derives from the statistics and ``key``, remembered until one of them changes."""
-        full_key = ([fold.version for fold in self.folds], key)
-        if name not in self._derived or self._derived[name][0] != full_key:
-            self._derived[name] = (full_key, make())
-        value: T = self._derived[name][1]
+    def derived(self, name: str, key: Any, make: Callable[[], T], lock: AbstractContextManager[Any]) -> T:
+        """What ``make`` derives from the statistics and ``key``, remembered until one of them changes.
+
+        Whoever asks for something that is remembered does not wait for the lock, under which rows come in.
+        """
+        full_key = (self.version, key)
+        kept = self._derived.get(name)
+        if kept is None or kept[0] != full_key:
+            with lock:
+                kept = (self.version, key), make()
+                self._derived[name] = kept
+        value: T = kept[1]
         return value
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_derived": {}}  # remembered answers are no part of a copy
 
     def merged(self, other: FoldedStatistics) -> FoldedStatistics:
         """What both hold together."""
