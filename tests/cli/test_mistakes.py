@@ -111,11 +111,42 @@ def test_predictions_that_were_there_survive_a_table_that_cannot_be_predicted(ru
     assert out.read_text(encoding="utf-8") == "of yesterday"
 
 
-@pytest.mark.parametrize("name", ["scores.csv", "scores.parquet"])
-def test_predictions_into_a_folder_that_is_not_there_give_a_sentence(run, model, table, tmp_path, name):
-    result = run("predict", model, table, "-o", tmp_path / "nowhere" / name)
-    assert result.exit_code == 1
-    assert "cannot be written" in result.stderr
+@pytest.mark.parametrize(
+    "command",
+    [("fit", "--target", "y", "-o"), ("tune", "--target", "y", "-o"), ("stream", "--target", "y", "--save"),
+     ("stream", "--target", "y", "--report"), ("stream", "--target", "y", "--table"),
+     ("statistics", "--target", "y", "-o")],
+    ids=lambda command: command[0] + command[-1],
+)  # fmt: skip
+def test_folders_are_made_where_they_are_missing(run, table, tmp_path, command):
+    name, *options = command
+    result = run(name, table, *options, tmp_path / "new" / "deep" / "out")
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "new" / "deep" / "out").stat().st_size > 100
+
+
+@pytest.mark.parametrize("command", ["fit", "tune", "stream", "statistics"])
+def test_an_output_that_cannot_be_is_refused_before_the_work(run, tmp_path, command):
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    out = "--save" if command == "stream" else "-o"
+    result = run(command, "nowhere.csv", "--target", "y", out, tmp_path / "file" / "m")
+    assert result.exit_code == 2
+    assert "is no folder" in result.stderr
+
+
+def test_a_full_disk_costs_no_summary_and_leaves_no_part_of_a_file(run, table, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "m").write_bytes(b"of yesterday")
+    monkeypatch.setattr("os.fsync", full)
+    for words in (["fit", table, "--target", "y", "-o"], ["stream", table, "--target", "y", "--report"]):
+        result = run(*words, tmp_path / "m")
+        assert result.exit_code == 1
+        assert "cannot be written: No space left on device" in result.stderr
+        assert result.stdout
+        assert (tmp_path / "m").read_bytes() == b"of yesterday"
+        assert not list(tmp_path.glob(".*"))
 
 
 def test_json_lines_are_no_parquet(run, model, table, tmp_path):

@@ -102,9 +102,10 @@ def test_a_model_that_always_says_the_same_has_a_report():
     _parsed(render_report(prequential(Stubborn(), Gaussians(3000))))
 
 
-def test_a_folder_that_is_not_there_is_named(result, tmp_path):
+def test_a_path_that_cannot_be_is_named(result, tmp_path):
+    (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(OSError, match=r"report: .* cannot be written"):
-        write_report(result, tmp_path / "nowhere" / "report.html")
+        write_report(result, tmp_path / "file" / "report.html")
 
 
 def test_ticks_are_round_and_within_the_range():

@@ -7,8 +7,9 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from steelyard.cli.files import OUT_FILE, save_model
 from steelyard.cli.models_io import check_can_be_saved, load_table_model, open_table, summary_of
-from steelyard.cli.options import MODEL_FILE, OUT_FILE, ColumnOptions, column_options, model_options
+from steelyard.cli.options import MODEL_FILE, ColumnOptions, column_options, model_options
 from steelyard.cli.output import emit_json, emit_pairs, json_option, talk
 from steelyard.cli.registry import make_models, parse_settings
 
@@ -38,7 +39,6 @@ def fit_command(
 
     On an error nothing is saved.
     """
-    from steelyard.persistence import save
     from steelyard.tables import TableModel
 
     if known is not None:
@@ -53,10 +53,10 @@ def fit_command(
         stream = open_table(source, target, columns)
         model = TableModel(learner, stream.encoder, target, columns.time)
     n_rows = model.learn(stream)
-    save(model, out)
-    talk(f"learned {n_rows:,} rows into {out}")
     summary = {"model": str(out), "learned": n_rows, **summary_of(model)}
     emit_json(summary) if as_json else emit_pairs(summary)
+    save_model(model, out)
+    talk(f"learned {n_rows:,} rows into {out}")
 
 
 def _check_nothing_contradicts() -> None:

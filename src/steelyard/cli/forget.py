@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from steelyard.cli.files import OUT_FILE, save_model
 from steelyard.cli.models_io import load_table_model, summary_of
-from steelyard.cli.options import MODEL_FILE, OUT_FILE
+from steelyard.cli.options import MODEL_FILE
 from steelyard.cli.output import emit_json, emit_pairs, json_option, talk
 
 if TYPE_CHECKING:
@@ -32,12 +33,10 @@ def forget_command(*, model: Path, rows: str, out: Path | None, again: bool, as_
 
     Prints a receipt: which rows went, by an id that follows from them, and what is left.
     """
-    from steelyard.persistence import save
-
     known = load_table_model(model)
     before = summary_of(known)["classes"]
     n_rows = known.forget(rows, again=again)
-    save(known, out or model)
+    save_model(known, out or model)  # before the receipt, which says that it was done
     talk(f"forgot {n_rows:,} rows; written to {out or model}")
     receipt = _receipt(known, before, out or model)
     emit_json(receipt) if as_json else emit_pairs(receipt)

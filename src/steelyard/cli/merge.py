@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from steelyard.cli.files import OUT_FILE, save_model
 from steelyard.cli.models_io import refuse_kind, summary_of
-from steelyard.cli.options import MODEL_FILE, OUT_FILE
+from steelyard.cli.options import MODEL_FILE
 from steelyard.cli.output import emit_json, emit_pairs, json_option, talk
 from steelyard.cli.registry import parse_settings
 from steelyard.exceptions import DataError, ParameterError
@@ -37,7 +38,7 @@ def merge_command(files: tuple[Path, ...], out: Path, settings: tuple[str, ...],
     them are refused. Statistics alone, merged into a file whose name ends with .stats, can be merged again.
     """
     from steelyard.distributed.files import StatisticsPart, combine
-    from steelyard.persistence import load, save
+    from steelyard.persistence import load
 
     loaded = [(path, load(path)) for path in files]
     parts = [part for _, part in loaded if isinstance(part, StatisticsPart)]
@@ -51,10 +52,10 @@ def merge_command(files: tuple[Path, ...], out: Path, settings: tuple[str, ...],
     total = combine(parts) if parts else None
     model = _merged(loaded, total)
     _set(model.learner, settings)
-    save(total if total is not None and out.suffix == ".stats" else model, out)
-    talk(f"merged {len(files)} files into {out}")
     summary = _summary(model, out, len(files))
     emit_json(summary) if as_json else emit_pairs(summary)
+    save_model(total if total is not None and out.suffix == ".stats" else model, out)
+    talk(f"merged {len(files)} files into {out}")
 
 
 def _merged(loaded: list[tuple[Path, Any]], total: StatisticsPart | None) -> TableModel:

@@ -16,7 +16,6 @@ from steelyard.exceptions import ParameterError
 __all__ = [
     "MISSING",
     "MODEL_FILE",
-    "OUT_FILE",
     "ColumnOptions",
     "column_options",
     "complete_models",
@@ -30,7 +29,6 @@ MISSING = ("refuse", "mean", "zero")  # those of TableEncoder, which takes a sec
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 MODEL_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-OUT_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 
 def complete_models(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:

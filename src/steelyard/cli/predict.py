@@ -10,8 +10,9 @@ from typing import IO, TYPE_CHECKING, Any, Self
 
 import click
 
+from steelyard.cli.files import OUT_FILE
 from steelyard.cli.models_io import load_table_model
-from steelyard.cli.options import MODEL_FILE, OUT_FILE
+from steelyard.cli.options import MODEL_FILE
 from steelyard.cli.output import emit_text, json_option, json_text, standard_output
 from steelyard.exceptions import FileAccessError
 

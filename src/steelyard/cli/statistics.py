@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from steelyard.cli.files import OUT_FILE, save_model
 from steelyard.cli.models_io import open_table
-from steelyard.cli.options import OUT_FILE, ColumnOptions, column_options, gathered
+from steelyard.cli.options import ColumnOptions, column_options, gathered
 from steelyard.cli.output import emit_json, json_option, talk
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.exceptions import ParameterError
@@ -72,7 +73,7 @@ def statistics_command(
 
     C=auto and the random map must be the same on all machines; all else may be set when merging.
     """
-    from steelyard.distributed.files import StatisticsPart, write
+    from steelyard.distributed.files import StatisticsPart
     from steelyard.streams.answers import teach
     from steelyard.tables import TableModel
     from steelyard.tables.row_digest import RowDigest
@@ -86,16 +87,16 @@ def statistics_command(
     digest = RowDigest()
     for chunk in stream:
         teach(learner, chunk)
-        digest.add(chunk.X, chunk.y)
+        digest.add(chunk.X, chunk.y, categories=stream.encoder.categories_of(chunk.X))
     model = TableModel(learner, stream.encoder, target, columns.time)
     model.note("learned", stream.name, digest.n_rows, digest.id)
-    write(StatisticsPart(model).note(digest, stream.name), out)
-    talk(f"wrote the statistics of {digest.n_rows:,} rows to {out}")
     if as_json:
         counts = dict(zip(learner.classes_.tolist(), learner.class_count_.tolist(), strict=True))
         emit_json({"out": str(out), "id": digest.id, "rows": digest.n_rows, "classes": counts})
     else:
         click.echo(digest.id)
+    save_model(StatisticsPart(model).note(digest, stream.name), out)
+    talk(f"wrote the statistics of {digest.n_rows:,} rows to {out}")
 
 
 def _learner(settings: tuple[str, ...], feature_map: MapOptions) -> ProximalSVC:

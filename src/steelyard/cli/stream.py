@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from steelyard.cli.files import OUT_FILE, save_model
 from steelyard.cli.interrupts import StopOnInterrupt
 from steelyard.cli.models_io import check_can_be_saved, open_table
-from steelyard.cli.options import OUT_FILE, ColumnOptions, column_options, gathered, model_options
+from steelyard.cli.options import ColumnOptions, column_options, gathered, model_options
 from steelyard.cli.output import emit_json, emit_table, json_option, talk, tell
 from steelyard.cli.panel import StreamPanel
 from steelyard.cli.positive import positive_refusal
 from steelyard.cli.registry import make_models, parse_settings
-from steelyard.exceptions import FileAccessError, ParameterError, SteelyardError
+from steelyard.exceptions import ParameterError, SteelyardError
 
 if TYPE_CHECKING:
     from steelyard.evaluation import PrequentialResult, Race
@@ -127,15 +128,6 @@ def _check(options: StreamOptions) -> None:
         raise click.UsageError("with a SOURCE, --target must name the column of the labels.")
     if options.source is None and options.save_to is not None:
         raise click.UsageError("--save needs a SOURCE: the built-in stream has no columns to remember.")
-    for path in options.files.values():
-        _make_folder(path.parent)
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileAccessError(f"{folder} cannot be made: {error.strerror or error}.") from error
 
 
 def _stream(options: StreamOptions, columns: ColumnOptions) -> RowStream:
@@ -203,26 +195,25 @@ def _run(
 def _deliver(
     result: PrequentialResult, stream: RowStream, options: StreamOptions, columns: ColumnOptions
 ) -> None:
-    """Files that were asked for, and the summary."""
-    from steelyard.persistence import save
+    """The summary, and then the files that were asked for: a full disk costs no figures."""
     from steelyard.tables import TableModel, TableStream
 
+    if options.as_json:
+        emit_json(result.as_dict())
+    else:
+        _print_summary(result)
     if options.save_to is not None:
         assert isinstance(stream, TableStream)
         assert options.target is not None
         learner = next(iter(result.models.values()))
         model = TableModel(learner, stream.encoder, options.target, columns.time)
-        save(model.note("streamed", stream.name, result.n_rows), options.save_to)
+        save_model(model.note("streamed", stream.name, result.n_rows), options.save_to)
     if options.table is not None:
         result.to_csv(options.table)
     if options.report is not None:
         from steelyard.report import write_report
 
         write_report(result, options.report)
-    if options.as_json:
-        emit_json(result.as_dict())
-    else:
-        _print_summary(result)
     for name, path in options.files.items():
         tell(f"{name}: {path}")
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
+from steelyard.cli.files import OUT_FILE, save_model
 from steelyard.cli.models_io import check_can_be_saved, open_table
-from steelyard.cli.options import OUT_FILE, ColumnOptions, column_options, model_options
+from steelyard.cli.options import ColumnOptions, column_options, model_options
 from steelyard.cli.output import emit_json, emit_table, json_option, talk
 from steelyard.cli.positive import positive_refusal
 from steelyard.cli.registry import make_models, parse_settings
@@ -61,7 +62,6 @@ def tune_command(
     """
     from steelyard.evaluation import Race
     from steelyard.evaluation.race import DEFAULT_METRICS
-    from steelyard.persistence import save
     from steelyard.streams.chunks import small_first
     from steelyard.tables import TableModel
 
@@ -86,14 +86,14 @@ def tune_command(
             hint="use more rows, in which all classes come",
         )
     best = lines[0]["model"]
-    if out is not None:
-        model = TableModel(candidates[best], stream.encoder, target, columns.time)
-        save(model.note("tuned", stream.name, race.n_rows), out)
     talk(f"best by {by}: {best}")
     if as_json:
         emit_json({"best": best, "by": by, "candidates": lines})
     else:
         emit_table(["model", *dict.fromkeys([by, "g_mean", "sensitivity", "specificity", "auc"])], lines)
+    if out is not None:
+        model = TableModel(candidates[best], stream.encoder, target, columns.time)
+        save_model(model.note("tuned", stream.name, race.n_rows), out)
 
 
 def _measured(line: dict[str, Any], by: str) -> float:

@@ -17,7 +17,8 @@ import numpy as np
 
 from steelyard.evaluation.samples import ScoreSample
 from steelyard.evaluation.tracking import Tracker, flat_bands
-from steelyard.exceptions import FileAccessError, ParameterError
+from steelyard.exceptions import ParameterError
+from steelyard.persistence import write_whole
 
 if TYPE_CHECKING:
     from steelyard.evaluation.race import Race
@@ -319,8 +320,5 @@ def _plain(value: Any) -> Any:
 
 def _written(text: str, path: str | Path | None) -> str:
     if path is not None:
-        try:
-            Path(path).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise FileAccessError(f"{path} cannot be written: {error.strerror or error}.") from error
+        write_whole(path, [text.encode("utf-8", "backslashreplace")], who="PrequentialResult")
     return text

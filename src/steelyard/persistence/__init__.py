@@ -7,8 +7,20 @@ The layers, each using only those before it: ``arrays`` (raw arrays one after an
 (models), ``files`` (paths).
 """
 
-from steelyard.persistence.files import describe, load, save
-from steelyard.persistence.objects import Storable, from_bytes, storable, to_bytes
+from steelyard.persistence.files import describe, load, save, write_whole
+from steelyard.persistence.objects import Storable, from_bytes, storable, to_bytes, to_parts
 from steelyard.persistence.tree import decode, encode
 
-__all__ = ["Storable", "decode", "describe", "encode", "from_bytes", "load", "save", "storable", "to_bytes"]
+__all__ = [
+    "Storable",
+    "decode",
+    "describe",
+    "encode",
+    "from_bytes",
+    "load",
+    "save",
+    "storable",
+    "to_bytes",
+    "to_parts",
+    "write_whole",
+]

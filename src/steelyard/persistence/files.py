@@ -8,14 +8,14 @@ import secrets
 import stat
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from steelyard.exceptions import DataTypeError, FileAccessError, FileFormatError
+from steelyard.exceptions import DataTypeError, FileAccessError, FileFormatError, SteelyardError
 from steelyard.persistence.envelope import PRELUDE_SIZE, check_beginning
 from steelyard.persistence.objects import Storable, describe_bytes, from_bytes, to_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["describe", "load", "save"]
+__all__ = ["describe", "load", "save", "write_whole"]
 
 PathOrFile = str | os.PathLike[str] | IO[bytes]
 Result = TypeVar("Result")
@@ -75,6 +75,40 @@ def save(model: Storable, path: PathOrFile) -> None:
         _write_atomically(os.path.realpath(name), parts)
     except (OSError, ValueError) as error:
         raise _access_error("save", name, error) from error
+
+
+def write_whole(path: str | os.PathLike[str], parts: Iterable[bytes | memoryview], *, who: str) -> None:
+    """Write any file whole or not at all, in folders that are made where they are missing.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        Where to write; a device or a pipe that is there is written to as it is.
+    parts : iterable of bytes
+        The content, made while it is written; what making it raises leaves the file that was there before.
+    who : str
+        Who writes, for the sentence.
+
+    Raises
+    ------
+    FileAccessError
+        When the file cannot be written.
+    """
+    name = _file_name(path, who)
+    target = os.path.realpath(name)
+    try:
+        if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):  # noqa: PTH110, PTH112, PTH113
+            with open(target, "wb") as file:  # noqa: PTH123
+                file.writelines(parts)
+            return
+        os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH103, PTH120
+        _write_atomically(target, parts)
+    except BrokenPipeError:
+        raise  # whoever read has read enough
+    except SteelyardError:
+        raise
+    except OSError as error:
+        raise FileAccessError(f"{name!r} cannot be written: {error.strerror or error}.", who=who) from error
 
 
 def load(path: PathOrFile) -> Any:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from steelyard.evaluation import PrequentialResult
-from steelyard.exceptions import FileAccessError
+from steelyard.persistence import write_whole
 from steelyard.report import charts
 from steelyard.report.svg import GAP as _GAP
 from steelyard.report.svg import number
@@ -55,12 +55,7 @@ def write_report(result: PrequentialResult, path: str | Path) -> Path:
     Path
     """
     target = Path(path)
-    try:
-        target.write_text(render_report(result), encoding="utf-8")
-    except OSError as error:
-        raise FileAccessError(
-            f"{target} cannot be written: {error.strerror or error}.", who="report"
-        ) from error
+    write_whole(target, [render_report(result).encode("utf-8", "backslashreplace")], who="report")
     return target
 
 

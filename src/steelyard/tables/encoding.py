@@ -77,6 +77,10 @@ class TableEncoder(BaseEstimator):
         """Names of the features so far, as the growing form has them."""
         return [*self.numeric_, *(f"{column}={value}" for column, value in self.categories_)]
 
+    def categories_of(self, X: FloatArray) -> list[tuple[str, str]]:
+        """Column and value of the last features of rows that were encoded when fewer were known."""
+        return self.categories_[: X.shape[1] - len(self.numeric_)]
+
     @property
     def fixed_names(self) -> list[str]:
         """Names of the features in the form of fixed width."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -32,9 +33,19 @@ class RowDigest:
         self.n_rows = 0
         self._sum = 0
 
-    def add(self, X: Any, y: Any, sample_weight: Any = None) -> None:
-        """Count rows in."""
-        hashes = _row_hashes(X)
+    def add(
+        self, X: Any, y: Any, sample_weight: Any = None, *, categories: Sequence[tuple[str, str]] = ()
+    ) -> None:
+        """Count rows in.
+
+        ``categories`` are column and value of the last features, which stand for categories: these count by
+        name, as their places depend on which one came first.
+        """
+        hashes = _row_hashes(X[:, : X.shape[1] - len(categories)] if categories else X)
+        if categories:
+            names = np.array([_label_hash(pair) for pair in categories], dtype=np.uint64)
+            rows, places = np.nonzero(X[:, X.shape[1] - len(categories) :])
+            np.add.at(hashes, rows, _scramble(names)[places])
         labels, codes = encode_labels(np.asarray(y))
         hashes = hashes ^ np.array([_label_hash(label) for label in labels], dtype=np.uint64)[codes]
         if sample_weight is not None:

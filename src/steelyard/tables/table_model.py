@@ -103,7 +103,7 @@ class TableModel(BaseEstimator):
         try:
             for chunk in stream:
                 teach(self.learner, chunk)
-                digest.add(chunk.X, chunk.y)
+                digest.add(chunk.X, chunk.y, categories=self.encoder.categories_of(chunk.X))
         finally:
             if digest.n_rows:
                 self.note("learned", stream.name, digest.n_rows, digest.id)
@@ -113,7 +113,7 @@ class TableModel(BaseEstimator):
         chunks = list(stream)
         y = np.concatenate([chunk.y for chunk in chunks])
         self.learner.fit(np.concatenate([chunk.rows_for(self.learner) for chunk in chunks]), y)
-        self.note("learned", stream.name, len(y), _digest(chunks).id)
+        self.note("learned", stream.name, len(y), self._digest(chunks).id)
         return len(y)
 
     def forget(self, source: Any, *, again: bool = False) -> int:
@@ -129,7 +129,7 @@ class TableModel(BaseEstimator):
         stream = self.open(source, labelled=True)
         stream.learning = False
         chunks = list(stream)
-        digest = _digest(chunks)
+        digest = self._digest(chunks)
         if not again:
             self._refuse_forgotten(digest.id, stream.name)
         width = self.learner.n_features_in_
@@ -138,6 +138,12 @@ class TableModel(BaseEstimator):
         self.learner.forget(X, y)
         self.note("forgot", stream.name, len(y), digest.id)
         return len(y)
+
+    def _digest(self, chunks: list[Chunk]) -> RowDigest:
+        digest = RowDigest()
+        for chunk in chunks:
+            digest.add(chunk.X, chunk.y, categories=self.encoder.categories_of(chunk.X))
+        return digest
 
     def _refuse_forgotten(self, rows_id: str, source: str) -> None:
         last = next((entry for entry in reversed(self.history) if entry.get("id") == rows_id), None)
@@ -224,10 +230,3 @@ class TableModel(BaseEstimator):
             }
             for e in state["history"]
         ]
-
-
-def _digest(chunks: list[Chunk]) -> RowDigest:
-    digest = RowDigest()
-    for chunk in chunks:
-        digest.add(chunk.X, chunk.y)
-    return digest

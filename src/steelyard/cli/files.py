@@ -1,0 +1,41 @@
+"""Files that commands write: checked before the work, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+__all__ = ["OUT_FILE", "save_model"]
+
+
+class _OutFile(click.Path):
+    """Where to write. Folders that are missing will be made; what could not be written is refused at once."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, writable=True, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if path.exists() and not path.is_file():
+            return path  # a device or a pipe
+        folder = path.parent
+        while not folder.exists():
+            folder = folder.parent
+        if not folder.is_dir():
+            self.fail(f"'{path}' cannot be written: '{folder}' is no folder.", param, ctx)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            self.fail(f"'{path}' cannot be written: the folder '{folder}' is not writable.", param, ctx)
+        return path
+
+
+OUT_FILE = _OutFile()
+
+
+def save_model(model: Any, path: Path) -> None:
+    """Save a model, in a folder that is made where it is missing."""
+    from steelyard.persistence import to_parts, write_whole
+
+    write_whole(path, to_parts(model), who="save")
