@@ -18,9 +18,8 @@ import numpy as np
 from scipy.stats import wilcoxon
 from sklearn.model_selection import StratifiedShuffleSplit
 
-from papers.kba.methods import PENALTIES, Variant, aligned, measures, parts_of, plain
+from papers.kba.methods import PENALTIES, Variant, aligned, measures, parts_of, plain, printed
 from papers.kba.uci import SETS, features
-from steelyard.alignment.view import Reading
 from steelyard.datasets import load
 
 OTHERS: dict[str, tuple[str, str | int]] = {
@@ -46,20 +45,22 @@ def readings(weight: str | None) -> dict[str, Variant]:
         "plain SVC": plain(weight),
         "shift alone": aligned(max_iter=0, class_weight=weight),
         DEFAULT: aligned(class_weight=weight),
-        "as printed: mean, margin, no scale, no floor": aligned(
-            reading=Reading("mean", None, "margin", 0.0), class_weight=weight
+        "mean, margin, no scale, no floor": aligned(
+            reading={"combine": "mean", "normalize": None, "neighbours": "margin", "floor": 0.0},
+            class_weight=weight,
         ),
+        "as printed: one round, no shift": printed(class_weight=weight),
         "all pairs": aligned(pairs="all", class_weight=weight),
     }
     changed = {
-        "sum of the bumps": Reading(combine="sum"),
-        "mean of the bumps": Reading(combine="mean"),
-        "D not scaled": Reading(normalize=None),
-        "D at most 1": Reading(normalize="peak"),
-        "widths from points within the margin": Reading(neighbours="margin"),
-        "widths from all points": Reading(neighbours="all"),
-        "floor 0": Reading(floor=0.0),
-        "floor 0.6": Reading(floor=0.6),
+        "sum of the bumps": {"combine": "sum"},
+        "mean of the bumps": {"combine": "mean"},
+        "D not scaled": {"normalize": None},
+        "D at most 1": {"normalize": "peak"},
+        "widths from points within the margin": {"neighbours": "margin"},
+        "widths from all points": {"neighbours": "all"},
+        "floor 0": {"floor": 0.0},
+        "floor 0.6": {"floor": 0.6},
     }
     return ways | {name: aligned(reading=reading, class_weight=weight) for name, reading in changed.items()}
 

@@ -15,7 +15,6 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from steelyard.alignment import AlignedSVC
-from steelyard.alignment.view import Reading
 from steelyard.kernels import Kernel
 from steelyard.metrics import g_mean_score
 
@@ -31,6 +30,7 @@ __all__ = [
     "oversampled",
     "parts_of",
     "plain",
+    "printed",
 ]
 
 PAPER_NAME = "Kernel boundary alignment"
@@ -93,13 +93,11 @@ def oversampled(percent: int, seed: int) -> Variant:
     return scores
 
 
-def aligned(alignment: str = "kba", reading: Reading | None = None, **options: Any) -> Variant:
+def aligned(alignment: str = "kba", **options: Any) -> Variant:
     """AlignedSVC; "act" works in input space and is given the rows themselves."""
 
     def scores(parts: Parts, C: float) -> Floats:
         model = AlignedSVC(C, alignment=alignment, **options)
-        if reading is not None:
-            model._reading = reading  # type: ignore[misc]  # what the paper leaves open is no parameter
         if alignment == "act":
             model.set_params(kernel="laplacian", gamma=parts.kernel.gamma)
             return model.fit(parts.X, parts.y).decision_function(parts.asked)
@@ -107,6 +105,11 @@ def aligned(alignment: str = "kba", reading: Reading | None = None, **options: A
         return model.set_params(kernel="precomputed").fit(K, parts.y).decision_function(K_asked)
 
     return scores
+
+
+def printed(**options: Any) -> Variant:
+    """KBA to the letter: equations 5 and 7 as they are printed, one round whatever it does, no shift."""
+    return aligned("kba", reading="printed", early_stopping=False, max_iter=1, shift=False, **options)
 
 
 def measures(y: Labels, scores: Floats) -> tuple[float, float]:

@@ -29,6 +29,7 @@ __all__ = [
     "ListOf",
     "NonNegative",
     "OneOf",
+    "PairOf",
     "Positive",
     "RandomSeed",
     "Switch",
@@ -172,6 +173,20 @@ class ListOf:
             and len(value) > 0
             and all(self.item.accepts(item) for item in value)
         )
+
+
+class PairOf:
+    """Two values in a tuple or list that both satisfy one constraint."""
+
+    def __init__(self, item: Constraint) -> None:
+        self.item = item
+
+    @property
+    def description(self) -> str:
+        return f"a pair with {self.item.description} in both places"
+
+    def accepts(self, value: object) -> bool:
+        return isinstance(value, list | tuple) and len(value) == 2 and all(map(self.item.accepts, value))
 
 
 class AnyOf:

@@ -90,3 +90,37 @@ def aligned_scores(K_all, signs, C, betas, *, floor):
         K = D[:, None] * D * K
         product *= D
     return None
+
+
+def printed_scores(K_all, signs, C, betas):
+    """The paper's equations 4 to 8 and nothing else: mean of the bumps, widths by (7), no floor, no scale."""
+    n_train = len(signs)
+    K, ratios = K_all.copy(), []
+    for beta in [*betas, None]:
+        svc = SVC(C=C, kernel="precomputed", tol=1e-6).fit(K[:n_train, :n_train], signs)
+        dual = np.zeros(n_train)
+        dual[svc.support_] = svc.dual_coef_[0]
+        ratios.append((int((dual > 0).sum()), int((dual < 0).sum())))
+        if beta is None:
+            return svc.decision_function(K[n_train:, :n_train]), ratios
+        phi = embed(K)
+        pairs = nearest_pairs(phi, np.flatnonzero(dual > 0), np.flatnonzero(dual < 0))
+        boundary = points(phi, pairs, beta)
+        M = 2.0 / math.sqrt(dual @ K[:n_train, :n_train] @ dual)  # the margin
+        tau2 = [printed_width(b, boundary, M) for b in range(len(boundary))]
+        D = np.array(
+            [
+                np.mean([math.exp(-np.sum((x - b) ** 2) / t) for b, t in zip(boundary, tau2, strict=True)])
+                for x in phi
+            ]
+        )
+        K = D[:, None] * D * K
+    return None
+
+
+def printed_width(b, boundary, M):
+    """(7): the average of Dist^2 over the points with Dist^2 < M; the nearest where there is none."""
+    squared = [np.sum((boundary[b] - q) ** 2) for c, q in enumerate(boundary) if c != b]
+    squared = [value for value in squared if value > 1e-9]
+    near = [value for value in squared if value < M]
+    return np.mean(near) if near else min(squared)

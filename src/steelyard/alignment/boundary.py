@@ -6,6 +6,7 @@ and SI- the support rows of the rarer side (sign +1) and of the other one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,8 @@ from steelyard._types import FloatArray
 from steelyard.alignment.view import Indices, Reading, View, blocks, combined
 
 __all__ = [
+    "COST_NAMES",
+    "DEFAULT_COSTS",
     "BoundaryBumps",
     "boundary_shift",
     "bump_widths",
@@ -25,33 +28,47 @@ __all__ = [
     "shift_cost",
 ]
 
+Cost = Callable[[FloatArray], FloatArray]  # of margins, decreasing
+Costs = tuple[str | Cost, str | Cost]  # c_p of missed rows of the rarer side, c_n of false alarms
+_LOSSES: dict[str, Cost] = {
+    "exponential": lambda margins: np.exp(-margins),
+    "logistic": lambda margins: np.logaddexp(0.0, -margins),
+    "hinge": lambda margins: np.maximum(0.0, 1.0 - margins),
+}
+COST_NAMES = tuple(_LOSSES)
+DEFAULT_COSTS: Costs = ("exponential", "logistic")  # of the paper, where nothing better is known
+_TRIED = 33  # shifts that are tried before the best is refined
 _MOST_PAIRS = 2000  # of pairs="all"; beyond that an even selection of them
 _NEAREST = 5  # of neighbours="nearest"
 
 
-def shift_cost(shift: float, scores: FloatArray, signs: FloatArray) -> float:
-    """Cost of moving the boundary: exponential for missed rows of the rarer side, logistic for the others.
+def shift_cost(shift: float, scores: FloatArray, signs: FloatArray, costs: Costs = DEFAULT_COSTS) -> float:
+    """Cost of moving the boundary: c_p of missed rows of the rarer side and c_n of the others.
 
     Only rows that are misclassified inside the margin count.
     """
     counted = (np.abs(scores) <= 1.0) & (scores * signs < 0.0)
     margins = signs[counted] * (scores[counted] + shift)
     rare = signs[counted] > 0
-    return float(np.exp(-margins[rare]).sum() + np.logaddexp(0.0, -margins[~rare]).sum())
+    of_missed, of_others = (_LOSSES[cost] if isinstance(cost, str) else cost for cost in costs)
+    return float(np.sum(of_missed(margins[rare])) + np.sum(of_others(margins[~rare])))
 
 
-def boundary_shift(scores: FloatArray, signs: FloatArray) -> float:
-    """Return the shift in [0, 1] of least cost, which is convex in the shift."""
+def boundary_shift(scores: FloatArray, signs: FloatArray, costs: Costs = DEFAULT_COSTS) -> float:
+    """Return the shift in [0, 1] of least cost; costs need not be convex in it."""
     counted = (np.abs(scores) <= 1.0) & (scores * signs < 0.0)
     scores, signs = scores[counted], signs[counted]
     if not (signs > 0).any():
         return 0.0  # only false alarms: no shift is too small
     if not (signs < 0).any():
         return 1.0
+    tried = np.linspace(0.0, 1.0, _TRIED)
+    best = min(tried, key=lambda shift: shift_cost(shift, scores, signs, costs))
+    bounds = (max(0.0, best - tried[1]), min(1.0, best + tried[1]))
     found = minimize_scalar(
-        shift_cost, bounds=(0.0, 1.0), args=(scores, signs), method="bounded", options={"xatol": 1e-8}
+        shift_cost, bounds=bounds, args=(scores, signs, costs), method="bounded", options={"xatol": 1e-8}
     )
-    ends = [(shift_cost(end, scores, signs), end) for end in (0.0, 1.0)]
+    ends = [(shift_cost(end, scores, signs, costs), end) for end in (0.0, 1.0)]
     return float(min([(float(found.fun), float(found.x)), *ends])[1])
 
 
@@ -164,7 +181,7 @@ def bump_widths(
 ) -> FloatArray:
     """Equation 7: mean squared distance to the other boundary points that are near; 0 where there is none."""
     kernel, factor, _, _ = view.arrays()
-    limit = margin**2 if neighbours == "margin" else np.inf
+    limit = {"margin": margin**2, "printed": margin}.get(neighbours, np.inf)
     most = _NEAREST if neighbours == "nearest" else len(lengths)
     widths = np.empty(len(lengths))
     _native.mean_near_distances(kernel, factor, *pairs, beta, lengths, limit, most, widths, num_threads())

@@ -16,12 +16,13 @@ from steelyard._memory import check_fits_memory
 from steelyard._threads import num_threads
 from steelyard._turns import of_one_moment
 from steelyard._types import FloatArray
+from steelyard.alignment.boundary import COST_NAMES, DEFAULT_COSTS, Costs
 from steelyard.alignment.holdout import deal_splits
 from steelyard.alignment.machine import Machine, Round, Settings, silent_machine, train_machine
 from steelyard.alignment.reference import input_distances, pack_rows, take_rows, unpack_rows
 from steelyard.alignment.rough import Matrix, Problem
 from steelyard.alignment.state import machine_from_tree, machine_to_tree, round_from_tree, round_to_tree
-from steelyard.alignment.view import Reading, blocks
+from steelyard.alignment.view import Reading, ReadingConstraint, blocks
 from steelyard.base import Batch, BatchLearner, Traits, sorted_classes
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.kernels import GAMMA, Kernel, check_kernel_range
@@ -33,6 +34,7 @@ from steelyard.params import (
     Integer,
     NonNegative,
     OneOf,
+    PairOf,
     Positive,
     RandomSeed,
     Switch,
@@ -84,6 +86,17 @@ class AlignedSVC(BatchLearner):
         "kba" is kernel boundary alignment. "act" is the earlier adaptive conformal transformation, which puts
         bumps on the support vectors in input space and so needs a table of numbers. None is a plain SVC:
         nothing is held out, reshaped or shifted.
+    norm : {"l2", "l1"}, default="l2"
+        Of ACT's bumps: squared Euclidean distances in their exponents, or sums of absolute differences.
+    reading : {"adapted", "printed"} or dict, default="adapted"
+        How the paper is read. "printed" is KBA to the letter of its equations 5 and 7: the mean of the bumps,
+        widths from boundary points whose squared distance is below the margin, no floor, no scale. "adapted"
+        has the maximum, the five nearest points, a floor of 0.3 and the trace of the kernel matrix kept. A
+        dict changes some of ``combine`` ("max", "mean", "sum"), ``neighbours`` ("nearest", "printed",
+        "margin", "all"), ``floor`` (0 to 1) and ``normalize`` ("trace", "peak", None) of the latter.
+    costs : pair of {"exponential", "logistic", "hinge"} or callable, default=("exponential", "logistic")
+        c_p and c_n: what missed rows of the rarer side and false alarms cost, as decreasing functions of
+        their margins. Functions take an array and return one.
     pairs : {"nearest", "all"}, default="nearest"
         Boundary points lie between each support row and its nearest opposite one, or between all opposite
         pairs (an even selection of 2,000 of them if there are more).
@@ -95,6 +108,9 @@ class AlignedSVC(BatchLearner):
     tol : float, default=1e-3
         How much the share of wrongly ranked pairs of held-out rows must fall for a round to be kept. It must
         also fall by more than its own standard error: a few held-out rows are not taken at their word.
+    early_stopping : bool, default=True
+        Whether rounds end when held-out rows are no longer ranked better. With False there are ``max_iter``
+        rounds, whatever they do.
     validation_fraction : float, default=0.2
         Part of the rows held out by one split. If that leaves fewer than 60 rows of the rarer side, more
         splits of the same size are made, and all of them are judged together. A class of one row cannot be
@@ -134,11 +150,13 @@ class AlignedSVC(BatchLearner):
         D(x) &= s\, \bigl(c + (1 - c) \max_b e^{-\lVert \phi(x) - \phi_b \rVert^2 / \tau_b^2}\bigr)
 
     where the sums run over held-out rows misclassified inside the margin and :math:`\tau_b^2` is the mean
-    squared distance to the five nearest boundary points. The paper prints those closer than the margin, the
-    mean of the bumps, c = 0 and s = 1; the maximum, c = 0.3 and the s that keeps the trace of the kernel
-    matrix are what makes the rounds help. The stopping rule is ours too, and so is the cut by G-mean: each
-    held-out score becomes a Gaussian bump of standard deviation :math:`1.06\, \sigma\, n^{-1/5}`, where
-    :math:`\sigma` and :math:`n` belong to its side. Numbers are on the documentation page.
+    squared distance to the five nearest boundary points. The paper prints those whose squared distance is
+    below the margin, the mean of the bumps, c = 0 and s = 1 (``reading="printed"``; with
+    ``early_stopping=False, max_iter=1, shift=False`` it is KBA as printed); the maximum, c = 0.3 and the s
+    that keeps the trace of the kernel matrix are what makes the rounds help. The stopping rule is ours too,
+    and so is the cut by G-mean: each held-out score becomes a Gaussian bump of standard deviation
+    :math:`1.06\, \sigma\, n^{-1/5}`, where :math:`\sigma` and :math:`n` belong to its side. Numbers are on
+    the documentation page.
 
     References
     ----------
@@ -164,18 +182,20 @@ class AlignedSVC(BatchLearner):
         "gamma": GAMMA,
         "class_weight": ClassWeight(),
         "alignment": OneOf("kba", "act", None),
+        "norm": OneOf("l2", "l1"),
+        "reading": ReadingConstraint(),
+        "costs": PairOf(AnyOf(OneOf(*COST_NAMES), _Callable())),
         "pairs": OneOf("nearest", "all"),
         "shift": Switch(),
         "max_iter": Integer(0),
         "tol": NonNegative(),
+        "early_stopping": Switch(),
         "validation_fraction": Fraction(ends=False),
         "random_state": RandomSeed(),
     }
     _traits = Traits(bounded_memory=False)
     _accepts_sparse = True
     _finds_nonfinite = True  # the pass that tells whether a precomputed matrix is symmetric
-    # What the paper leaves open; experiments replace it.
-    _reading: ClassVar[Reading] = Reading()
 
     classes_: NDArray[Any]
     rounds_: Any  # list of Round, or a list of them for each class
@@ -190,10 +210,14 @@ class AlignedSVC(BatchLearner):
         gamma: float | str = "scale",
         class_weight: str | dict[Any, float] | None = None,
         alignment: str | None = "kba",
+        norm: str = "l2",
+        reading: str | dict[str, Any] = "adapted",
+        costs: Costs = DEFAULT_COSTS,
         pairs: str = "nearest",
         shift: bool = True,
         max_iter: int = 5,
         tol: float = 1e-3,
+        early_stopping: bool = True,
         validation_fraction: float = 0.2,
         random_state: int | np.random.Generator | np.random.RandomState | None = None,
     ) -> None:
@@ -202,10 +226,14 @@ class AlignedSVC(BatchLearner):
         self.gamma = gamma
         self.class_weight = class_weight
         self.alignment = alignment
+        self.norm = norm
+        self.reading = reading
+        self.costs = costs
         self.pairs = pairs
         self.shift = shift
         self.max_iter = max_iter
         self.tol = tol
+        self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.random_state = random_state
 
@@ -244,7 +272,7 @@ class AlignedSVC(BatchLearner):
         check_kernel_range([kernel], X, "AlignedSVC.fit")
         matrix = Matrix(_check_matrix(X, self) if self.kernel == "precomputed" else kernel.block(X))
         weights = self._row_weights(batch)
-        distances = input_distances(X, X) if self.alignment == "act" else None
+        distances = input_distances(X, X, self.norm) if self.alignment == "act" else None
         positives = range(1, 2) if len(self.classes_) == 2 else range(len(self.classes_))
         trained = [self._train_side(matrix, batch, weights, positive, distances) for positive in positives]
         machines, rounds, svcs = map(list, zip(*trained, strict=True))
@@ -265,7 +293,15 @@ class AlignedSVC(BatchLearner):
             weights = weights * _balance(signs, weights)
         problem = Problem(matrix, signs, weights, distances)
         settings = Settings(
-            self.C, self.alignment, self.pairs, self.shift, self.max_iter, self.tol, self._reading
+            self.C,
+            self.alignment,
+            self.pairs,
+            self.shift,
+            self.max_iter,
+            self.tol,
+            self.early_stopping,
+            (self.costs[0], self.costs[1]),
+            Reading.named(self.reading),
         )
         splits = []
         if self.alignment is not None and (self.shift or self.max_iter):
@@ -377,7 +413,7 @@ class AlignedSVC(BatchLearner):
             part = take_rows(X, rows)
             if not isinstance(part, list):
                 part = part.astype(np.float64, copy=False)
-            distances = input_distances(part, self._reference) if self.alignment == "act" else None
+            distances = input_distances(part, self._reference, self.norm) if self.alignment == "act" else None
             yield self._kernel.block(part, self._reference), self._kernel.diagonal(part), distances
 
     def _precomputed_parts(self, X: Any, method: str) -> Iterator[tuple[FloatArray, FloatArray, Any]]:

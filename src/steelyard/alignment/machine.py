@@ -16,7 +16,14 @@ from sklearn import config_context
 from sklearn.svm import SVC
 
 from steelyard._types import FloatArray
-from steelyard.alignment.boundary import BoundaryBumps, boundary_shift, make_boundary_bumps, match_pairs
+from steelyard.alignment.boundary import (
+    DEFAULT_COSTS,
+    BoundaryBumps,
+    Costs,
+    boundary_shift,
+    make_boundary_bumps,
+    match_pairs,
+)
 from steelyard.alignment.conformal import SupportBumps, make_support_bumps
 from steelyard.alignment.holdout import clearly_lower, ranking_losses
 from steelyard.alignment.rough import Problem, RoughSolver, Solution
@@ -43,6 +50,8 @@ class Settings:
     shift: bool
     max_iter: int
     tol: float
+    early_stopping: bool = True
+    costs: Costs = DEFAULT_COSTS
     reading: Reading = field(default_factory=Reading)
 
 
@@ -58,8 +67,8 @@ class Round:
     beta : float
         Where boundary points lie between their two rows: 1/2 in the middle, 1 on the frequent side.
     n_support : tuple of int
-        Support rows of the rarer and of the more frequent side; for the last round kept those of the model,
-        for the others those of the first split.
+        Support rows of the rarer and of the more frequent side: those of the model for the rounds kept, those
+        of the first split for one that was not.
     validation_loss : float
         Share of pairs of held-out rows, one of each side, in the wrong order (1 - AUC); None if none were
         held out.
@@ -232,11 +241,16 @@ def train_machine(
     if not splits:
         return _compact(chain, solution, 0.0), [Round(None, None, solution.n_support, None)], svc
     trials, n_kept = _try_rounds(problem, splits, solution, settings)
+    n_support = [solution.n_support]
     for trial in trials[:n_kept]:
         chain.transform(solution, trial.beta, settings)
         solution, svc = chain.train_again(settings.C, solution)
-    rounds = [Round(t.eta, t.beta, t.n_support, t.loss, n <= n_kept) for n, t in enumerate(trials)]
-    rounds[n_kept] = replace(rounds[n_kept], n_support=solution.n_support)
+        n_support.append(solution.n_support)
+    n_support += [trial.n_support for trial in trials[n_kept + 1 :]]
+    rounds = [
+        Round(trial.eta, trial.beta, support, trial.loss, number <= n_kept)
+        for number, (trial, support) in enumerate(zip(trials, n_support, strict=True))
+    ]
     shift = best_shift(*trials[n_kept].held_out) if settings.shift else 0.0
     return _compact(chain, solution, shift), rounds, svc
 
@@ -267,7 +281,7 @@ class _Trial:
 def _try_rounds(
     problem: Problem, splits: Sequence[Split], model: Solution, settings: Settings
 ) -> tuple[list[_Trial], int]:
-    """Rounds until the loss stops falling, and the number of those that helped."""
+    """Rounds until the loss stops falling, or all of them, and the number of those to keep."""
     problem.matrix.give_back()
     parts, held_out = zip(*splits, strict=True)
     chains = [Chain(problem, part) for part in parts]
@@ -278,9 +292,10 @@ def _try_rounds(
     for number in range(settings.max_iter + 1):
         solutions = solver.solve(np.array([chain.factor for chain in chains]))
         scores = np.concatenate([s.scores[out] for s, out in zip(solutions, held_out, strict=True)])
-        eta, losses = boundary_shift(scores, signs), ranking_losses(scores, signs)
+        eta, losses = boundary_shift(scores, signs, settings.costs), ranking_losses(scores, signs)
         trials.append(_Trial(eta, losses, (scores, signs), solutions[0].n_support))
-        if number and not clearly_lower(losses, trials[n_kept].losses, settings.tol):
+        helped = clearly_lower(losses, trials[n_kept].losses, settings.tol)
+        if number and settings.early_stopping and not helped:
             break
         n_kept = number
         if number < settings.max_iter:

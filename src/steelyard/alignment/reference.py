@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.metrics.pairwise import euclidean_distances
+from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
 
 from steelyard._types import FloatArray
 from steelyard.alignment.view import Indices, InputDistances
@@ -21,13 +21,18 @@ def take_rows(X: Any, rows: Indices | slice) -> Any:
     return X[rows] if isinstance(rows, slice) else [X[i] for i in rows]
 
 
-def input_distances(X: Any, reference: Any) -> InputDistances:
-    """Squared Euclidean distances between rows and reference rows, computed where they are asked for."""
+def input_distances(X: Any, reference: Any, norm: str = "l2") -> InputDistances:
+    """Distances between rows and reference rows in the exponent of ACT, computed where they are asked for.
 
-    def squared(rows: slice | Indices, positions: Indices) -> FloatArray:
+    Squared Euclidean distances for "l2", sums of absolute differences for "l1".
+    """
+
+    def distances(rows: slice | Indices, positions: Indices) -> FloatArray:
+        if norm == "l1":
+            return np.asarray(manhattan_distances(X[rows], reference[positions]))
         return np.asarray(euclidean_distances(X[rows], reference[positions], squared=True))
 
-    return squared
+    return distances
 
 
 def pack_rows(X: Any) -> Any:

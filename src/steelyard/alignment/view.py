@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
+from steelyard.params import Constraint, Fraction, OneOf
 
-__all__ = ["FloatArray", "Indices", "Reading", "View", "blocks", "combined"]
+__all__ = ["FloatArray", "Indices", "Reading", "ReadingConstraint", "View", "blocks", "combined"]
 
 Indices = NDArray[np.intp]
 InputDistances = Callable[[slice | Indices, Indices], FloatArray]
@@ -20,7 +22,7 @@ _BLOCK = 2**18  # numbers held at a time: never a second matrix of the size of t
 
 @dataclass(frozen=True)
 class Reading:
-    """What the paper leaves open, or prints in a way that does not help; the defaults did best.
+    """How the paper is read where it is open, or where what it prints does not help; the defaults did best.
 
     Attributes
     ----------
@@ -29,9 +31,9 @@ class Reading:
     normalize : {"trace", "peak", None}
         "trace" keeps the trace of the kernel matrix, so that C keeps its meaning from round to round;
         "peak" makes the largest factor 1; None takes the factor as printed.
-    neighbours : {"nearest", "margin", "all"}
-        Which other boundary points make the width of a bump: the nearest five, those closer than the margin,
-        as printed, or all of them.
+    neighbours : {"nearest", "printed", "margin", "all"}
+        Which other boundary points make the width of a bump: the nearest five; as equation 7 is printed,
+        those whose *squared* distance is below the margin; those whose distance is; or all of them.
     floor : float
         Part of the factor that is the same everywhere, so that far from all boundary points similarities
         fade but do not vanish.
@@ -41,6 +43,34 @@ class Reading:
     normalize: str | None = "trace"
     neighbours: str = "nearest"
     floor: float = 0.3
+
+    @classmethod
+    def named(cls, reading: str | Mapping[str, Any]) -> Reading:
+        """The reading of that name, or the default with some values changed."""
+        if reading == "printed":
+            return cls("mean", None, "printed", 0.0)
+        return cls() if isinstance(reading, str) else cls(**reading)
+
+
+_CHOICES: dict[str, Constraint] = {
+    "combine": OneOf("max", "mean", "sum"),
+    "normalize": OneOf("trace", "peak", None),
+    "neighbours": OneOf("nearest", "printed", "margin", "all"),
+    "floor": Fraction(),
+}
+
+
+class ReadingConstraint:
+    """What the parameter ``reading`` may be."""
+
+    description = "'adapted', 'printed' or a dict with some of " + ", ".join(
+        f"{name!r} ({choice.description})" for name, choice in _CHOICES.items()
+    )
+
+    def accepts(self, value: object) -> bool:
+        if isinstance(value, Mapping):
+            return all(name in _CHOICES and _CHOICES[name].accepts(value[name]) for name in value)
+        return isinstance(value, str) and value in {"adapted", "printed"}
 
 
 @dataclass(frozen=True)

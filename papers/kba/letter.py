@@ -1,0 +1,185 @@
+"""KBA to the letter: what one round of the printed equations does to G-mean, AUC and support vectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
+
+from papers.context import Context
+from papers.experiment import experiment
+from papers.kba.methods import PAPER_NAME, measures
+from papers.kba.uci import PAPER_TABLE_2, PAPER_TABLE_3, SETS, features
+from papers.result import Result, Row, paragraphs
+from steelyard.alignment import AlignedSVC
+
+__all__ = ["letter"]
+
+Floats = NDArray[np.float64]
+Labels = NDArray[np.int64]
+Split = tuple[NDArray[np.intp], NDArray[np.intp]]
+
+PENALTY = 1000.0  # "all optimal C's were 1,000"
+# What the paper's search found for SVM, ACT and KBA, and |SI-| : |SI+| of its SVM (table 2).
+GAMMAS = {
+    "segmentation": 0.004, "glass": 0.003, "euthyroid": 0.08, "car": 0.3, "yeast": 0.5, "abalone": 0.086,
+}  # fmt: skip
+PAPER_RATIOS = {
+    "segmentation": 1.8, "glass": 2.0, "euthyroid": 1.5, "car": 1.8, "yeast": 3.0, "abalone": 9.0,
+}  # fmt: skip
+FOLDS = 7
+SPREAD = (1 / 3, 1.0, 3.0)  # of the paper's gamma, for the search by folds
+
+_FORCED: dict[str, Any] = {"early_stopping": False, "max_iter": 1, "shift": False}
+MACHINES: dict[str, dict[str, Any]] = {
+    "SVM": {"alignment": None},
+    "KBA as printed": {"reading": "printed", **_FORCED},
+    "KBA adapted, one round": {**_FORCED},
+    "ACT, L2": {"alignment": "act", **_FORCED},
+    "ACT, L1": {"alignment": "act", "norm": "l1", **_FORCED},
+}
+PENALTIES = {"equal penalties": None, "balanced penalties": "balanced"}
+MEASURES = ("G-mean", "AUC", "support ratio")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One machine on one split."""
+
+    subject: str
+    machine: str
+    weight: str | None
+    X: Floats
+    y: Labels
+    split: Split
+    gammas: tuple[float, ...]
+    seed: int
+
+    def model(self, gamma: float) -> AlignedSVC:
+        options = MACHINES[self.machine]
+        return AlignedSVC(PENALTY, kernel="laplacian", gamma=gamma, class_weight=self.weight, **options)
+
+    def key(self) -> dict[str, Any]:
+        return {
+            "experiment": "kba-letter", "on": self.subject, "machine": self.machine, "weight": self.weight,
+            "split": int(np.sum(self.split[1])), "gammas": list(self.gammas), "seed": self.seed,
+            "data": float(self.X.sum()),
+        }  # fmt: skip
+
+
+def answer(case: Case) -> tuple[float, float, float]:
+    """G-mean and AUC in per cent, and |SI-| : |SI+| of the machine that answered."""
+    train, test = case.split
+    model = case.model(_chosen(case)).fit(case.X[train], case.y[train])
+    rare, other = [one.n_support for one in model.rounds_ if one.kept][-1]
+    ratio = other / rare if rare else float("nan")
+    return (*measures(case.y[test], model.decision_function(case.X[test])), ratio)
+
+
+def _chosen(case: Case) -> float:
+    """gamma by seven folds inside the rows to learn, as in the paper; a single one is taken as it is."""
+    if len(case.gammas) == 1:
+        return case.gammas[0]
+    train = case.split[0]
+    folds = list(StratifiedKFold(FOLDS, shuffle=True, random_state=case.seed).split(train, case.y[train]))
+
+    def quality(gamma: float) -> float:
+        found = []
+        for part, out in folds:
+            model = case.model(gamma).fit(case.X[train[part]], case.y[train[part]])
+            found.append(measures(case.y[train[out]], model.decision_function(case.X[train[out]])))
+        return float(np.mean(found))
+
+    return max(case.gammas, key=quality)
+
+
+@experiment(
+    "kba-tables-2-3-letter",
+    paper=PAPER_NAME,
+    title="Tables 2 and 3 to the letter: one printed round, its G-mean, AUC and support vectors",
+)
+def letter(context: Context) -> Result:
+    cases = _cases(context)
+    answers = context.map(answer, cases, "kba-letter", key=Case.key)
+    found: dict[tuple[str, str], dict[str, list[tuple[float, ...]]]] = {}
+    for case, one in zip(cases, answers, strict=True):
+        weights = next(name for name, weight in PENALTIES.items() if weight == case.weight)
+        found.setdefault((case.subject, weights), {}).setdefault(case.machine, []).append(tuple(one))
+    rows = [row for about, values in found.items() for row in _rows(about, values)]
+    return Result(rows, [*_NOTES, *_verdicts(found)], layout="wide")
+
+
+def _cases(context: Context) -> list[Case]:
+    names = {file: subject for subject, (file, _, _) in SETS.items()}
+    if context.tiny:
+        names = {"segmentation_210": "segmentation", "glass": "glass"}
+    cases = []
+    for file, data in context.sets(names):
+        subject = names[file]
+        X, y = features(subject, data)
+        seed = context.integer("kba", subject)
+        splits = StratifiedShuffleSplit(context.pick(7, 2, 1), test_size=1 / 7, random_state=seed)
+        printed = GAMMAS[subject]
+        gammas = context.pick(tuple(printed * factor for factor in SPREAD), (printed,), (printed,))
+        for split, machine, weight in product(splits.split(X, y), MACHINES, PENALTIES.values()):
+            cases.append(Case(subject, machine, weight, X, y, split, gammas, seed))
+    return cases
+
+
+def _rows(about: tuple[str, str], values: dict[str, list[tuple[float, ...]]]) -> list[Row]:
+    subject, weights = about
+    rows = []
+    for machine, triples in values.items():
+        theirs: dict[str, float] = {}
+        if weights == "equal penalties":
+            known = machine.split(",")[0].split(" ")[0]
+            theirs = {"G-mean": PAPER_TABLE_2[subject][known], "AUC": PAPER_TABLE_3[subject][known]}
+            if machine == "SVM":
+                theirs["support ratio"] = PAPER_RATIOS[subject]
+        for place, measure in enumerate(MEASURES):
+            own = [triple[place] for triple in triples]
+            shown: Any = {
+                "aim": "low" if measure == "support ratio" else "high",
+                "tolerance": 0.5,
+                "digits": 1,
+            }
+            about_row = (f"{subject}, {weights}", machine, measure, own)
+            rows.append(Row.of(*about_row, paper=theirs.get(measure), **shown))
+    return rows
+
+
+def _verdicts(found: dict[tuple[str, str], dict[str, list[tuple[float, ...]]]]) -> list[str]:
+    """What one forced round does, counted over sets and penalties."""
+    sentences = []
+    for machine in ("KBA as printed", "KBA adapted, one round"):
+        counts = []
+        for place, measure in enumerate(MEASURES):
+            gains = [
+                float(np.nanmean([t[place] for t in values[machine]]))
+                - float(np.nanmean([t[place] for t in values["SVM"]]))
+                for values in found.values()
+            ]
+            up, down = sum(gain > 0.05 for gain in gains), sum(gain < -0.05 for gain in gains)
+            counts.append(f"{measure} rises in {up}, falls in {down} and stays in {len(gains) - up - down}")
+        sentences.append(
+            f"{machine} against the machine it starts from, {len(found)} cases: {'; '.join(counts)}."
+        )
+    return sentences
+
+
+_NOTES = paragraphs(
+    """
+    C = 1,000 for all, the paper's value, features as they are, a Laplacian kernel, splits of 6:1. A full run
+    chooses gamma by seven folds from a third of, once and three times the paper's; a quick run takes the
+    paper's. Nothing is shifted and one round is made, whatever it does, so that what is compared is the
+    reshaped kernel alone. "Balanced penalties" start from an SVM with class_weight="balanced".
+
+    The support ratio is |SI-| : |SI+|, support vectors of the frequent against those of the rare class, which
+    the paper says alignment lowers (section 3.2); it prints the ratio of its SVM only (table 2). The paper's
+    other figures are those of tables 2 and 3.
+    """
+)

@@ -1,0 +1,121 @@
+"""KBA and ACT to the letter of the paper, by public parameters, against plain transcriptions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+from steelyard import AlignedSVC
+from steelyard.alignment.boundary import boundary_shift, shift_cost
+from steelyard.exceptions import ParameterError
+from steelyard.kernels import Kernel
+from steelyard.persistence import from_bytes, to_bytes
+from tests.alignment.reference import imbalanced, printed_scores
+
+PRINTED = {"reading": "printed", "early_stopping": False, "shift": False}
+
+
+@pytest.fixture
+def data(rng):
+    return imbalanced(rng, n=120, n_rare=20)
+
+
+@pytest.mark.parametrize("n_rounds", [1, 2])
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
+def test_kba_as_printed_is_the_papers_equations_and_nothing_else(data, rng, kernel, n_rounds):
+    X, y = data
+    fresh = rng.normal(size=(15, 3))
+    model = AlignedSVC(10.0, kernel=kernel, gamma=0.5, max_iter=n_rounds, **PRINTED).fit(X, y)
+    assert [one.kept for one in model.rounds_] == [True] * (n_rounds + 1)
+    betas = [one.beta for one in model.rounds_[:-1]]
+    K = Kernel(kernel, gamma=0.5).block(np.concatenate([X, fresh]))
+    scores, supports = printed_scores(K, np.where(y == 1, 1, -1), 10.0, betas)
+    # D is the mean of many small bumps, so that kernel values are small and LIBSVM's tolerance shows.
+    np.testing.assert_allclose(model.decision_function(fresh), scores, atol=5e-3)
+    # Later rounds have kernel values so small that a tolerance decides who counts as a support row.
+    for own, expected in zip(model.rounds_[:2], supports[:2], strict=True):
+        assert own.n_support == pytest.approx(expected, abs=1)
+    assert model.shift_ == 0.0
+
+
+def test_beta_of_a_round_is_the_papers_function_of_eta(data):
+    model = AlignedSVC(10.0, gamma=0.5, max_iter=2, **PRINTED).fit(*data)
+    assert all(one.beta == (1.0 + one.eta) / 2.0 and 0.0 <= one.eta <= 1.0 for one in model.rounds_)
+
+
+def test_forced_rounds_are_as_many_as_asked_for(data):
+    assert AlignedSVC(gamma=0.5, early_stopping=False, max_iter=4).fit(*data).n_iter_ == 5
+
+
+@pytest.mark.parametrize(
+    "costs",
+    [
+        ("exponential", "logistic"),
+        ("hinge", "hinge"),
+        ("logistic", "exponential"),
+        (lambda margins: 5.0 * np.exp(-2.0 * margins), "logistic"),
+        (lambda margins: 1.0 - np.tanh(4.0 * margins), lambda margins: 1.0 - np.tanh(4.0 * margins)),
+    ],
+)
+def test_the_boundary_moves_to_where_costs_of_ones_own_choice_are_least(rng, costs):
+    scores, signs = rng.uniform(-1.5, 1.5, 200), np.where(rng.random(200) < 0.3, 1.0, -1.0)
+    own = shift_cost(boundary_shift(scores, signs, costs), scores, signs, costs)
+    assert own <= min(shift_cost(eta, scores, signs, costs) for eta in np.linspace(0.0, 1.0, 501)) + 1e-9
+
+
+def test_dearer_misses_move_the_boundary_farther(rng):
+    scores, signs = rng.uniform(-1.0, 1.0, 200), np.where(rng.random(200) < 0.2, 1.0, -1.0)
+    cheap, dear = (
+        boundary_shift(scores, signs, (lambda margins, c=c: c * np.exp(-margins), "logistic"))
+        for c in (1, 10)
+    )
+    assert cheap < dear
+
+
+@pytest.mark.parametrize(("norm", "metric"), [("l1", "cityblock"), ("l2", "sqeuclidean")])
+def test_act_has_bumps_of_either_norm_on_the_support_rows(data, norm, metric):
+    X, y = data
+    reading = {"combine": "sum", "floor": 0.0, "normalize": None}
+    model = AlignedSVC(
+        10.0, gamma=0.5, alignment="act", norm=norm, reading=reading, early_stopping=False, max_iter=1
+    ).fit(X, y)
+    plain = AlignedSVC(10.0, gamma=0.5, alignment=None).fit(X, y)
+    K = Kernel("rbf", gamma=0.5).block(X)
+    support, dual = plain.svc_.support_, plain.svc_.dual_coef_[0]
+    sides = {sign: support[np.sign(dual) == sign] for sign in (1.0, -1.0)}
+    D = np.zeros(len(X))
+    for sign, mine in sides.items():
+        opposite = sides[-sign]
+        for k in mine:
+            apart = np.array([K[k, k] + K[i, i] - 2.0 * K[k, i] for i in opposite])
+            near = opposite[apart <= (apart.min() + apart.max()) / 2.0]
+            tau = cdist(X[k : k + 1], X[near], metric).mean() * len(opposite) / len(mine)
+            D += np.exp(-cdist(X, X[k : k + 1], metric)[:, 0] / tau)
+    np.testing.assert_allclose(model.alignment_factor(X), D, rtol=1e-6)
+
+
+def test_a_model_as_printed_is_saved_and_loaded(data):
+    X, y = data
+    for parameters in (PRINTED, {"reading": {"floor": 0.1}}, {"alignment": "act", "norm": "l1"}):
+        model = AlignedSVC(10.0, gamma=0.5, max_iter=1, **parameters).fit(X, y)
+        loaded = from_bytes(to_bytes(model))
+        assert loaded.get_params() == model.get_params()
+        np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"reading": "literal"}, "reading must be 'adapted', 'printed' or a dict"),
+        ({"reading": {"combine": "median"}}, "'combine' \\('max', 'mean' or 'sum'\\)"),
+        ({"reading": {"width": 3}}, "reading must be"),
+        ({"costs": ("hinge",)}, "costs must be a pair"),
+        ({"costs": ("hinge", "square")}, "costs must be a pair"),
+        ({"norm": "l3"}, "norm must be 'l2' or 'l1'"),
+        ({"early_stopping": 1}, "early_stopping must be True or False"),
+    ],
+)
+def test_what_cannot_be_read_gets_a_sentence(data, parameters, message):
+    with pytest.raises(ParameterError, match=message):
+        AlignedSVC(**parameters).fit(*data)
