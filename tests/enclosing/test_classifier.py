@@ -292,7 +292,7 @@ def test_parameters_may_change_without_a_second_fit(blobs):
         ({"gamma": -1.0}, "gamma must be"),
         ({"C": 0.0}, "C must be"),
         ({"outliers": 1.5}, "outliers must be"),
-        ({"ridge": 0.0}, "ridge must be a positive, finite number or 'auto'"),
+        ({"ridge": -0.1}, "ridge must be a finite number of at least 0 or 'auto'"),
         ({"coef0": np.nan}, "coef0 must be a finite number"),
         ({"C": 0.5, "outliers": 0.1}, "both say how many rows may stay outside"),
     ],
@@ -397,3 +397,52 @@ def test_a_copy_that_has_answered_before_answers_alike(shape, kernel):
     answers = model.decision_function(X)  # the bodies are built by now
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         np.testing.assert_array_equal(twin.decision_function(X), answers)
+
+
+# -- the pseudo-inverse, and membership as the paper has it ----------------------------------------
+
+
+@pytest.mark.parametrize("n_rows", [4, 40])
+@pytest.mark.parametrize("kernel", ["linear", "polynomial"])
+def test_a_ridge_of_zero_is_the_pseudo_inverse_of_the_covariance(rng, n_rows, kernel):
+    """(7) with pinv, in the explicit space of the kernel; with few rows most directions have no extent."""
+    X, fresh = rng.normal(size=(n_rows, 6)), rng.normal(size=(20, 6))
+    degree = 1 if kernel == "linear" else 2
+    model = EnclosingClassifier(ridge=0, kernel=kernel, degree=degree, gamma=1.0).fit(X, np.zeros(n_rows))
+    stored = model._classes[0.0].rows.X  # the same rows in an order of their own
+
+    def explicit(rows):  # (x'z)^2 is the inner product of all pairwise products
+        return rows if kernel == "linear" else np.einsum("ni,nj->nij", rows, rows).reshape(len(rows), -1)
+
+    phi, phi_fresh = explicit(stored), explicit(fresh)
+    inverse = np.linalg.pinv(np.cov(phi.T, bias=True), rcond=1e-10, hermitian=True)
+    body = model._bodies("predict")[0]
+    apart = phi_fresh - body.ball.alpha @ phi
+    expected = np.sqrt(np.einsum("ni,ij,nj->n", apart, inverse, apart)) / model.radius_[0]
+    np.testing.assert_allclose(model.distance_ratio(fresh)[:, 0], expected, rtol=1e-6)
+
+
+def test_a_direction_without_extent_does_not_count_under_the_pseudo_inverse(rng):
+    X = rng.normal(size=(30, 2)) * [1.0, 0.0]
+    model = EnclosingClassifier(ridge=0).fit(X, np.zeros(30))
+    near, far = model.distance_ratio([[0.3, 0.0], [0.3, 50.0]])[:, 0]
+    assert near == pytest.approx(far)
+
+
+def test_equal_rows_are_a_point_under_the_pseudo_inverse_too():
+    model = EnclosingClassifier(ridge=0).fit([[1.0, 2.0]] * 4, ["a"] * 4)
+    assert model.predict([[1.0, 2.0], [5.0, 5.0]], unknown="?").tolist() == ["a", "?"]
+
+
+@models
+def test_membership_is_that_of_equations_9_and_11(model, blobs, rng):
+    X, y = blobs
+    model = clone(model).fit(X, y)
+    fresh = rng.normal(size=(300, 3)) * 4
+    distances, radii = model.distance_ratio(fresh) * model.radius_, model.radius_
+    for row, r in zip(distances, model.membership(fresh), strict=True):
+        if (row > radii).all():
+            np.testing.assert_allclose(r, radii / row)  # (9)
+        else:
+            np.testing.assert_allclose(r, 1.0 - row / radii, atol=1e-12)  # (11)
+        assert int(np.argmax(r)) == four_steps(row, radii)

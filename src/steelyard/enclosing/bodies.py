@@ -308,6 +308,8 @@ class KernelEllipsoid:
         K = self.kernel.block(X, self.X)
         coordinates = K @ self.projection - self.mean
         inside = ((coordinates - self.center) ** 2).sum(axis=1)
+        if self.floor == 0.0:  # the pseudo-inverse: what lies outside the span does not count
+            return np.asarray(inside)
         length = self.kernel.diagonal(X) - 2.0 * (K @ self.shares) + self.mean_length
         outside = length - ((coordinates * self.stretch) ** 2).sum(axis=1)
         # Rows within the span have nothing outside but rounding, which a small floor would blow up.

@@ -21,7 +21,17 @@ from steelyard.enclosing.state import ClassState
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError
 from steelyard.items import take
 from steelyard.kernels import GAMMA, SequenceKernel
-from steelyard.params import AnyOf, Constraint, Finite, Fraction, Instance, Integer, OneOf, Positive
+from steelyard.params import (
+    AnyOf,
+    Constraint,
+    Finite,
+    Fraction,
+    Instance,
+    Integer,
+    NonNegative,
+    OneOf,
+    Positive,
+)
 from steelyard.persistence import storable
 
 __all__ = ["EnclosingClassifier"]
@@ -63,7 +73,9 @@ class EnclosingClassifier(MergingMixin, Learner):
     ridge : float or "auto", default=0.01
         Added to every eigenvalue of an ellipsoid's covariance, in squared units of the features: bodies
         around few rows, or rows without extent in some direction, need it. "auto" goes between ellipsoid
-        and sphere, for each class by how both treat rows of the class that they were not fitted to.
+        and sphere, for each class by how both treat rows of the class that they were not fitted to. With 0
+        the covariance is inverted as a pseudo-inverse: directions in which a class has no extent do not
+        count, so that a row may be strange there and still be held to be inside.
 
     Attributes
     ----------
@@ -138,7 +150,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         "coef0": Finite(),
         "C": AnyOf(OneOf(None), Positive()),
         "outliers": Fraction(0.0, 1.0),
-        "ridge": AnyOf(Positive(), OneOf("auto")),
+        "ridge": AnyOf(NonNegative(), OneOf("auto")),
     }
     # Bodies are made of the rows themselves, so distinct rows are kept and memory grows with them.
     _traits = Traits(exact=True, bounded_memory=False)
@@ -282,6 +294,37 @@ class EnclosingClassifier(MergingMixin, Learner):
             Below 1 inside the body, above 1 outside; columns in the order of ``classes_``.
         """
         return distance_ratios(*self._asked(X, "distance_ratio"))
+
+    @of_one_moment
+    def membership(self, X: ArrayLike) -> FloatArray:
+        r"""How much each row belongs to each class, as the paper measures it.
+
+        Parameters
+        ----------
+        X : {array-like, table} of shape (n_samples, n_features)
+            Rows to score.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            For a row in no body :math:`R_m / d_m`, between 0 and 1 (equation 9 of the paper); for one in some
+            body :math:`1 - d_m / R_m`, above 0 for the bodies that hold it (equation 11). The largest one is
+            the class that :meth:`predict` answers.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from steelyard import EnclosingClassifier
+        >>> X, y = np.array([[-1.0], [1.0], [9.0], [11.0]]), [0, 0, 1, 1]
+        >>> EnclosingClassifier(shape="sphere").fit(X, y).membership([[0.5], [4.0]]).round(3)
+        array([[ 0.5  , -8.5  ],
+               [ 0.25 ,  0.167]])
+        """
+        ratios = distance_ratios(*self._asked(X, "membership"))
+        outside = (ratios > 1.0).all(axis=1)
+        result = 1.0 - ratios
+        result[outside] = 1.0 / ratios[outside]
+        return result
 
     @of_one_moment
     def novelty_score(self, X: ArrayLike) -> FloatArray:

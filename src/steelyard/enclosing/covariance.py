@@ -65,7 +65,10 @@ class Spread:
 
 @dataclass(frozen=True)
 class Covariance:
-    r"""The covariance :math:`keep \cdot S + floor \cdot I`, known by what it makes of the spectrum of S."""
+    r"""The covariance :math:`keep \cdot S + floor \cdot I`, known by what it makes of the spectrum of S.
+
+    With a floor of 0 it is inverted as a pseudo-inverse: axes without variance do not count.
+    """
 
     keep: float
     floor: float
@@ -73,11 +76,13 @@ class Covariance:
     @classmethod
     def settle(cls, ridge: float | str, measure: Callable[[], Spread]) -> Covariance:
         """Return the covariance that ``ridge`` asks for; "auto" estimates the shrinkage from the spread."""
-        if not isinstance(ridge, str):
+        if not isinstance(ridge, str) and ridge > 0:
             return cls(1.0, float(ridge))
         spread = measure()
         if spread.mean_variance <= 0.0:
             return cls(1.0, 1.0)  # equal rows: the body is a point, whatever the metric
+        if not isinstance(ridge, str):
+            return cls(1.0, 0.0)
         return cls.shrunk(spread, estimate_shrinkage(spread))
 
     @classmethod
@@ -86,7 +91,10 @@ class Covariance:
         return cls(1.0 - shrinkage, shrinkage * spread.mean_variance)
 
     def stretch(self, spectrum: FloatArray) -> FloatArray:
-        """Return the standard deviation along each axis."""
+        """Return the standard deviation along each axis; infinite for an axis that does not count."""
+        if self.floor == 0.0:
+            varies = spectrum > _NO_VARIANCE * spectrum.max(initial=0.0)
+            return np.where(varies, np.sqrt(self.keep * spectrum), np.inf)
         return np.asarray(np.sqrt(self.keep * spectrum + self.floor))
 
 
