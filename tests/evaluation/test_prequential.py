@@ -11,8 +11,9 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import f1_score, recall_score, roc_auc_score
 from sklearn.naive_bayes import GaussianNB
 
-from steelyard import ProximalSVC
+from steelyard import KOIL, ProximalSVC
 from steelyard.evaluation import SklearnPeer, prequential
+from steelyard.evaluation.contributions import contributions
 from steelyard.evaluation.measures import bands
 from steelyard.evaluation.samples import ScoreSample
 from steelyard.exceptions import DataError, FileAccessError, ParameterError, SteelyardError
@@ -290,8 +291,9 @@ def test_a_model_that_did_not_race_is_named(method):
 
 def test_a_table_that_cannot_be_written_gives_a_sentence(tmp_path):
     result = prequential(ProximalSVC(), Gaussians(200, chunk=50))
+    (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(FileAccessError, match="cannot be written"):
-        result.to_csv(tmp_path / "nowhere" / "table.csv")
+        result.to_csv(tmp_path / "file" / "table.csv")
 
 
 def test_a_measure_that_is_nan_has_no_band():
@@ -317,3 +319,39 @@ def test_a_measure_that_is_nan_has_no_band():
 def test_what_cannot_be_gives_a_sentence(call):
     with pytest.raises(SteelyardError, match=r"must be|expected"):
         call()
+
+
+# -- what carries a model, and when -------------------------------------------------------------------
+
+
+def test_the_strength_of_features_is_followed_along_the_stream():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(8000, 3)) * [1.0, 10.0, 1.0], rng.integers(0, 2, size=8000)
+    X[:4000, 0] += 3.0 * y[:4000]  # the first feature tells the classes apart, later the last one does
+    X[4000:, 2] += 3.0 * y[4000:]
+    model = SlidingWindow(ProximalSVC(), 1000)
+    result = prequential({"a": model}, ArrayStream(X, y, chunk=100), window=400)
+    rows, strengths = result.carried_by("a")
+    assert rows == sorted(set(rows))
+    assert strengths.shape == (len(rows), 3)
+    assert strengths[rows.index(3800)].argmax() == 0
+    assert strengths[rows.index(7800)].argmax() == 2
+    expected = model.learner_.coef_ * X[7000:].std(axis=0)
+    np.testing.assert_allclose(contributions(model), expected, rtol=1e-9)
+
+
+def test_strengths_and_moments_stay_bounded():
+    X, y = np.random.default_rng(1).normal(size=(30_000, 2)), np.arange(30_000) % 2
+    stream = ArrayStream(X, y, chunk=20, time=np.arange(30_000.0))
+    result = prequential({"a": ProximalSVC()}, stream, window=40)
+    assert len(result.carried_by("a")[0]) <= 64
+    assert len(result.moments) <= 1001
+    assert result.moments[0] == (0, 0.0)
+    assert result.moments[-1] == (30_000, 29_999.0)
+    assert result.time_of(15_000) == pytest.approx(15_000, abs=60)
+
+
+def test_a_stream_without_times_and_a_model_without_planes_have_neither():
+    result = prequential({"a": KOIL()}, Gaussians(600, chunk=100))
+    assert result.time_of(100) is None
+    assert result.carried_by("a")[0] == []

@@ -59,18 +59,13 @@ def _parameters(model: TableModel) -> dict[str, Any]:
 
 def telling_features(model: TableModel) -> list[dict[str, Any]]:
     """Features by how much one standard deviation of them moves a score; empty where there are no planes."""
-    import numpy as np
+    from steelyard.evaluation.contributions import contributions
 
     learner = getattr(model.learner, "learner_", model.learner)
-    coef, statistics = getattr(learner, "coef_", None), getattr(learner, "statistics_", None)
-    names = model.feature_names
-    if coef is None or np.shape(coef)[1] != len(names):
+    weights, names = contributions(model.learner), model.feature_names
+    if weights is None or weights.shape[1] != len(names):
         return []
-    spread = np.ones(len(names))
-    if statistics is not None:
-        spread = np.sqrt(statistics.mean_offset()[1])
-    weights = np.atleast_2d(coef) * spread
-    classes = np.asarray(learner.classes_).tolist()
+    classes = list(learner.classes_)
     of_plane = classes if len(weights) > 1 else classes[-1:]
     lines = [
         {"feature": name, "class": str(of_plane[plane]), "weight": float(weights[plane, index])}

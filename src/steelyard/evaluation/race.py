@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from steelyard.evaluation.contributions import ContributionTrack
 from steelyard.evaluation.results import PrequentialResult
 from steelyard.evaluation.tracking import METRICS, Tracker
 from steelyard.exceptions import ParameterError, SteelyardError
@@ -23,6 +24,7 @@ from steelyard.streams.labels import Codes, LabelTable
 
 __all__ = ["Event", "Race", "prequential"]
 
+_MAX_MOMENTS = 1001
 DEFAULT_METRICS = (
     "sensitivity",
     "specificity",
@@ -67,6 +69,7 @@ class Contender:
         self.tracker = Tracker(metrics, window, seed)
         self.seconds = 0.0
         self.n_learned = 0
+        self.carried_by = ContributionTrack()
         self._n_drifts = 0
 
     @property
@@ -141,6 +144,7 @@ class Race:
         self._label_counts = np.zeros(0, dtype=np.int64)
         self._given = positive
         self._learns = learns
+        self.moments: list[tuple[int, float]] = []  # rows that had come, and the time of the last
         self._waiting: deque[Chunk] = deque()
         self._last_record = 0
 
@@ -210,9 +214,19 @@ class Race:
             tested = self.n_rows >= self.warmup
             answers = [contender.test(part) if tested else None for contender in self.contenders]
             self._measure(codes, answers)
+            self._note_time(part)
             if self._learns:
                 self._waiting.append(part)
                 self._teach(self.n_rows - self.delay)
+
+    def _note_time(self, chunk: Chunk) -> None:
+        if chunk.time is None or not len(chunk):
+            return
+        if not self.moments:
+            self.moments.append((0, float(chunk.time[0])))
+        self.moments.append((self.n_rows, float(chunk.time[-1])))
+        if len(self.moments) > _MAX_MOMENTS:  # the first and the last stay
+            self.moments = [self.moments[0], *self.moments[2::2]]
 
     def _measure(self, codes: Codes, answers: list[Answers | None]) -> None:
         """Count the answers, and keep the measures wherever ``every`` rows are full, not where chunks end."""
@@ -266,6 +280,8 @@ class Race:
     def _record(self) -> None:
         memory = resident_megabytes()
         self._last_record = self.n_rows
+        for contender in self.contenders:
+            contender.carried_by.take(self.n_rows, contender.model)
         thinned = [
             contender.tracker.record(self.n_rows, self.label_table, contender.rows_per_second, memory)
             for contender in self.contenders

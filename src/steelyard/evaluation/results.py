@@ -21,7 +21,7 @@ from steelyard.exceptions import ParameterError
 from steelyard.persistence import write_whole
 
 if TYPE_CHECKING:
-    from steelyard.evaluation.race import Race
+    from steelyard.evaluation.race import Contender, Race
     from steelyard.streams.chunks import RowStream
 
 __all__ = ["PrequentialResult"]
@@ -44,6 +44,10 @@ class PrequentialResult:
         Rows of each class.
     seconds : float
         How long it took.
+    moments : list of (int, float)
+        Rows that had come, and when the last of them happened; empty where the stream has no times.
+    ended : str or None
+        Why the stream ended early, in words; None where it came to its end.
     events : list of Event
         What happened on the way: classes that came, drifts that models found, rows that were left out.
     provenance : dict
@@ -66,6 +70,8 @@ class PrequentialResult:
         self.chunk = None if stream is None else stream.chunk
         self.known_drifts = () if stream is None else stream.drifts
         self.feature_names = None if stream is None else stream.feature_names
+        self.moments = list(race.moments)
+        self.ended: str | None = None
         self.events = sorted(race.events, key=lambda event: event.row)
         self.provenance: dict[str, Any] = {
             "version": version("steelyard"),
@@ -180,14 +186,32 @@ class PrequentialResult:
         mirrored = tracker.speaks_for != self._positive_code and self._positive_code is not None
         return tracker.sample.read_as(self._label_table.labels, -1.0 if mirrored else 1.0)
 
+    def carried_by(self, model: str) -> tuple[list[int], np.ndarray[Any, Any]]:
+        """Rows, and the strength of each feature there: how far a deviation of it moves the scores.
+
+        Empty where a model has no planes over its features. The names are ``feature_names``.
+        """
+        track = self._contender(model).carried_by
+        return list(track.rows), track.strengths()
+
+    def time_of(self, row: float) -> float | None:
+        """When a row happened, in seconds since 1970; None where the stream has no times."""
+        if not self.moments:
+            return None
+        rows, seconds = zip(*self.moments, strict=True)
+        return float(np.interp(row, rows, seconds))
+
     def changes(self, model: str) -> list[int]:
         """Rows at which the recall of a class jumped by more than chance allows."""
         return _jumps(*self._tracker(model).counter.blocks())
 
     def _tracker(self, model: str) -> Tracker:
+        return self._contender(model).tracker
+
+    def _contender(self, model: str) -> Contender:
         for contender in self._contenders:
             if contender.name == model:
-                return contender.tracker
+                return contender
         raise ParameterError(
             f"there is no model {model!r}; there are {', '.join(map(repr, self.models))}.",
             who="PrequentialResult",
@@ -233,6 +257,9 @@ class PrequentialResult:
                 "delay": self.delay,
                 "seconds": self.seconds,
                 "rows_per_second": self.n_rows / max(self.seconds, 1e-9),
+                "leading": self.leading,
+                "ended": self.ended,
+                "moments": [list(moment) for moment in self.moments],
                 "known_drifts": [list(drift) for drift in self.known_drifts],
                 "events": [asdict(event) for event in self.events],
                 "provenance": self.provenance,
