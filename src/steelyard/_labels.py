@@ -13,6 +13,7 @@ from steelyard.exceptions import DataTypeError
 __all__ = [
     "PLAIN_LABELS",
     "Label",
+    "NumberedLabels",
     "check_sortable",
     "encode_labels",
     "is_plain_labels",
@@ -28,8 +29,36 @@ PLAIN_LABELS = "iubU"
 _LARGEST_INT64 = np.iinfo(np.int64).max
 
 
+class NumberedLabels(np.ndarray[Any, Any]):
+    """Labels that were told apart already: :func:`encode_labels` need not do so again.
+
+    Whatever is made of them, such as a part, is an array like any other.
+    """
+
+    _encoded: tuple[list[Label], NDArray[np.int32]] | None = None
+
+    def __array_finalize__(self, made_of: Any) -> None:
+        self._encoded = None
+
+    @classmethod
+    def of(cls, y: NDArray[Any], codes: NDArray[np.integer[Any]], labels: list[Label]) -> NumberedLabels:
+        """Labels whose distinct values, ``labels``, and numbers among them are known."""
+        counts = np.bincount(codes, minlength=len(labels))
+        present = sorted(np.flatnonzero(counts).tolist(), key=labels.__getitem__)
+        ranks = np.zeros(len(labels), dtype=np.int32)
+        ranks[present] = np.arange(len(present))
+        numbered = y.view(cls)
+        numbered._encoded = [labels[code] for code in present], ranks[codes]
+        return numbered
+
+
 def is_plain_labels(y: Any, n_rows: int) -> bool:
-    return type(y) is np.ndarray and y.ndim == 1 and y.shape[0] == n_rows and y.dtype.kind in PLAIN_LABELS
+    return (
+        (type(y) is np.ndarray or type(y) is NumberedLabels)
+        and y.ndim == 1
+        and y.shape[0] == n_rows
+        and y.dtype.kind in PLAIN_LABELS
+    )
 
 
 def numpy_labels(y: Any) -> Any:
@@ -69,6 +98,8 @@ def encode_labels(y: NDArray[Any]) -> tuple[list[Label], NDArray[np.int32]]:
     >>> codes
     array([1, 0, 1], dtype=int32)
     """
+    if type(y) is NumberedLabels and y._encoded is not None:
+        return y._encoded
     if len(y) == 1:
         return y.tolist(), np.zeros(1, dtype=np.int32)
     if y.dtype.kind in "iub":

@@ -15,15 +15,31 @@ Tallies = NDArray[np.int64]
 
 N_BLOCKS = 20  # in a window
 _MAX_COARSE = 256
-_DENSE = 64  # classes up to which a whole table is counted at once
+_FEW = 8  # classes up to which whole tables are counted, block by block
 
 
 def block_tallies(true: Codes, predicted: Codes, blocks: Codes, n_blocks: int, n_classes: int) -> Tallies:
     """Hits, rows and answers of each class in each block, as an array (n_blocks, 3, n_classes)."""
+    if n_classes <= _FEW:
+        return _tallies_of(_block_confusions(true, predicted, blocks, n_blocks, n_classes))
     cells, first = n_blocks * n_classes, blocks * n_classes
     rows, answers = first + true, first + predicted
     counts = [np.bincount(part, minlength=cells) for part in (rows[true == predicted], rows, answers)]
     return np.stack([count.reshape(n_blocks, n_classes) for count in counts], axis=1)
+
+
+def _block_confusions(true: Codes, predicted: Codes, blocks: Codes, n_blocks: int, n: int) -> Tallies:
+    cells = np.bincount((blocks * n + true) * n + predicted, minlength=n_blocks * n * n)
+    return cells.reshape(n_blocks, n, n)
+
+
+def _tallies_of(confusions: Tallies) -> Tallies:
+    """Tallies of tables [..., true, answered]."""
+    tallies = np.empty((*confusions.shape[:-2], 3, confusions.shape[-1]), dtype=np.int64)
+    tallies[..., 0, :] = confusions.diagonal(axis1=-2, axis2=-1)
+    confusions.sum(axis=-1, out=tallies[..., 1, :])
+    confusions.sum(axis=-2, out=tallies[..., 2, :])
+    return tallies
 
 
 class AnswerCounter:
@@ -49,31 +65,27 @@ class AnswerCounter:
     def update(self, true: Codes, predicted: Codes, scores: FloatArray | None, n_classes: int) -> None:
         """Count rows."""
         self.n_classes = n_classes
-        self._count_all(true, predicted)
         self._recent.push(true, predicted, scores)
-        self._count_blocks(true, predicted)
-        self.n_rows += len(true)
-
-    def _count_all(self, true: Codes, predicted: Codes) -> None:
-        n = self.n_classes
-        if len(self.confusion) < n:
-            missing = n - len(self.confusion)
-            self.confusion = np.pad(self.confusion, ((0, missing), (0, missing)))
-        if n <= _DENSE:
-            self.confusion += np.bincount(true * n + predicted, minlength=n * n).reshape(n, n)
-        else:
-            np.add.at(self.confusion, (true, predicted), 1)
-
-    def _count_blocks(self, true: Codes, predicted: Codes) -> None:
         size = self._rows * self._in_coarse
         begin, end = self.n_rows // size, (self.n_rows + len(true) - 1) // size
-        if begin == end:
-            blocks = np.zeros(len(true), dtype=np.intp)
+        blocks = np.arange(self.n_rows, self.n_rows + len(true)) // size - begin
+        self._count(true, predicted, blocks, begin, end - begin + 1)
+        self.n_rows += len(true)
+
+    def _count(self, true: Codes, predicted: Codes, blocks: Codes, begin: int, n_blocks: int) -> None:
+        n = self.n_classes
+        missing = n - len(self.confusion)
+        if missing:
+            self.confusion = np.pad(self.confusion, ((0, missing), (0, missing)))
+        if n <= _FEW:
+            confusions = _block_confusions(true, predicted, blocks, n_blocks, n)
+            self.confusion += confusions.sum(axis=0)
+            tallies = _tallies_of(confusions)
         else:
-            blocks = np.arange(self.n_rows, self.n_rows + len(true)) // size - begin
-        tallies = block_tallies(true, predicted, blocks, end - begin + 1, self.n_classes)
+            np.add.at(self.confusion, (true, predicted), 1)
+            tallies = block_tallies(true, predicted, blocks, n_blocks, n)
         if begin < len(self._coarse):
-            self._coarse[begin] = widened(self._coarse[begin], self.n_classes) + tallies[0]
+            self._coarse[begin] = widened(self._coarse[begin], n) + tallies[0]
             tallies = tallies[1:]
         self._coarse.extend(tallies)
         while len(self._coarse) > _MAX_COARSE:
@@ -87,7 +99,7 @@ class AnswerCounter:
 
     def total(self) -> Tallies:
         """The tally of all rows."""
-        return np.stack([self.confusion.diagonal(), self.confusion.sum(axis=1), self.confusion.sum(axis=0)])
+        return _tallies_of(self.confusion)
 
     def blocks(self) -> tuple[Tallies, int]:
         """Tallies of consecutive blocks of all rows, oldest first, and the rows in a block.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from steelyard.streams.labels import Codes, LabelTable
 __all__ = ["Event", "Race", "prequential"]
 
 _MAX_MOMENTS = 1001
+_MEMORY_SECONDS = 0.1  # between two questions to the system, which take longer than a small chunk
 DEFAULT_METRICS = (
     "sensitivity",
     "specificity",
@@ -147,6 +149,7 @@ class Race:
         self.moments: list[tuple[int, float]] = []  # rows that had come, and the time of the last
         self._waiting: deque[Chunk] = deque()
         self._last_record = 0
+        self._memory = -math.inf, math.nan  # when it was last asked for, and what it was
 
     # -- classes ------------------------------------------------------------------------------------
 
@@ -181,8 +184,10 @@ class Race:
 
     def _count(self, codes: Codes) -> None:
         counts = np.bincount(codes, minlength=len(self.label_table))
-        known = np.pad(self._label_counts, (0, len(counts) - len(self._label_counts)))
-        for code in np.flatnonzero((known == 0) & (counts > 0)).tolist():
+        known = self._label_counts
+        if len(known) < len(counts):
+            known = np.pad(known, (0, len(counts) - len(known)))
+        for code in np.flatnonzero(known < np.minimum(counts, 1)).tolist():
             row = self.n_rows + int((codes == code).argmax())
             if row:
                 label = self.label_table.labels[code]
@@ -278,7 +283,10 @@ class Race:
             self.n_learned += len(chunk)
 
     def _record(self) -> None:
-        memory = resident_megabytes()
+        now = time.perf_counter()
+        if now - self._memory[0] > _MEMORY_SECONDS:
+            self._memory = now, resident_megabytes()
+        memory = self._memory[1]
         self._last_record = self.n_rows
         for contender in self.contenders:
             contender.carried_by.take(self.n_rows, contender.model)

@@ -29,8 +29,9 @@ class ScoreSample:
     def __init__(self, size: int = 4000, seed: int = 0) -> None:
         self.size = size
         self.counts: dict[Any, int] = {}
-        self._kept: dict[Any, tuple[FloatArray, FloatArray]] = {}  # keys and scores
-        self._limits: FloatArray = np.zeros(0)  # by class: rows with keys below stay
+        self._kept: dict[Any, list[tuple[FloatArray, FloatArray]]] = {}  # parts: keys and scores
+        self._n_kept: dict[Any, int] = {}
+        self._limits: FloatArray = np.zeros(0)  # by class: only rows with keys below may stay
         self._rng = np.random.default_rng(seed)
 
     def update(self, codes: NDArray[np.integer[Any]], scores: FloatArray) -> None:
@@ -39,33 +40,39 @@ class ScoreSample:
         rows = np.bincount(codes, minlength=len(self._limits))
         if len(rows) > len(self._limits):
             self._limits = np.append(self._limits, np.ones(len(rows) - len(self._limits)))
-        for code in np.flatnonzero(rows).tolist():
-            self.counts[code] = self.counts.get(code, 0) + int(rows[code])
         staying = np.flatnonzero(keys < self._limits[codes])
         staying_codes = codes[staying]
-        for code in np.unique(staying_codes).tolist():
-            self._keep(code, *(part[staying[staying_codes == code]] for part in (keys, scores)))
+        for code in np.flatnonzero(rows).tolist():
+            self.counts[code] = self.counts.get(code, 0) + int(rows[code])
+            mine = staying[staying_codes == code]
+            if len(mine):
+                self._kept.setdefault(code, []).append((keys[mine], scores[mine]))
+                self._n_kept[code] = self._n_kept.get(code, 0) + len(mine)
+                if self._n_kept[code] > 2 * self.size:
+                    self._trim(code)
 
-    def _keep(self, code: int, keys: FloatArray, scores: FloatArray) -> None:
-        old_keys, old_scores = self._kept.get(code, (np.zeros(0), np.zeros(0)))
-        keys, scores = np.append(old_keys, keys), np.append(old_scores, scores)
-        if len(keys) > self.size:  # the rows with the smallest keys stay
+    def _trim(self, code: Any) -> tuple[FloatArray, FloatArray]:
+        """The sample of a class: the rows with the smallest keys."""
+        keys, scores = (np.concatenate(parts) for parts in zip(*self._kept[code], strict=True))
+        if len(keys) > self.size:
             smallest = np.sort(np.argpartition(keys, self.size)[: self.size])
             keys, scores = keys[smallest], scores[smallest]
-        if len(keys) == self.size:
             self._limits[code] = keys.max()
-        self._kept[code] = keys, scores
+        self._kept[code], self._n_kept[code] = [(keys, scores)], len(keys)
+        return keys, scores
 
     def read_as(self, names: list[Any], sign: float = 1.0) -> Self:
         """The same sample with names for the classes, and scores that speak for the other side if asked."""
         other = type(self)(self.size)
         other.counts = {names[code]: n for code, n in self.counts.items()}
-        other._kept = {names[code]: (keys, sign * scores) for code, (keys, scores) in self._kept.items()}
+        for code in self._kept:
+            keys, scores = self._trim(code)
+            other._kept[names[code]] = [(keys, sign * scores)]
         return other
 
     def scores(self, label: Any) -> FloatArray:
         """The sampled scores of a class."""
-        return self._kept[label][1] if label in self._kept else np.zeros(0)
+        return self._trim(label)[1] if label in self._kept else np.zeros(0)
 
     @property
     def labels(self) -> list[Any]:

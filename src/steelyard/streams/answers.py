@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
-from steelyard.base import encode_labels
+from steelyard.base import BatchLearner, encode_labels
 from steelyard.streams.chunks import Chunk, padded
 from steelyard.streams.labels import Codes, LabelTable
 
@@ -133,7 +133,7 @@ def teach(model: Any, chunk: Chunk) -> None:
     if getattr(model, "takes_time", False):
         model.partial_fit(X, chunk.y, time=chunk.time)
     else:
-        model.partial_fit(X, chunk.y)
+        model.partial_fit(X, chunk.told_labels() if isinstance(model, BatchLearner) else chunk.y)
 
 
 def _winners(scores: FloatArray) -> Codes:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from steelyard._labels import PLAIN_LABELS, NumberedLabels
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.params import Integer
@@ -67,6 +68,12 @@ class Chunk:
             None if self.codes is None else self.codes[begin:end],
             self.table,
         )
+
+    def told_labels(self) -> NDArray[Any]:
+        """The labels, for a learner of ours, which does not number them again."""
+        if self.codes is None or self.table is None or self.y.dtype.kind not in PLAIN_LABELS:
+            return self.y
+        return NumberedLabels.of(self.y, self.codes, self.table.labels)
 
     def numbered(self, table: LabelTable) -> Codes:
         """The numbers of the labels in ``table``, which takes in new ones."""

@@ -12,6 +12,7 @@ from steelyard._labels import encode_labels
 __all__ = ["Codes", "LabelTable"]
 
 Codes = NDArray[np.intp]
+_WIDEST_LOOKUP = 10_000
 
 
 class LabelTable:
@@ -35,6 +36,7 @@ class LabelTable:
     def __init__(self) -> None:
         self.labels: list[Any] = []
         self._numbers: dict[Any, int] = {}
+        self._low, self._lookup = 0, np.zeros(0, dtype=np.intp)  # of whole numbers, from the lowest on
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -43,13 +45,26 @@ class LabelTable:
         """The numbers of labels; new labels get theirs in the order of the rows."""
         if not len(y):
             return np.zeros(0, dtype=np.intp)
+        if y.dtype.kind == "i" and (known := self._looked_up(y)) is not None:
+            return known
         distinct, positions = encode_labels(y)
         if not all(label in self._numbers for label in distinct):
             firsts = np.full(len(distinct), len(y))
             np.minimum.at(firsts, positions, np.arange(len(y)))
             for position in np.argsort(firsts).tolist():
                 self.add(distinct[position])
+        if y.dtype.kind == "i" and distinct[-1] - distinct[0] < _WIDEST_LOOKUP:
+            self._low, self._lookup = distinct[0], np.full(distinct[-1] - distinct[0] + 1, -1, dtype=np.intp)
+            self._lookup[np.array(distinct) - self._low] = self.numbers(distinct)
         return self.numbers(distinct)[positions]
+
+    def _looked_up(self, y: NDArray[Any]) -> Codes | None:
+        """The numbers of whole labels that are all known from before."""
+        places = y - self._low
+        if places.min() < 0 or places.max() >= len(self._lookup):
+            return None
+        codes = self._lookup[places]
+        return codes if codes.min() >= 0 else None
 
     def add(self, label: Any) -> int:
         """The number of a label, a new one if need be."""
@@ -61,6 +76,18 @@ class LabelTable:
     def numbers(self, labels: list[Any]) -> Codes:
         """The numbers of labels that may be new."""
         return np.array([self.add(label) for label in labels], dtype=np.intp)
+
+    def texts(self, y: NDArray[Any]) -> Codes:
+        """The numbers of labels that are objects of text; new ones get theirs in the order of the rows."""
+        numbers, values = self._numbers, y.tolist()
+        try:
+            return np.array([numbers[label] for label in values], dtype=np.intp)
+        except KeyError:
+            return np.array([self.add(label) for label in values], dtype=np.intp)
+
+    def array(self) -> NDArray[Any]:
+        """The labels as an array."""
+        return np.array(self.labels)
 
     def find(self, label: Any) -> int | None:
         """The number of a label, or of the one that is written like it; None if none has come."""

@@ -60,7 +60,7 @@ class ArrowCsvSource:
             except pa.ArrowInvalid as error:
                 yield from self._exact.batches_of(lines, wanted, kinds, done)
                 raise DataError(f"{error}.", who=self.place.source) from error  # only pyarrow objected
-            columns = {name: _values(table.column(name).combine_chunks(), name) for name in wanted}
+            columns = {name: _values(_in_one_piece(table.column(name)), name) for name in wanted}
             yield ColumnBatch(columns, table.num_rows)
             done += table.num_rows
 
@@ -224,6 +224,10 @@ def _checked_table(make: Callable[[Any], Any], table: Any) -> Any:
             who="table",
             hint="every column must hold values of one kind, and all columns equally many",
         ) from error
+
+
+def _in_one_piece(column: Any) -> Any:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _values(column: Any, name: str) -> NDArray[Any]:

@@ -157,6 +157,8 @@ class ByteSource(io.RawIOBase):
 def _end_of_lines(data: bytes) -> int:
     """Where the last whole line ends; a line break between quotes ends no line. 0 if there is none."""
     end = data.rfind(b"\n") + 1
+    if b'"' not in data:
+        return end
     n_quotes = data.count(b'"', 0, end)
     while end and n_quotes % 2:
         shorter = data.rfind(b"\n", 0, end - 1) + 1

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard.base import encode_labels
 from steelyard.exceptions import DataError
+from steelyard.streams.labels import Codes, LabelTable
 from steelyard.tables.columns import Place, RowError
 
 __all__ = ["LabelReader"]
@@ -30,21 +30,35 @@ class LabelReader:
     def __init__(self, column: str, max_classes: int) -> None:
         self.column = column
         self.max_classes = max_classes
-        self._seen: set[Any] = set()
+        self.table = LabelTable()
 
     def read(self, values: NDArray[Any], place: Place, first_row: int) -> NDArray[Any]:
         """Labels of some rows, as int64 or text."""
-        missing = (
-            np.array([value is None for value in values]) if values.dtype == object else np.isnan(values)
-        )
+        return self.numbered(values, place, first_row)[0]
+
+    def numbered(self, values: NDArray[Any], place: Place, first_row: int) -> tuple[NDArray[Any], Codes]:
+        """Labels of some rows, as int64 or text, and their numbers in ``table``."""
+        if values.dtype == object:
+            self._check_present(np.array([value is None for value in values]), place, first_row)
+            codes = self.table.texts(values)
+            labels = self.table.array()[codes]
+        else:
+            labels = self._whole(values, place, first_row)
+            codes = self.table.codes(labels)
+        self._check_few(len(values), place, first_row)
+        return labels, codes
+
+    def _check_present(self, missing: NDArray[np.bool_], place: Place, first_row: int) -> None:
         if missing.any():
             row = first_row + int(missing.argmax())
             raise RowError("the label is missing.", who=place.of_row(row, self.column), row=row)
-        labels = values.astype(str) if values.dtype == object else self._whole(values, place, first_row)
-        self._count(labels, place, first_row)
-        return labels
 
     def _whole(self, values: NDArray[Any], place: Place, first_row: int) -> NDArray[np.int64]:
+        with np.errstate(invalid="ignore"):
+            labels = values.astype(np.int64)
+        if (labels == values).all() and np.abs(labels).max(initial=0) <= _LARGEST_WHOLE:
+            return labels
+        self._check_present(np.isnan(values), place, first_row)
         large = np.abs(values) > _LARGEST_WHOLE
         if large.any():
             row = int(large.argmax())
@@ -56,25 +70,20 @@ class LabelReader:
                 row=first_row + row,
                 hint="is this the right target? Identifiers can be told apart as text, such as id-123",
             )
-        labels = values.astype(np.int64)
-        broken = labels != values
-        if broken.any():
-            row = int(broken.argmax())
-            raise RowError(
-                f"a label must be a whole number or text; got {float(values[row])!r}.",
-                who=place.of_row(first_row + row, self.column),
-                row=first_row + row,
-                hint="a column of measurements is not a column of classes; choose another target",
-            )
-        return labels
+        row = int((labels != values).argmax())
+        raise RowError(
+            f"a label must be a whole number or text; got {float(values[row])!r}.",
+            who=place.of_row(first_row + row, self.column),
+            row=first_row + row,
+            hint="a column of measurements is not a column of classes; choose another target",
+        )
 
-    def _count(self, labels: NDArray[Any], place: Place, first_row: int) -> None:
-        distinct, _ = encode_labels(labels)
-        self._seen.update(distinct)
-        crowded = first_row == 0 and len(labels) >= 100 and 2 * len(distinct) > len(labels)
-        if len(self._seen) > self.max_classes or crowded:
+    def _check_few(self, n_rows: int, place: Place, first_row: int) -> None:
+        n_labels = len(self.table)
+        crowded = first_row == 0 and n_rows >= 100 and 2 * n_labels > n_rows
+        if n_labels > self.max_classes or crowded:
             raise DataError(
-                f"{place.source}, column {self.column!r}: {len(self._seen):,} distinct labels in the first "
-                f"{first_row + len(labels):,} rows; at most {self.max_classes:,} can be classes.",
+                f"{place.source}, column {self.column!r}: {n_labels:,} distinct labels in the first "
+                f"{first_row + n_rows:,} rows; at most {self.max_classes:,} can be classes.",
                 hint="is this the right target? It looks like an identifier or a measurement",
             )

@@ -118,15 +118,13 @@ class TableStream(RowStream):
         if "columns_" not in vars(self.encoder):
             self.encoder.settle(batch, self._features, self.columns.categorical)
         target, time = self.columns.target, self.columns.time
-        y = (
-            np.zeros(batch.n_rows)
-            if target is None
-            else self._labels.read(batch.columns[target], place, first_row)
-        )
+        y, codes = np.zeros(batch.n_rows), None
+        if target is not None:
+            y, codes = self._labels.numbered(batch.columns[target], place, first_row)
         times = None if time is None else self._times(batch.columns[time], time, first_row)
         X, fixed = self.encoder.encode(batch, place, first_row, learn=self.learning)
         self._done += batch.n_rows
-        return Chunk(X, y, first_row, times, fixed)
+        return Chunk(X, y, first_row, times, fixed, codes, None if codes is None else self._labels.table)
 
     def _times(self, values: NDArray[Any], column: str, first_row: int) -> NDArray[np.float64]:
         place = self._source.place

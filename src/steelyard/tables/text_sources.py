@@ -82,8 +82,8 @@ class CsvSource:
         places = self._places()
         for name in wanted:
             index = places[name]
-            values = [row[index] for row in self._judged if not is_missing(row[index])]
-            kinds[name] = _chosen_kind(columns, name, [_kind_of(value) for value in values])
+            values = [row[index] for row in self._judged]
+            kinds[name] = _chosen_kind(columns, name, _kinds_of(values))
         return kinds
 
     def batches(self, wanted: list[str], kinds: Kinds) -> Iterator[ColumnBatch]:
@@ -267,6 +267,17 @@ def _chosen_kind(columns: Columns, name: str, kinds: list[str]) -> str:
     if n_strays > (0.0 if name == columns.target else _STRAY_SHARE * len(kinds)):
         return "text"
     return "number"
+
+
+def _kinds_of(values: list[str]) -> list[str]:
+    """What each value is; those that are missing are left out."""
+    try:
+        if "_" not in "".join(values):
+            np.array(values, dtype=np.float64)  # nearly all columns are numbers and nothing else
+            return ["number"] * len(values)
+    except ValueError:
+        pass
+    return [_kind_of(value) for value in values if not is_missing(value)]
 
 
 def _kind_of(value: str) -> str:
