@@ -26,7 +26,7 @@ _SUBJECTS = 400
 
 def feed(scribe: Scribe) -> threading.Thread:
     """Begin to feed; ends with the process."""
-    spec = Spec.from_mapping({"target": "fraud", "subject": "customer", "memory": 4000})
+    spec = Spec.from_mapping({"target": "kind", "subject": "customer", "memory": 4000})
     thread = threading.Thread(target=_feed, args=(scribe, spec), name="steelyard-demo", daemon=True)
     scribe.process([Put(_NAME, spec)])
     thread.start()
@@ -43,7 +43,7 @@ def _feed(scribe: Scribe, spec: Spec) -> None:
                 customers = np.empty(len(chunk), dtype=object)
                 customers[:] = [f"c{k}" for k in rng.integers(0, _SUBJECTS, size=len(chunk))]
                 columns["customer"] = customers
-                columns[spec.target] = np.asarray(chunk.y, dtype=np.float64)
+                columns[spec.target] = np.where(np.asarray(chunk.y) == 1, "fraud", "ok").astype(object)
                 scribe.submit(Learn(_NAME, ColumnBatch(columns, len(chunk))))
                 if number % 200 == 199:  # a customer wants to be forgotten
                     scribe.submit(

@@ -17,7 +17,7 @@ __all__ = ["Gauge"]
 
 WINDOW = 1000  # rows that the running measures are taken over
 _EVERY = 100  # rows from one point of the course to the next
-_NOT_IN_POINTS = ("confusion", "scores")
+_NOT_IN_POINTS = ("confusion", "scores", "rarest")
 _BINS = 40
 _CUTS = 7
 
@@ -28,6 +28,7 @@ class Gauge:
     def __init__(self) -> None:
         self.confusion = WindowConfusion(WINDOW)
         self.auc: WindowAUC | None = None  # when two classes have come
+        self.totals: dict[str, int] = {}  # rows of each class, ever
         self.n_counted = 0
         self._next = _EVERY
         self._points: list[dict[str, Any]] = []
@@ -39,9 +40,11 @@ class Gauge:
         if len(answers.classes) == 2:
             self._count_scores(labels, answers)
         self.n_counted += len(labels)
+        for label, n in zip(*np.unique(labels, return_counts=True), strict=True):
+            self.totals[str(label)] = self.totals.get(str(label), 0) + int(n)
         if self.n_counted >= self._next:
             self._next = (self.n_counted // _EVERY + 1) * _EVERY
-            self._scores = None if self.auc is None else _score_picture(self.auc)
+            self._scores = None if self.auc is None else _score_picture(self.auc, self._rarest())
             point = {key: value for key, value in self.measures().items() if key not in _NOT_IN_POINTS}
             self._points.append({"row": row + len(labels), "at": at, **point})
 
@@ -77,7 +80,12 @@ class Gauge:
                 "counts": np.asarray(counts).astype(int).tolist(),
             },
             "scores": self._scores,
+            "rarest": self._rarest(),
         }
+
+    def _rarest(self) -> str | None:
+        """The class with the fewest rows of all that were counted."""
+        return min(self.totals, key=self.totals.__getitem__) if len(self.totals) > 1 else None
 
     def take_points(self) -> list[dict[str, Any]]:
         """What has been noted since this was asked last."""
@@ -90,6 +98,7 @@ class Gauge:
             "confusion": self.confusion.to_state(),
             "auc": None if self.auc is None else self.auc.to_state(),
             "n_counted": self.n_counted,
+            "totals": dict(self.totals),
         }
 
     @classmethod
@@ -99,15 +108,18 @@ class Gauge:
         gauge.confusion = WindowConfusion.from_state(dict(state["confusion"]))
         gauge.auc = None if state["auc"] is None else WindowAUC.from_state(dict(state["auc"]))
         gauge.n_counted = int(state["n_counted"])
+        gauge.totals = {str(label): int(n) for label, n in state["totals"].items()}
         gauge._next = (gauge.n_counted // _EVERY + 1) * _EVERY
         return gauge
 
 
-def _score_picture(auc: WindowAUC) -> dict[str, Any] | None:
-    """Histograms of the scores of a class and of the rest, and what other cuts would have found."""
+def _score_picture(auc: WindowAUC, rarest: str | None) -> dict[str, Any] | None:
+    """Histograms of the scores of the rarest class and of the rest, and what other cuts would have found."""
     state = auc.to_state()
     positive = np.asarray(state["codes"]) == 1
     scores = np.asarray(state["scores"], dtype=np.float64).ravel()
+    if rarest != str(auc.pos_label):  # scores speak for the second class
+        positive, scores = ~positive, -scores
     if not positive.any() or positive.all():
         return None
     low, high = (float(v) for v in np.quantile(scores, [0.005, 0.995]))
@@ -118,7 +130,7 @@ def _score_picture(auc: WindowAUC) -> dict[str, Any] | None:
     heights = [np.histogram(shown[side], edges)[0] / side.sum() for side in (positive, ~positive)]
     cuts = np.unique(np.append(np.quantile(scores, np.linspace(0.05, 0.95, _CUTS)), 0.0))
     return {
-        "label": str(auc.pos_label),
+        "label": rarest,
         "low": low,
         "high": high,
         "positive": heights[0].round(5).tolist(),

@@ -15,7 +15,18 @@ from steelyard.persistence import decode, encode
 from steelyard.tables.columns import ColumnBatch, Columns, RowError, as_texts
 from steelyard.tables.table_stream import open_source, seconds_of
 
-__all__ = ["CONTENT_TYPES", "cut", "from_body", "from_records", "joined", "pack", "texts", "times", "unpack"]
+__all__ = [
+    "CONTENT_TYPES",
+    "completed",
+    "cut",
+    "from_body",
+    "from_records",
+    "joined",
+    "pack",
+    "texts",
+    "times",
+    "unpack",
+]
 
 CONTENT_TYPES = {
     "application/json": "json",
@@ -168,6 +179,15 @@ def _with_all(part: ColumnBatch, names: list[str], parts: Sequence[ColumnBatch])
             values = np.array([*as_texts(values), None], dtype=object)[:-1]
         columns[name] = values
     return ColumnBatch(columns, part.n_rows)
+
+
+def completed(batch: ColumnBatch, values: Mapping[str | None, Any]) -> ColumnBatch:
+    """A single row with values for columns that it lacks."""
+    columns = dict(batch.columns)
+    for name, value in values.items():
+        if name is not None and name not in columns:
+            columns[name] = np.array([value], dtype=object if isinstance(value, str) else np.float64)
+    return ColumnBatch(columns, batch.n_rows)
 
 
 def cut(batch: ColumnBatch, keep: Any) -> ColumnBatch:

@@ -307,9 +307,12 @@ class Scribe:
     def _learned(self, requests: list[Request]) -> list[tuple[Request, Answer | Exception]]:
         """Rows of several requests to one model, learned together where all of them are good."""
         plain = [r for r in requests if isinstance(r, Learn) and r.key is None]
-        if len(plain) == len(requests) and len(requests) > 1:
+        desk = self._desks.get(requests[0].model)
+        # The first rows settle what a column is, so they come alone.
+        settled = desk is not None and bool(desk.engine.column_kinds())
+        if settled and len(plain) == len(requests) > 1:
+            assert desk is not None
             try:
-                desk = self._desk(requests[0].model)
                 for request in plain:
                     desk.engine.check_rows(request.batch, labelled=True)
                 version = desk.learn(wire.joined([r.batch for r in plain]), now=self.clock())

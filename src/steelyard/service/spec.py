@@ -187,7 +187,7 @@ class Spec:
                 hint="make a new model under another name",
             )
         if "learner" in changed:
-            self._check_learner_change(dict(self.learner or {}), dict(other.learner or {}))
+            self._check_learner_change(mine["learner"], theirs["learner"])
         if "memory" in changed and (self.window is None) != (other.window is None):
             raise ParameterError(
                 f"memory cannot change from {self.memory!r} to {other.memory!r}: that needs rows that are "

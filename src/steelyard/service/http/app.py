@@ -207,20 +207,20 @@ class Service:
         spec = published.spec
         if spec.rows == "none":
             raise Problem(409, 'this model keeps no rows (rows = "none"), so none can wait for a label.')
-        own = wire.texts(batch, spec.id if spec.id in batch.columns else None)
-        subjects = wire.texts(batch, spec.subject if spec.subject in batch.columns else None)
+        if spec.subject is not None and spec.subject not in batch.columns:
+            raise Problem(422, f"rows to remember must say whose they are, in column {spec.subject!r}.")
         now = self.scribe.clock()
-        ids = [given or uuid.uuid4().hex for given in own]
+        ids = [given or uuid.uuid4().hex for given in wire.texts(batch, _present(spec.id, batch))]
+        subjects = wire.texts(batch, spec.subject)
         waiting = []
         for row, row_id in enumerate(ids):
             answer = {
-                "label": answers.labels[row].item()
-                if hasattr(answers.labels[row], "item")
-                else answers.labels[row],
+                "label": answers.labels.tolist()[row],
                 "scores": np.asarray(answers.scores[row]),
                 "classes": list(answers.classes),
             }
-            waiting.append(Waiting(row_id, now, subjects[row], wire.pack(batch.take(row, row + 1), answer)))
+            kept = wire.completed(batch.take(row, row + 1), {spec.id: row_id, spec.time: now})
+            waiting.append(Waiting(row_id, now, subjects[row], wire.pack(kept, answer)))
         result = await self.done(wishes.Remember(published.name, waiting, **self._once(request, body)))
         return list(result["ids"])
 
@@ -458,6 +458,10 @@ def _told(handler: Handler, path: str, service: Service) -> Handler:
         return response
 
     return told
+
+
+def _present(column: str | None, batch: ColumnBatch) -> str | None:
+    return column if column in batch.columns else None
 
 
 def _truth(value: Any) -> bool:

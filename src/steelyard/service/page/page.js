@@ -16,6 +16,7 @@ const pulse = document.getElementById("pulse");
 const number = (x) => x.toLocaleString("en", { maximumFractionDigits: 0 });
 const share = (x) => (x === null || x === undefined ? "–" : (100 * x).toFixed(x > 0.1 ? 0 : 1) + " %");
 const measure = (x) => (x === null || x === undefined ? "–" : x.toFixed(3));
+const moment = (at) => new Date(1000 * at).toLocaleString([], { dateStyle: "short", timeStyle: "short" });
 const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 async function ask(path) {
@@ -37,21 +38,23 @@ function wantKey() {
   };
 }
 
-// The rarer class of what was measured lately, and how it fares.
+// The rarest class of all that was measured, and how it fares lately.
 function rare(now) {
-  const entries = Object.entries(now.share || {}).sort((a, b) => a[1] - b[1]);
-  return entries.length > 1 ? { label: entries[0][0], share: entries[0][1], recall: (now.recall || {})[entries[0][0]] } : null;
+  const label = now.rarest;
+  return label === null ? null : { label, share: now.share[label] ?? 0, recall: now.recall[label] };
 }
 
 function alarms(now, label) {
   const at = now.confusion.labels.indexOf(label);
+  if (at < 0) return null;
   const called = now.confusion.counts.reduce((sum, row) => sum + row[at], 0);
   return called ? 1 - now.confusion.counts[at][at] / called : null;
 }
 
 function headline(now) {
   const r = rare(now);
-  if (!r || r.recall === undefined) return "Waiting for labels of more than one class.";
+  if (!r) return "Waiting for labels of more than one class.";
+  if (r.recall === undefined) return `No case of “${r.label}” among the last rows.`;
   if (Object.keys(now.share).length > 2) return `${Object.keys(now.share).length} classes, G-mean ${measure(now.g_mean)} over the last rows.`;
   const wrong = alarms(now, r.label);
   return `Finds ${Math.round(100 * r.recall)} of 100 cases of “${r.label}”` +
@@ -123,12 +126,16 @@ function confusionTable(now) {
   const body = el("tbody");
   for (const i of order) {
     const row = el("tr");
-    row.append(el("td", labels[i]), ...order.map((j) => el("td", number(counts[i][j]), i === j ? "hit" : "")));
+    row.append(el("td", labels[i], "name"), ...order.map((j) => el("td", number(counts[i][j]), i === j ? "hit" : "")));
     row.append(el("td", share(sum(counts[i]) ? counts[i][i] / sum(counts[i]) : null)));
     body.append(row);
   }
   table.append(body);
-  if (labels.length > order.length) body.append(el("tr")).append?.(el("td", `and ${labels.length - order.length} more classes`));
+  if (labels.length > order.length) {
+    const more = el("tr");
+    more.append(el("td", `and ${labels.length - order.length} more classes`));
+    body.append(more);
+  }
   const holder = el("div", null, "scroll");
   holder.append(table);
   return holder;
@@ -174,7 +181,7 @@ function certificateTable(certificates) {
   const body = el("tbody");
   for (const c of certificates.slice(0, 8)) {
     const row = el("tr");
-    row.append(el("td", new Date(1000 * c.at).toLocaleString()), el("td", c.by), el("td", number(c.forgotten)));
+    row.append(el("td", moment(c.at)), el("td", c.by), el("td", number(c.forgotten)));
     row.append(el("td", `${c.before.digest.slice(0, 10)} → ${c.after.digest.slice(0, 10)}`, "digest"));
     body.append(row);
   }
@@ -209,7 +216,7 @@ class ModelPage {
     this.tiles = el("div", null, "tiles");
     this.course = el("div", null, "chart");
     this.shares = el("div", null, "chart");
-    this.details = el("div", null, "grid");
+    this.details = el("div", null, "details");
     const charts = el("div", null, "grid");
     charts.append(
       card("How good it is", "G-mean: 1 finds every class fully, 0 misses one altogether. AUC: how often a rare case scores above another. Drag to zoom, double click to go back.", this.course),

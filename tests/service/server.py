@@ -1,0 +1,29 @@
+"""A real server in a thread, on a free port of this machine."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+
+import httpx
+import uvicorn
+
+
+@contextmanager
+def serving(app):
+    """Serve an application; gives an HTTP client whose base is its address."""
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", access_log=False, ws="none")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive(), "the server did not start"
+        time.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+            yield client
+    finally:
+        server.should_exit = True
+        thread.join(10)

@@ -1,0 +1,252 @@
+"""The five promises of the service, one after the other, on a real file."""
+
+from __future__ import annotations
+
+import pytest
+
+from steelyard.exceptions import DataError
+from steelyard.service import Engine, Scribe, SQLiteStore
+from steelyard.service import rows as wire
+from steelyard.service.requests import Conflict, Forget, Label, Learn, Put, Remember, Tick, Unavailable
+from steelyard.service.store import Waiting
+from tests.service.data import Clock, records, spec
+
+
+def batch(rows):
+    return wire.from_records(rows, ["customer", "row"])
+
+
+class Desk:
+    """A scribe over a file, asked one request at a time."""
+
+    def __init__(self, path, clock=None):
+        self.path, self.clock = path, clock or Clock()
+        self.store = SQLiteStore(path)
+        self.scribe = Scribe(self.store, clock=self.clock)
+
+    def do(self, request):
+        self.scribe.process([request])
+        return request.future.result(0)
+
+    def model(self, name="m"):
+        return self.scribe.published[name]
+
+    def again(self):
+        """What another process would find in the file now."""
+        return Desk(self.path, self.clock)
+
+
+@pytest.fixture
+def desk(tmp_path):
+    desk = Desk(tmp_path / "store.db")
+    desk.do(Put("m", spec()))
+    return desk
+
+
+def fresh(rows, **changes):
+    """A model that only ever saw these rows."""
+    engine = Engine("m", spec(**changes))
+    engine.learn(batch(rows), at=0.0)
+    return engine
+
+
+# -- acknowledged is kept ---------------------------------------------------------------------------
+
+
+def test_what_was_acknowledged_is_there_after_a_restart_that_nobody_prepared(desk):
+    rows = records(120)
+    for begin in range(0, 120, 30):
+        desk.do(Learn("m", batch(rows[begin : begin + 30])))
+    found = desk.again().model()
+    assert found.version == desk.model().version == 4
+    assert found.facts() == desk.model().facts()
+
+
+def test_a_store_that_fails_to_commit_changes_nothing_and_says_so(desk, monkeypatch):
+    desk.do(Learn("m", batch(records(50))))
+    before = desk.model().facts()
+
+    def full(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(desk.store, "append", full)
+    with pytest.raises(Unavailable, match="nothing was changed"):
+        desk.do(Learn("m", batch(records(5, first=100))))
+    monkeypatch.undo()
+    assert desk.model().facts() == before
+    assert desk.do(Learn("m", batch(records(5, first=100))))["learned"] == 5
+
+
+def test_a_bad_last_row_changes_nothing(desk):
+    desk.do(Learn("m", batch(records(50))))
+    before = desk.model().facts()
+    bad = records(20, first=50)
+    bad[-1]["amount"] = None
+    with pytest.raises(DataError, match="missing"):
+        desk.do(Learn("m", batch(bad)))
+    assert desk.model().facts() == before
+    assert desk.again().model().facts() == before
+
+
+def test_one_bad_request_of_a_group_does_not_harm_the_others(desk):
+    good, bad = records(10), records(5, first=50)
+    bad[2]["amount"] = "much"
+    requests = [Learn("m", batch(good[:5])), Learn("m", batch(bad)), Learn("m", batch(good[5:]))]
+    desk.scribe.process(requests)
+    assert [r.future.exception(0) is None for r in requests] == [True, False, True]
+    assert desk.model().n_rows == 10
+
+
+# -- once -------------------------------------------------------------------------------------------
+
+
+def test_the_same_key_gets_the_first_answer_again_and_counts_once(desk):
+    first = desk.do(Learn("m", batch(records(30)), key="a", fingerprint="x"))
+    second = desk.do(Learn("m", batch(records(30)), key="a", fingerprint="x"))
+    third = desk.again().do(Learn("m", batch(records(30)), key="a", fingerprint="x"))
+    assert first == second == third
+    assert desk.model().n_rows == 30
+
+
+def test_a_key_cannot_be_used_for_something_else(desk):
+    desk.do(Learn("m", batch(records(30)), key="a", fingerprint="x"))
+    with pytest.raises(Conflict, match="another request"):
+        desk.do(Learn("m", batch(records(3, first=90)), key="a", fingerprint="y"))
+
+
+def test_an_id_names_one_row(desk):
+    desk.do(Learn("m", batch(records(30))))
+    with pytest.raises(Conflict, match="learned before"):
+        desk.do(Learn("m", batch(records(1))))
+
+
+# -- exact ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("learner", [{"class": "ProximalSVC"}, {"class": "IncrementalSVC", "gamma": 0.5}])
+def test_after_learning_in_any_pieces_the_model_is_that_of_one_fit(tmp_path, learner):
+    desk = Desk(tmp_path / "s.db")
+    desk.do(Put("m", spec(learner=learner)))
+    rows = records(90)
+    for begin, end in ((0, 1), (1, 40), (40, 90)):
+        desk.do(Learn("m", batch(rows[begin:end])))
+    probe = batch(records(20, seed=9))
+    mine, _ = desk.model().ask(probe)
+    theirs, _ = fresh(rows, learner=learner).published().ask(probe)
+    assert mine.labels.tolist() == theirs.labels.tolist()
+    assert mine.scores == pytest.approx(theirs.scores, abs=1e-6)
+
+
+def test_a_window_of_rows_forgets_by_itself_and_survives_a_restart(tmp_path):
+    desk = Desk(tmp_path / "s.db")
+    desk.do(Put("m", spec(memory=50)))
+    rows = records(130)
+    for begin in range(0, 130, 13):
+        desk.do(Learn("m", batch(rows[begin : begin + 13])))
+    assert desk.model().n_rows == 50
+    again = desk.again()
+    assert again.model().facts() == desk.model().facts()
+    again.do(Learn("m", batch(records(10, first=500))))
+    assert again.model().n_rows == 50
+
+
+def test_a_window_of_time_lets_go_when_time_has_passed(tmp_path):
+    clock = Clock()
+    desk = Desk(tmp_path / "s.db", clock)
+    desk.do(Put("m", spec(memory="1h")))
+    desk.do(Learn("m", batch(records(40))))
+    clock.now += 1800
+    desk.do(Learn("m", batch(records(40, first=40))))
+    clock.now += 2000
+    desk.do(Tick(""))
+    desk.scribe._publish(["m"])
+    assert desk.model().n_rows == 40
+
+
+# -- forgotten is gone ------------------------------------------------------------------------------
+
+
+def test_after_forgetting_a_subject_the_model_never_saw_it_and_the_file_neither(desk):
+    rows = records(200)
+    for row in rows:
+        if row["customer"] == "c3":
+            row["country"] = "Atlantis-of-c3"
+    desk.do(Learn("m", batch(rows)))
+    needle = b"Atlantis-of-c3"
+    assert needle in _bytes(desk.path), "the control: before forgetting it is there"
+    desk.do(Learn("m", batch(records(10, first=300))))
+    answer = desk.do(Forget("m", subject="c3"))
+    left = [r for r in rows + records(10, first=300) if r["customer"] != "c3"]
+    assert answer["forgotten"] == 210 - len(left)
+    assert desk.model().n_rows == len(left)
+    assert desk.model().facts()["classes"] == fresh(left).classes()
+    kept = _bytes(desk.path)
+    assert b'"c3"' not in kept
+    certificate = answer["certificate"]
+    assert certificate["before"]["digest"] != certificate["after"]["digest"]
+    assert desk.again().model().facts() == desk.model().facts()
+
+
+def test_a_row_that_was_never_learned_cannot_be_forgotten(desk):
+    rows = records(30)
+    desk.do(Learn("m", batch(rows)))
+    before = desk.model().facts()
+    with pytest.raises(Conflict, match="never learned"):
+        desk.do(Forget("m", batch=batch([{**rows[3], "amount": 99.0}])))
+    assert desk.do(Forget("m", batch=batch([rows[3]])))["forgotten"] == 1
+    with pytest.raises(Conflict, match="never learned"):
+        desk.do(Forget("m", batch=batch([rows[3]])))
+    assert desk.do(Forget("m", ids=["r3"]))["forgotten"] == 0
+    assert desk.model().n_rows == before["rows"] - 1
+
+
+def test_forgetting_by_time_takes_what_is_older(tmp_path):
+    clock = Clock(100.0)
+    desk = Desk(tmp_path / "s.db", clock)
+    desk.do(Put("m", spec()))
+    desk.do(Learn("m", batch(records(20))))
+    clock.now = 200.0
+    desk.do(Learn("m", batch(records(30, first=20))))
+    assert desk.do(Forget("m", before=150.0))["forgotten"] == 20
+    assert desk.model().n_rows == 30
+
+
+def _bytes(path):
+    return b"".join(part.read_bytes() for part in path.parent.glob(path.name + "*"))
+
+
+# -- late labels ------------------------------------------------------------------------------------
+
+
+def test_late_labels_are_measured_by_the_answer_of_then_and_learned(desk):
+    rows = records(80)
+    desk.do(Learn("m", batch(rows[:60])))
+    waiting = []
+    for row in rows[60:]:
+        unlabelled = batch([{k: v for k, v in row.items() if k != "fraud"}])
+        answers, _ = desk.model().ask(unlabelled)
+        extra = {"label": int(answers.labels[0]), "scores": answers.scores[0], "classes": answers.classes}
+        waiting.append(Waiting(row["row"], 0.0, row["customer"], wire.pack(unlabelled, extra)))
+    desk.do(Remember("m", waiting))
+    assert desk.store.n_waiting("m") == 20
+    labels = {row["row"]: row["fraud"] for row in rows[60:]}
+    answer = desk.do(Label("m", {**labels, "nobody": 1}))
+    assert (answer["labelled"], answer["unknown"]) == (20, ["nobody"])
+    assert desk.store.n_waiting("m") == 0
+    assert desk.model().facts()["classes"] == fresh(rows).classes()
+    assert desk.again().model().facts() == desk.model().facts()
+
+
+# -- settings ---------------------------------------------------------------------------------------
+
+
+def test_the_same_spec_again_changes_nothing_and_another_must_need_no_rows(desk):
+    desk.do(Learn("m", batch(records(50))))
+    version = desk.model().version
+    desk.do(Put("m", spec()))
+    assert desk.model().version == version
+    desk.do(Put("m", spec(learner={"class": "ProximalSVC", "C": 0.01})))
+    assert desk.model().learner.C == 0.01
+    assert desk.again().model().learner.C == 0.01
+    with pytest.raises(ValueError, match="target cannot be changed"):
+        desk.do(Put("m", spec(target="country")))
