@@ -9,9 +9,11 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # setuptools and wheel: pyspark comes as source and is built with what is here.
 BUILD_TOOLS := "scikit-build-core>=0.11" "nanobind>=2.9" "cmake>=3.26" "ninja>=1.11" "setuptools>=77" wheel
 NATIVE := $(shell find src/native -type f) CMakeLists.txt pyproject.toml
+comma := ,
 CPP := $(shell find src/native -name '*.cpp' -o -name '*.hpp')
 
-.PHONY: help demo test lint format bench papers docs sanitize stubs test-native test-lowest clean
+.PHONY: help demo test lint format bench papers docs sanitize sanitize-threads sanitize-python stubs test-native \
+  test-clang test-aarch64 test-lowest clean
 
 help:
 	@echo "make demo       learn from an imbalanced, drifting stream and show what happened"
@@ -20,7 +22,9 @@ help:
 	@echo "make bench      speed against peers, side by side"
 	@echo "make papers     a quick run of every experiment of the papers (DATA=folder of data sets)"
 	@echo "make docs       the documentation, into docs/_build/html"
-	@echo "make sanitize   the native tests under the address and undefined-behaviour sanitizers"
+	@echo "make sanitize   the native tests under the address and undefined-behaviour sanitizers; sanitize-threads: under"
+	@echo "                the one for threads; sanitize-python: Python tests on an extension with the first two"
+	@echo "make test-clang, make test-aarch64   the native tests with the other compiler, on the other processor"
 	@echo "make format     bring all code into its format"
 
 # -- set-up -------------------------------------------------------------------------------------------
@@ -49,17 +53,50 @@ demo: $(VENV)/.built
 test: $(VENV)/.dev test-native
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
+# $(call native_tests,FOLDER,OPTIONS): the native tests, which need no interpreter, built in build/FOLDER.
+define native_tests
+	$(BIN)/cmake -S . -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	  -DSTEELYARD_PYTHON=OFF -DSTEELYARD_TESTS=ON $(2) > /dev/null
+	$(BIN)/cmake --build build/$(1)
+endef
+NATIVE_TESTS = build/$(1)/src/native/steelyard_native_tests
+
 test-native: $(VENV)/.created
-	$(BIN)/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
-	  -DSTEELYARD_PYTHON=OFF -DSTEELYARD_TESTS=ON > /dev/null
-	$(BIN)/cmake --build build/native
-	build/native/src/native/steelyard_native_tests
+	$(call native_tests,native,-DSTEELYARD_WERROR=ON)
+	$(call NATIVE_TESTS,native)
+
+# The other compiler and the other processor family. Debian: clang, g++-aarch64-linux-gnu, qemu-user.
+test-clang: $(VENV)/.created
+	$(call native_tests,clang,-DSTEELYARD_WERROR=ON -DCMAKE_CXX_COMPILER=clang++)
+	$(call NATIVE_TESTS,clang)
+
+test-aarch64: $(VENV)/.created
+	$(call native_tests,aarch64,-DSTEELYARD_WERROR=ON -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+	  -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++)
+	qemu-aarch64 -L /usr/aarch64-linux-gnu $(call NATIVE_TESTS,aarch64)
 
 sanitize: $(VENV)/.created
-	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
-	  -DCMAKE_BUILD_TYPE=RelWithDebInfo -DSTEELYARD_PYTHON=OFF -DSTEELYARD_TESTS=ON -DSTEELYARD_SANITIZE=ON > /dev/null
-	$(BIN)/cmake --build build/sanitize
-	build/sanitize/src/native/steelyard_native_tests
+	$(call native_tests,sanitize,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSTEELYARD_SANITIZE=address$(comma)undefined)
+	$(call NATIVE_TESTS,sanitize)
+
+sanitize-threads: $(VENV)/.created
+	$(call native_tests,sanitize-threads,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSTEELYARD_SANITIZE=thread)
+	$(call NATIVE_TESTS,sanitize-threads)
+
+# The Python tests of the learners whose loops are native, on an extension with the address and undefined-behaviour
+# sanitizers. It lives in an environment of its own that borrows the packages of the first: a path in a .pth file brings
+# them without the first one's own extension. The interpreter leaks on purpose, so leaks are not looked for.
+SANITIZED := build/sanitize-python
+SANITIZED_TESTS ?= tests/online tests/exact tests/enclosing tests/proximal
+sanitize-python: $(VENV)/.dev
+	$(BIN)/python -m venv --without-pip $(SANITIZED)/venv
+	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > $(SANITIZED)/packages
+	cp $(SANITIZED)/packages $$($(SANITIZED)/venv/bin/python -c 'import site; print(site.getsitepackages()[0])')/borrowed.pth
+	$(SANITIZED)/venv/bin/python -m pip install --disable-pip-version-check --no-build-isolation --no-deps \
+	  --force-reinstall --prefix $(SANITIZED)/venv -C build-dir=$(SANITIZED)/build -C cmake.build-type=RelWithDebInfo \
+	  -C install.strip=false -C cmake.define.STEELYARD_SANITIZE=address,undefined .
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	  ASAN_OPTIONS=detect_leaks=0 $(SANITIZED)/venv/bin/python -m pytest -q -p no:cacheprovider $(SANITIZED_TESTS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -37,7 +37,7 @@ class KoilEnsemble<T>::Window {
           n_machines_(ensemble.n_machines()) {
         for (std::size_t index = 0; index < n_machines_; ++index) tracks_[index].batch.reset(ensemble.n_features());
         for (const KernelSpec& kernel : ensemble.kernels_)
-            if (source_of(kernel) == sums_.size()) sums_.push_back({.source = source(kernel)});
+            if (source_of(kernel) == sums_.size()) sums_.push_back({source(kernel), {}, false});
     }
 
     // To be called by one thread.

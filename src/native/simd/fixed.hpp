@@ -1,7 +1,9 @@
 // Sums of rows of float and of 16-bit fixed point numbers, added in double.
 #pragma once
 
-#if defined(__SSE2__)
+#if defined(__SSE2__) && defined(__clang__)
+#include <immintrin.h>
+#elif defined(__SSE2__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC warns of its own header
 #include <immintrin.h>
@@ -65,22 +67,23 @@ constexpr size_t kShorts = STEELYARD_VECTOR_BYTES / sizeof(std::int16_t);
 
 // Of every eight numbers of a and b, those from First to First + 3, in turn from a and from b.
 template <size_t First>
+constexpr size_t interleaved_from(size_t lane) {
+    return lane / 8 * 8 + First + lane % 8 / 2 + lane % 2 * kShorts;
+}
+template <size_t First>
 [[gnu::always_inline]] static inline Shorts interleaved(Shorts a, Shorts b) {
-    Shorts from;
-    for (size_t lane = 0; lane < kShorts; ++lane)
-        from[lane] = static_cast<std::int16_t>(lane / 8 * 8 + First + lane % 8 / 2 + lane % 2 * kShorts);
-    return __builtin_shuffle(a, b, from);
+    return shuffled<interleaved_from<First>>(a, b);
 }
 
 // What was made of interleaved<0> and interleaved<4>, in order: the First numbers of it.
 template <size_t First>
+constexpr size_t in_order_from(size_t lane) {
+    const size_t four = (First + lane) / 4;
+    return four / 2 * 4 + lane % 4 + four % 2 * kFloats;
+}
+template <size_t First>
 [[gnu::always_inline]] static inline VecF in_order(VecF low, VecF high) {
-    Ints from;
-    for (size_t lane = 0; lane < kFloats; ++lane) {
-        const size_t four = (First + lane) / 4;
-        from[lane] = static_cast<std::int32_t>(four / 2 * 4 + lane % 4 + four % 2 * kFloats);
-    }
-    return __builtin_shuffle(low, high, from);
+    return shuffled<in_order_from<First>>(low, high);
 }
 
 static void add_fixed16(const FixedWeights& weights, const std::int16_t* const* x, double* y, size_t n) {

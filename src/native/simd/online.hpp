@@ -61,11 +61,12 @@ static void gather(const double* values, const std::uint32_t* index, double* out
 // The lanes moved round by `Shift`: combining a vector with itself moved by 1, 2, 4 puts the result of all lanes in
 // each.
 template <size_t Shift>
+constexpr size_t rotated_from(size_t lane) {
+    return (lane + Shift) % kDoubles;
+}
+template <size_t Shift>
 [[gnu::always_inline]] static inline VecI rotated(VecI v) {
-    VecI from;
-#pragma GCC unroll 8
-    for (size_t lane = 0; lane < kDoubles; ++lane) from[lane] = static_cast<std::int64_t>((lane + Shift) % kDoubles);
-    return __builtin_shuffle(v, from);
+    return shuffled<rotated_from<Shift>>(v, v);
 }
 
 [[gnu::always_inline]] static inline VecI smaller(VecI a, VecI b) { return a < b ? a : b; }
@@ -361,17 +362,18 @@ static double dot_sides(const double* a, const double* b, size_t n, const double
 
 // Changes places: of two rows, every second group of `Width` lanes of the first and every first of the second.
 template <size_t Width>
+constexpr size_t exchanged_low(size_t lane) {
+    return lane & Width ? kDoubles + lane - Width : lane;
+}
+template <size_t Width>
+constexpr size_t exchanged_high(size_t lane) {
+    return lane & Width ? kDoubles + lane : lane + Width;
+}
+template <size_t Width>
 [[gnu::always_inline]] static inline void exchange(VecD& a, VecD& b) {
-    VecI low, high;
-#pragma GCC unroll 8
-    for (size_t lane = 0; lane < kDoubles; ++lane) {
-        const bool second = (lane & Width) != 0;
-        low[lane] = static_cast<std::int64_t>(second ? kDoubles + lane - Width : lane);
-        high[lane] = static_cast<std::int64_t>(second ? kDoubles + lane : lane + Width);
-    }
     const VecD first = a;
-    a = __builtin_shuffle(first, b, low);
-    b = __builtin_shuffle(first, b, high);
+    a = shuffled<exchanged_low<Width>>(first, b);
+    b = shuffled<exchanged_high<Width>>(first, b);
 }
 
 template <size_t Width>

@@ -47,20 +47,24 @@ static void add_narrow8(const float* a, const float* const* x, double* y, size_t
     }
 }
 
+// Of two vectors, in turn from each, every second run of `Run` lanes, beginning with the first or the second one.
+template <size_t Run, size_t Second>
+constexpr size_t every_second_run(size_t lane) {
+    return lane / Run % 2 * kDoubles + lane / (2 * Run) * (2 * Run) + lane % Run + Second * Run;
+}
+
 // The sum of the lanes of v[k], for each k, in lane k: neighbours are folded into one until one is left.
 template <size_t Count>
 [[gnu::always_inline]] static inline VecD lane_sums(VecD* v) {
-    if constexpr (Count == 1) return v[0];
-    constexpr size_t run = kDoubles / Count;  // lanes in a row that belong to different sums
-    MaskD first, second;
-    for (size_t lane = 0; lane < kDoubles; ++lane) {
-        const size_t vector = lane / run % 2, from = lane / (2 * run) * (2 * run) + lane % run;
-        first[lane] = static_cast<std::int64_t>(vector * kDoubles + from);
-        second[lane] = static_cast<std::int64_t>(vector * kDoubles + from + run);
+    if constexpr (Count == 1) {
+        return v[0];
+    } else {
+        constexpr size_t run = kDoubles / Count;  // lanes in a row that belong to different sums
+        for (size_t k = 0; k < Count / 2; ++k)
+            v[k] = shuffled<every_second_run<run, 0>>(v[2 * k], v[2 * k + 1]) +
+                   shuffled<every_second_run<run, 1>>(v[2 * k], v[2 * k + 1]);
+        return lane_sums<Count / 2>(v);
     }
-    for (size_t k = 0; k < Count / 2; ++k)
-        v[k] = __builtin_shuffle(v[2 * k], v[2 * k + 1], first) + __builtin_shuffle(v[2 * k], v[2 * k + 1], second);
-    return lane_sums<Count / 2 ? Count / 2 : 1>(v);
 }
 
 // What is left of x behind the last whole vector, filled up with zeros.

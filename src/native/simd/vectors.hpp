@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 namespace steelyard::STEELYARD_LEVEL {
 
@@ -46,6 +47,22 @@ constexpr size_t kFloats = STEELYARD_VECTOR_BYTES / sizeof(float);
     double least = v[0];
     for (size_t lane = 1; lane < kDoubles; ++lane) least = v[lane] < least ? v[lane] : least;
     return least;
+}
+
+// Lane l of the result is lane From(l) of a, or, from the number of lanes on, of b. Both compilers know which one
+// instruction does that, as long as the places are constants.
+template <size_t (*From)(size_t), class V, size_t... Lane>
+[[gnu::always_inline]] static inline V shuffled_lanes(V a, V b, std::index_sequence<Lane...>) {
+#if __has_builtin(__builtin_shufflevector)
+    return __builtin_shufflevector(a, b, static_cast<int>(From(Lane))...);
+#else  // GCC before 12
+    typedef decltype(a < b) Places;
+    return __builtin_shuffle(a, b, Places{From(Lane)...});
+#endif
+}
+template <size_t (*From)(size_t), class V>
+[[gnu::always_inline]] static inline V shuffled(V a, V b) {
+    return shuffled_lanes<From>(a, b, std::make_index_sequence<sizeof(V) / sizeof(a[0])>());
 }
 
 // a * b + c, rounded as in the lanes of vectors: the compiler fuses it there if the processor can.

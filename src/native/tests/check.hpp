@@ -26,7 +26,7 @@ struct Registration {
 template <class... Parts>
 std::string text(const Parts&... parts) {
     std::string joined;
-    const auto add = [&](const auto& part) {
+    [[maybe_unused]] const auto add = [&](const auto& part) {
         if constexpr (requires { std::to_string(part); })
             joined += std::to_string(part);
         else

@@ -1,0 +1,240 @@
+// The loops of the online learners against loops that a reader believes, on every level.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "check.hpp"
+#include "steelyard/linear_online.hpp"
+#include "steelyard/random.hpp"
+#include "steelyard/rows.hpp"
+
+using namespace steelyard;
+using namespace steelyard::tests;
+
+namespace {
+
+std::size_t padded(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
+
+// Random numbers of which many are equal, in a vector that can be read up to the next multiple of 8.
+AlignedVector<double> values_with_ties(std::size_t n, unsigned seed, double steps) {
+    AlignedVector<double> values(padded(n, 8), 0.0);
+    const auto drawn = random_values<double>(n, seed);
+    for (std::size_t i = 0; i < n; ++i) values[i] = std::round(drawn[i] * steps) / steps;
+    return values;
+}
+
+// All violators, or the `most` nearest of them; of equals the lower positions.
+std::vector<std::uint32_t> reference_violators(const ViolatorQuery& q) {
+    std::vector<std::uint32_t> found;
+    for (std::uint32_t i = 0; i < q.n; ++i)
+        if (q.base + q.slope * q.scores[i] > 0.0) found.push_back(i);
+    if (found.size() > q.most) {
+        std::stable_sort(found.begin(), found.end(),
+                         [&](std::uint32_t a, std::uint32_t b) { return q.similarities[a] > q.similarities[b]; });
+        found.resize(q.most);
+        std::sort(found.begin(), found.end());
+    }
+    return found;
+}
+
+std::vector<std::int8_t> random_signs(std::size_t n, unsigned seed, double share) {
+    std::vector<std::int8_t> y(n);
+    for (std::size_t i = 0; i < n; ++i) y[i] = uniform_at(seed, i) < share ? 1 : -1;
+    return y;
+}
+
+long double inner(const double* a, const double* b, std::size_t n) {
+    long double sum = 0.0L;
+    for (std::size_t i = 0; i < n; ++i) sum += static_cast<long double>(a[i]) * static_cast<long double>(b[i]);
+    return sum;
+}
+
+bool close(double a, double b, double tolerance) {
+    return std::abs(a - b) <= tolerance * (1.0 + std::abs(a) + std::abs(b));
+}
+
+}  // namespace
+
+TEST(the_nearest_violators_are_those_that_a_stable_sort_takes) {
+    on_every_level([](const std::string& level) {
+        for (const std::size_t n : {0, 1, 2, 7, 8, 9, 15, 16, 17, 33, 64, 65, 100, 257})
+            for (const std::size_t most : {1, 2, 5, 16, 17, 40, 300})
+                for (const double steps : {0.0001, 1.0, 4.0, 1e9}) {  // all equal, many ties, no ties
+                    const auto scores = values_with_ties(n, 1 + static_cast<unsigned>(n), steps);
+                    const auto similarities = values_with_ties(n, 2 + static_cast<unsigned>(n), steps);
+                    std::vector<double> losses(padded(n, 8));
+                    std::vector<std::int64_t> keys(padded(n, kKeyPadding) + kKeyPadding);
+                    std::vector<std::uint32_t> chosen(n + 1);
+                    const ViolatorQuery query{scores.data(), similarities.data(), n,           0.1,          -0.7,
+                                              most,          losses.data(),       keys.data(), chosen.data()};
+                    chosen.resize(loops().online.violators(query));
+                    CHECK(chosen == reference_violators(query), level, n, most, steps);
+                    for (std::size_t i = 0; i < n; ++i)
+                        CHECK(close(losses[i], 0.1 - 0.7 * scores[i], 1e-15), level, n, i);
+                }
+    });
+}
+
+TEST(negative_zero_is_as_near_as_zero) {
+    on_every_level([](const std::string& level) {
+        const AlignedVector<double> scores(8, 0.0);
+        const AlignedVector<double> similarities = {-0.0, 0.0, -1.0, -0.0, 0.0, 0.0, 0.0, 0.0};
+        std::vector<double> losses(8);
+        std::vector<std::int64_t> keys(32);
+        std::vector<std::uint32_t> chosen(9);
+        chosen.resize(loops().online.violators(
+            {scores.data(), similarities.data(), 5, 1.0, 1.0, 2, losses.data(), keys.data(), chosen.data()}));
+        CHECK((chosen == std::vector<std::uint32_t>{0, 1}), level);
+    });
+}
+
+TEST(rows_are_added_and_gathered_as_written) {
+    on_every_level([](const std::string& level) {
+        for (const std::size_t n : {1, 7, 8, 9, 31, 64, 104, 105, 250})
+            for (const std::size_t n_rows : {0, 1, 3, 20}) {
+                std::vector<AlignedVector<double>> rows;
+                std::vector<const double*> pointers;
+                for (std::size_t r = 0; r < n_rows; ++r) {
+                    rows.push_back(values_with_ties(n, static_cast<unsigned>(10 + r), 1e9));
+                    pointers.push_back(rows.back().data());
+                }
+                const auto factors = random_values<double>(n_rows, 3);
+                auto target = values_with_ties(n, 4, 1e9);
+                const auto before = target;
+                loops().online.add_rows(pointers.data(), factors.data(), n_rows, target.data(), n);
+                for (std::size_t j = 0; j < n; ++j) {
+                    double expected = before[j];
+                    for (std::size_t r = 0; r < n_rows; ++r) expected += factors[r] * rows[r][j];
+                    CHECK(close(target[j], expected, 1e-14), level, n, n_rows, j);
+                }
+                std::vector<std::uint32_t> index(n);
+                for (std::size_t j = 0; j < n; ++j) index[j] = static_cast<std::uint32_t>((j * 7 + 3) % n);
+                std::vector<double> gathered(n);
+                loops().online.gather(before.data(), index.data(), gathered.data(), n);
+                for (std::size_t j = 0; j < n; ++j) CHECK(gathered[j] == before[index[j]], level, n, j);
+            }
+    });
+}
+
+TEST(both_sides_are_multiplied_and_the_first_largest_is_found) {
+    on_every_level([](const std::string& level) {
+        for (const std::size_t n : {0, 1, 5, 8, 31, 32, 33, 130})
+            for (const std::size_t m : {0, 1, 9, 64}) {
+                const auto a = values_with_ties(n, 1, 1e9), b = values_with_ties(n, 2, 1e9);
+                const auto c = values_with_ties(m, 3, 1e9), d = values_with_ties(m, 4, 1e9);
+                const auto expected = static_cast<double>(inner(a.data(), b.data(), n) + inner(c.data(), d.data(), m));
+                CHECK(close(loops().online.dot_sides(a.data(), b.data(), n, c.data(), d.data(), m), expected, 1e-13),
+                      level, n, m);
+            }
+        for (std::size_t n = 1; n < 150; ++n)
+            for (const double steps : {0.0001, 1.0, 1e9}) {
+                const auto values = values_with_ties(n, static_cast<unsigned>(n), steps);
+                const auto first = std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(n));
+                CHECK(loops().online.argmax(values.data(), n) == static_cast<std::size_t>(first - values.begin()),
+                      level, n, steps);
+            }
+    });
+}
+
+TEST(eight_rows_become_eight_columns) {
+    on_every_level([](const std::string& level) {
+        for (const std::size_t n : {8, 16, 40}) {
+            const std::size_t ld = 48;
+            const auto from = random_values<double>(8 * ld, 5);
+            std::vector<double> to(n * ld, -7.0);
+            loops().online.transpose(from.data(), to.data(), ld, n);
+            for (std::size_t j = 0; j < n; ++j)
+                for (std::size_t c = 0; c < ld; ++c)
+                    CHECK(to[j * ld + c] == (c < 8 ? from[c * ld + j] : -7.0), level, n, j, c);
+        }
+    });
+}
+
+TEST(the_perceptron_moves_on_mistakes_alone) {
+    const std::size_t n = 200, d = 5;
+    const auto X = random_values<double>(n * d, 1);
+    const auto y = random_signs(n, 2, 0.3);
+    std::vector<double> weights(d), expected(d);
+    double bias = 0.0, expected_bias = 0.0;
+    perceptron_sweep<double>({X.data(), n, d}, y.data(), weights.data(), bias);
+    for (std::size_t i = 0; i < n; ++i) {
+        const double score = static_cast<double>(inner(expected.data(), X.data() + i * d, d)) + expected_bias;
+        if (y[i] * score > 0.0) continue;
+        for (std::size_t k = 0; k < d; ++k) expected[k] += y[i] * X[i * d + k];
+        expected_bias += y[i];
+    }
+    for (std::size_t k = 0; k < d; ++k) CHECK(close(weights[k], expected[k], 1e-12), k);
+    CHECK(bias == expected_bias);
+}
+
+TEST(a_pairwise_step_never_passes_its_bound_nor_the_budget) {
+    const std::size_t n = 150, d = 4, budget = 6;
+    const auto X = random_values<float>(n * d, 3);
+    const auto y = random_signs(n, 4, 0.4);
+    const double C = 0.3;
+    std::vector<double> weights(d), buffers(2 * budget * d);
+    std::uint64_t stored[2] = {0, 0}, seen[2] = {0, 0};
+    oam_sweep<float>({X.data(), n, d}, y.data(),
+                     {weights.data(), {buffers.data(), buffers.data() + budget * d}, stored, seen}, budget, C, 11);
+    // The same from the formulas: a reservoir a class, a passive-aggressive step for each pair.
+    std::vector<double> expected(d);
+    std::vector<std::vector<double>> kept[2];
+    std::uint64_t counts[2] = {0, 0};
+    for (std::size_t i = 0; i < n; ++i) {
+        const int own = y[i] > 0, other = 1 - own;
+        const std::vector<double> x(X.begin() + static_cast<std::ptrdiff_t>(i * d),
+                                    X.begin() + static_cast<std::ptrdiff_t>((i + 1) * d));
+        const double drawn = uniform_at(11, counts[0] + counts[1]) * static_cast<double>(++counts[own]);
+        if (kept[own].size() < budget)
+            kept[own].push_back(x);
+        else if (drawn < static_cast<double>(budget))
+            kept[own][static_cast<std::size_t>(drawn)] = x;
+        const double bound = C * std::max(1.0, static_cast<double>(counts[other]) / static_cast<double>(budget));
+        for (const auto& z : kept[other]) {
+            std::vector<double> difference(d);
+            for (std::size_t k = 0; k < d; ++k) difference[k] = x[k] - z[k];
+            const auto loss = static_cast<double>(1.0L - y[i] * inner(expected.data(), difference.data(), d));
+            const auto squared = static_cast<double>(inner(difference.data(), difference.data(), d));
+            if (loss <= 0.0 || squared <= 0.0) continue;
+            for (std::size_t k = 0; k < d; ++k) expected[k] += y[i] * std::min(bound, loss / squared) * difference[k];
+        }
+    }
+    for (std::size_t k = 0; k < d; ++k) CHECK(close(weights[k], expected[k], 1e-9), k, weights[k], expected[k]);
+    CHECK(stored[0] == kept[0].size() && stored[1] == kept[1].size());
+}
+
+TEST(means_and_covariances_are_those_of_the_rows_seen) {
+    const std::size_t n = 120, d = 3;
+    const auto X = random_values<double>(n * d, 5, 2.0);
+    const auto y = random_signs(n, 6, 0.5);
+    std::vector<double> weights(d), means(2 * d), covariances(2 * d * d);
+    std::uint64_t seen[2] = {0, 0};
+    opauc_sweep<double>(
+        {X.data(), n, d}, y.data(),
+        {weights.data(), {means.data(), means.data() + d}, {covariances.data(), covariances.data() + d * d}, seen},
+        0.01, 0.1);
+    for (const int side : {0, 1}) {
+        std::vector<double> mean(d);
+        std::vector<std::size_t> rows;
+        for (std::size_t i = 0; i < n; ++i)
+            if ((y[i] > 0) == side) rows.push_back(i);
+        CHECK(rows.size() == seen[side]);
+        const double count = static_cast<double>(rows.size());
+        for (const std::size_t i : rows)
+            for (std::size_t k = 0; k < d; ++k) mean[k] += X[i * d + k] / count;
+        for (std::size_t r = 0; r < d; ++r) {
+            CHECK(close(means[static_cast<std::size_t>(side) * d + r], mean[r], 1e-12), side, r);
+            for (std::size_t k = 0; k < d; ++k) {
+                double covariance = 0.0;
+                for (const std::size_t i : rows)
+                    covariance += (X[i * d + r] - mean[r]) * (X[i * d + k] - mean[k]) / count;
+                const double kept = covariances[static_cast<std::size_t>(side) * d * d + r * d + k];
+                CHECK(close(kept, covariance, 1e-12), side, r, k);
+            }
+        }
+    }
+    CHECK(std::any_of(weights.begin(), weights.end(), [](double w) { return w != 0.0; }));
+}
