@@ -7,6 +7,7 @@ from typing import Any as _Any
 
 if TYPE_CHECKING:
     from steelyard.alignment import AlignedSVC
+    from steelyard.committee import MovingCut, StreamClassifier
     from steelyard.enclosing import EnclosingClassifier
     from steelyard.exact import IncrementalSVC
     from steelyard.features import RandomFeatures
@@ -21,9 +22,11 @@ __all__ = [
     "AlignedSVC",
     "EnclosingClassifier",
     "IncrementalSVC",
+    "MovingCut",
     "MultiKernelKOIL",
     "ProximalSVC",
     "RandomFeatures",
+    "StreamClassifier",
     "__version__",
     "load",
     "save",
@@ -36,9 +39,11 @@ _HOMES = {
     "EnclosingClassifier": "enclosing",
     "IncrementalSVC": "exact",
     "KOIL": "online",
+    "MovingCut": "committee",
     "MultiKernelKOIL": "online",
     "ProximalSVC": "proximal",
     "RandomFeatures": "features",
+    "StreamClassifier": "committee",
     "load": "persistence",
     "save": "persistence",
 }

@@ -13,12 +13,14 @@ from steelyard import (
     MultiKernelKOIL,
     ProximalSVC,
     RandomFeatures,
+    StreamClassifier,
 )
 from steelyard.checks import NotApplicable, learner_checks
 from steelyard.online import NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
 from steelyard.online.targets import OnlineLearner
 
 LEARNERS = [
+    StreamClassifier(),
     IncrementalSVC(),
     IncrementalSVC(10.0, gamma=0.3, class_weight="balanced"),
     IncrementalSVC(kernel="linear"),

@@ -1,0 +1,13 @@
+"""One line that needs no choices: a committee of exact experts, and the cut that moves with the stream.
+
+``views`` say how experts see rows, ``recent`` holds the last rows, ``experts`` learn them and give ``rules``;
+``evidence`` is what they answered before labels were known, ``cuts`` and ``panel`` make one answer of it,
+and ``explain`` tells why. ``classifier`` puts it together; ``moving_cut`` is the cut alone, around any
+classifier.
+"""
+
+from steelyard.committee.classifier import StreamClassifier
+from steelyard.committee.explain import Explanation
+from steelyard.committee.moving_cut import MovingCut
+
+__all__ = ["Explanation", "MovingCut", "StreamClassifier"]

@@ -1,0 +1,523 @@
+"""StreamClassifier: one line, nothing to choose."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from copy import copy
+from datetime import timedelta
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from steelyard._types import FloatArray
+from steelyard.base import Batch, ForgettingMixin, Label, Traits, sorted_classes
+from steelyard.committee.cuts import ThresholdChoice
+from steelyard.committee.evidence import Evidence, align
+from steelyard.committee.experts import EXPERTS, Expert, Undo
+from steelyard.committee.explain import Explanation, explain_panel
+from steelyard.committee.panel import Judgement, Panel, judgements
+from steelyard.committee.recent import Block, Recent
+from steelyard.committee.rules import Rows, Views
+from steelyard.committee.views import FoldedView, RankView, row_keys
+from steelyard.exceptions import DataError, SteelyardError
+from steelyard.features import RandomFeatures
+from steelyard.memory.windows import window_size
+from steelyard.params import AnyOf, Constraint, Integer, OneOf, Positive
+from steelyard.persistence import storable
+
+__all__ = ["StreamClassifier"]
+
+_SETTLING = (100, 1000)  # rows at which views are settled: for the time being, and for good
+_KEPT = 3000  # rows that are kept: the longest window, and some that may come back to it
+_BLOCK = 1000  # rows that are scored and then learned together, at most
+_FIRST_BLOCK = 50
+_WIDE = 256  # columns; wider rows are folded into so many
+_REFRESH = 50  # rows after which weights and cut are looked at again
+
+_times: ContextVar[Any] = ContextVar("times of the rows that are learned now", default=None)
+
+
+class _MemoryChoice:
+    """What ``memory=`` accepts."""
+
+    description = '"auto", a whole number of rows, a timedelta, or text such as "30d" (units s, m, h, d, w)'
+
+    def accepts(self, value: object) -> bool:
+        if isinstance(value, str) and value == "auto":
+            return True
+        try:
+            window_size(value)  # type: ignore[arg-type]  # whatever it is, it says whether it can be read
+        except SteelyardError:
+            return False
+        return True
+
+
+@storable("StreamClassifier")
+class StreamClassifier(ForgettingMixin):
+    r"""A classifier for streams that needs no choices: a committee of exact experts.
+
+    Its experts differ in what they remember (all rows, the last 2,000, the last 200, labels alone) and in
+    how they see a row (as it is, by ranks through a kernel or a random map). Whoever has predicted
+    recent rows well is heard, and scores are cut where recent rows say that both classes are found best.
+
+    Parameters
+    ----------
+    threshold : "gmean" or dict, default="gmean"
+        What the cut aims at: the largest geometric mean of the hit rates; least cost for prices such as
+        ``{"miss": 20, "alarm": 1}``; or as many hits as possible with a budget of alarms such as
+        ``{"alarms": 0.01}`` (share of all rows). An alarm is an answer for the second class of
+        ``classes_``, a miss a row of that class without one; with more than two classes every class is
+        cut against the rest.
+    memory : "auto", int, timedelta or str, default="auto"
+        How far back anything is remembered: "auto" lets each expert remember what is its own, the longest
+        all rows; a number of rows; or a length of time such as "30d", for which ``partial_fit`` needs
+        ``time``.
+    budget : "auto" or float, default="auto"
+        Microseconds that a row may cost, counted by what the work takes on a common machine, never by the
+        clock, so that the same rows give the same answers anywhere. Experts that are too dear learn and
+        solve less often, or rest; :meth:`explain` tells. "auto" allows 200.
+    random_state : int, default=0
+        The seed of the random map.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels of the classes that have rows now.
+    n_features_in_ : int
+        Number of features seen.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, when all names are strings.
+
+    See Also
+    --------
+    steelyard.MovingCut : The cut alone, around any classifier.
+
+    Notes
+    -----
+    Evidence comes from rows as they are learned: :meth:`partial_fit` first lets the experts score the rows
+    as they stand, and only then learn them. So the size of the chunks is how late labels come, and the same
+    rows in other chunks give other weights. Chunks of more than 1,000 rows are taken in blocks of 1,000,
+    and the first rows of all in blocks that begin with 50.
+
+    Of every class the last scores of each expert are kept, about 1,000 rows of all classes together and at
+    least 100 of each. A score is ranked among them, both sides of a plane counted alike, and mapped by the
+    inverse normal; experts are weighted by :math:`\exp(20\,\mathrm{AUC})` over the same rows; and the cut
+    is the best for what the committee, as it is now, makes of them. Until there are five such rows of
+    both sides, the planes over all rows answer alone.
+
+    :meth:`forget` takes rows out of every expert that remembers them, exactly, and drops what they were
+    scored from the evidence. What other rows were scored stays, as it was answered then; rows that had
+    left a window do not come back; and the scale of ranks and the random map, settled by the
+    first 1,000 rows, stay.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard import StreamClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> y = (rng.random(3000) < 0.05).astype(int)
+    >>> X = rng.normal(size=(3000, 4)) * np.where(y, 0.5, 2.0)[:, None]
+    >>> model = StreamClassifier()
+    >>> for begin in range(0, 2000, 100):
+    ...     _ = model.partial_fit(X[begin : begin + 100], y[begin : begin + 100])
+    >>> hits = model.predict(X[2000:]) == y[2000:]
+    >>> bool(min(hits[y[2000:] == 0].mean(), hits[y[2000:] == 1].mean()) > 0.8)
+    True
+    """
+
+    takes_time = True
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "threshold": ThresholdChoice(),
+        "memory": _MemoryChoice(),
+        "budget": AnyOf(OneOf("auto"), Positive()),
+        "random_state": Integer(0),
+    }
+    _traits = Traits(
+        exact=False,
+        bounded_memory=True,
+        exempt={
+            "chunk_borders_do_not_matter": (
+                "a chunk is scored before it is learned, and weights and cut rest on these scores; so the "
+                "size of the chunks is how late labels come"
+            ),
+        },
+    )
+    _accepts_sparse = True
+
+    def __init__(
+        self,
+        *,
+        threshold: str | dict[str, float] = "gmean",
+        memory: str | int | timedelta = "auto",
+        budget: str | float = "auto",
+        random_state: int = 0,
+    ) -> None:
+        self.threshold = threshold
+        self.memory = memory
+        self.budget = budget
+        self.random_state = random_state
+
+    # -- learning -----------------------------------------------------------------------------------
+
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        time: ArrayLike | None = None,
+    ) -> Self:
+        """Score these rows, keep how well that went, then learn them.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows, oldest first.
+        y : array-like of shape (n_samples,)
+            Their labels; a label never seen before simply becomes a class.
+        classes : array-like, optional
+            Labels that may occur, as in scikit-learn. It is never needed.
+        sample_weight : array-like of shape (n_samples,), optional
+            How often each row counts in what is learned; 1 when not given.
+        time : array-like of shape (n_samples,), optional
+            When the rows happened, in seconds and in order; needed for a memory of time.
+
+        Returns
+        -------
+        self
+        """
+        token = _times.set(time)
+        try:
+            return super().partial_fit(X, y, classes, sample_weight)
+        finally:
+            _times.reset(token)
+
+    def _start(self, batch: Batch) -> None:
+        width = batch.X.shape[1]
+        self._fold = FoldedView(width, _WIDE, self.random_state) if width > _WIDE else None
+        self._labels: list[Label] = []  # by class number, in the order in which they came
+        self._counts: dict[int, int] = {}  # rows of each class in the longest memory
+        self._n_seen = 0
+        self._low = 0  # number of the oldest row in the longest memory
+        self._judged_at = self._settled_at = 0  # rows seen at the last look at the evidence, and at settling
+        self._recent = Recent.empty(min(width, _WIDE))
+        self._evidence = Evidence(len(EXPERTS))
+        views = Views()
+        self._experts = [Expert(trade, views) for trade in EXPERTS]
+        self._panel = Panel([], [None] * len(EXPERTS), [None], views)
+
+    def _learn(self, batch: Batch) -> None:
+        self._apply(batch, None, "partial_fit")
+
+    def _apply(self, add: Batch | None, retire: Batch | None, method: str) -> None:
+        self._evidence = self._evidence.copy()
+        self._experts = [expert.twin() for expert in self._experts]
+        undo: list[Undo] = []
+        try:
+            added = None if add is None else self._block(add, method)
+            if retire is None:
+                assert added is not None
+                self._take_in(added, undo)
+                return
+            retired = self._block(retire, "forget")
+            self._try_out(added, retired)
+            if added is not None:
+                self._take_in(added, undo)
+            self._take_out(retired, undo)
+        except BaseException as error:
+            for back in reversed(undo):
+                back()
+            if isinstance(error, SteelyardError):
+                raise error.told_by(f"{type(self).__name__}.{method}") from None
+            raise
+
+    def _block(self, batch: Batch, method: str) -> Block:
+        """The rows of a batch as experts take them; classes never seen before get numbers."""
+        known = {label: number for number, label in enumerate(self._labels)}
+        if method != "forget":
+            self._labels = [*self._labels, *(label for label in batch.labels if label not in known)]
+        numbers = {label: number for number, label in enumerate(self._labels)}
+        missing = [label for label in batch.labels if label not in numbers]
+        if missing:
+            raise DataError(f"no rows of class {missing[0]!r} were ever learned; nothing was changed.")
+        codes = np.array([numbers[label] for label in batch.labels], dtype=np.int64)[batch.codes]
+        weights = np.ones(len(codes)) if batch.weights is None else batch.weights
+        times = self._checked_times(len(codes), method)
+        block = Block(self._dense(batch.X), codes, weights, times, np.zeros(len(codes), dtype=np.int64))
+        return block if (weights > 0.0).all() else block.part(weights > 0.0)
+
+    def _dense(self, X: Any) -> FloatArray:
+        if self._fold is not None:
+            return self._fold.apply(X)
+        return np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+
+    def _checked_times(self, n_rows: int, method: str) -> FloatArray:
+        given = _times.get()
+        if method in {"forget", "fit"} or not isinstance(self._span(), timedelta):
+            return np.zeros(n_rows)
+        if given is None:
+            raise DataError(
+                "a memory of time needs the times of the rows; got none.",
+                hint="pass time= to partial_fit(), or give the memory as a number of rows",
+            )
+        times = np.asarray(given, dtype=np.float64)
+        if times.shape != (n_rows,) or not np.isfinite(times).all():
+            raise DataError(f"expected one finite time for each of {n_rows} rows; got {times.shape}.")
+        if (np.diff(np.concatenate([self._recent.block.times[-1:], times])) < 0).any():
+            raise DataError("the times of the rows must not go back; nothing was changed.")
+        return times
+
+    def _span(self) -> int | timedelta | None:
+        """How far back anything is remembered; None: all rows."""
+        return None if self.memory == "auto" else window_size(self.memory)
+
+    def _take_in(self, block: Block, undo: list[Undo]) -> None:
+        begin = 0
+        while begin < len(block):
+            size = min(_BLOCK, max(_FIRST_BLOCK, self._n_seen))
+            self._take_block(block.part(slice(begin, begin + size)), undo)
+            begin += size
+
+    def _take_block(self, block: Block, undo: list[Undo]) -> None:
+        panel = self._panel
+        scores = panel.raw_scores(Rows(block.X, panel.views)) if len(panel.classes) > 1 else None
+        first, self._n_seen = self._n_seen, self._n_seen + len(block)
+        block = block.numbered(first)
+        recent = self._recent.added(block, self._kept(first))
+        low = self._lowest(recent)
+        self._count(block, recent.between(self._low, low))
+        self._recent, self._low = recent, low
+        self._settle()
+        new_class = not set(np.unique(block.codes).tolist()) <= set(panel.classes)
+        for expert in self._experts:
+            waiting = self._n_seen - expert.high
+            if new_class or waiting >= min(expert.trade.every, 1 + self._n_seen // 20):
+                self._follow(expert, undo)
+        self._evidence.know(self._class_numbers())
+        self._gather(block, scores)
+        self._publish(force=new_class)
+
+    def _kept(self, n_seen: int) -> int:
+        """Number of the oldest row that is kept: windows may reach back to it, and experts let go of it."""
+        if self._span() is None:
+            return n_seen - _KEPT
+        return min([self._low, *(expert.low for expert in self._experts if expert.is_ready)])
+
+    def _lowest(self, recent: Recent) -> int:
+        """Number of the oldest row that the longest memory holds."""
+        span = self._span()
+        if span is None:
+            return 0
+        if isinstance(span, int):
+            return max(self._low, self._n_seen - span)
+        held = recent.block
+        begin = int(np.searchsorted(held.times, held.times[-1] - span.total_seconds(), side="right"))
+        return max(self._low, int(held.numbers[begin]))
+
+    def _follow(self, expert: Expert, undo: list[Undo], forgotten: Block | None = None) -> None:
+        if expert.is_ready:
+            window = expert.trade.window
+            low = self._low if window is None else max(self._low, self._recent.last(window))
+            undo.append(expert.follow(self._recent, low, self._n_seen, forgotten))
+
+    def _count(self, came: Block, left: Block) -> None:
+        counts = dict(self._counts)
+        for block, sign in ((came, 1), (left, -1)):
+            for code, n in zip(*np.unique(block.codes, return_counts=True), strict=True):
+                counts[int(code)] = counts.get(int(code), 0) + sign * int(n)
+        self._counts = {code: n for code, n in counts.items() if n > 0}
+
+    def _class_numbers(self) -> list[int]:
+        """Numbers of the classes that have rows, in the order of their labels."""
+        return sorted(self._counts, key=lambda number: self._labels[number])
+
+    def _settle(self) -> None:
+        """Settle the views when there are enough rows for the first time, and again when there are many."""
+        if not any(self._settled_at < n <= self._n_seen for n in _SETTLING):
+            return
+        X = self._recent.block.X
+        ranks = RankView.settled(X)
+        feature_map = RandomFeatures(300, random_state=self.random_state).fit(ranks.apply(X))
+        views, self._settled_at = Views(ranks, feature_map), self._n_seen
+        # All rows that any of them had learned are still here, and are learned anew through the new views.
+        self._experts = [
+            expert if expert.trade.view in {"rows", "labels"} else Expert(expert.trade, views)
+            for expert in self._experts
+        ]
+
+    def _gather(self, block: Block, scores: FloatArray | None) -> None:
+        """Keep what the rows were scored, now that their labels are known."""
+        classes = self._evidence.classes
+        if scores is not None:
+            scores = align(scores, self._panel.classes, classes)
+        places = {code: place for place, code in enumerate(classes)}
+        codes = np.array([places.get(code, -1) for code in block.codes.tolist()], dtype=np.int32)
+        self._evidence.push(classes, codes, scores, row_keys(block.X))
+
+    def _publish(self, *, force: bool = False) -> None:
+        """Make what was learned answer from now on."""
+        classes = self._class_numbers()
+        rules = [expert.rule(self._recent) if expert.is_ready else None for expert in self._experts]
+        judged = self._panel.judgements
+        waited = self._n_seen - self._judged_at
+        if force or classes != self._panel.classes or waited >= min(_REFRESH, 1 + self._n_seen // 20):
+            judged, self._judged_at = judgements(self._evidence, self.threshold), self._n_seen
+        self._panel = Panel(classes, rules, judged, self._views())
+
+    def _views(self) -> Views:
+        return next(expert.views for expert in self._experts if expert.trade.view == "ranks")
+
+    # -- forgetting ---------------------------------------------------------------------------------
+
+    def _take_out(self, block: Block, undo: list[Undo]) -> None:
+        for expert in self._experts:  # then all have learned what is to be forgotten
+            self._follow(expert, undo)
+        places = self._recent.find(block.X, block.codes, block.weights)
+        found = places >= 0
+        numbers = np.full(len(block), -1)
+        numbers[found] = self._recent.block.numbers[places[found]]
+        self._recent = self._recent.without(places[found])
+        for expert in self._experts:
+            everything = expert.trade.window is None and self._span() is None
+            mine = slice(None) if everything else numbers >= expert.low
+            self._follow(expert, undo, block.part(mine))
+        self._count(block.part(slice(0)), block if self._span() is None else block.part(numbers >= self._low))
+        for code in np.unique(block.codes).tolist():
+            self._evidence.drop(code, row_keys(block.X[block.codes == code]))
+        self._evidence.know(self._class_numbers())
+        self._publish(force=True)
+
+    def _try_out(self, add: Block | None, retire: Block) -> None:
+        """Refuse rows that were never learned before anything changes: one expert knows, on a copy."""
+        linear = self._experts[0]
+        if linear.learner is None and add is None:
+            raise DataError("there are no rows left to forget; nothing was changed.")
+        waiting = self._recent.between(linear.high, self._n_seen)
+        new = waiting if add is None else waiting.joined(add)
+        if self._span() is None and linear.learner is not None:
+            added = (new.X, new.codes, new.weights) if len(new) else None
+            copy(linear.learner).update(add=added, retire=(retire.X, retire.codes, retire.weights))
+        elif self._span() is not None:
+            held = self._recent if add is None else self._recent.added(add.numbered(self._n_seen), 0)
+            places = held.find(retire.X, retire.codes, retire.weights)
+            if (places < 0).any() or (held.block.numbers[places] < self._low).any():
+                raise DataError("some of the rows to be forgotten are not remembered; nothing was changed.")
+
+    # -- answering ----------------------------------------------------------------------------------
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """Labels of the classes that have rows now."""
+        self._need("classes_")
+        return self._classes_of(self._panel)
+
+    def _classes_of(self, panel: Panel) -> NDArray[Any]:
+        return sorted_classes([self._labels[number] for number in panel.classes])
+
+    def decision_function(self, X: ArrayLike) -> FloatArray:
+        """Scores of rows: positive for the second class, or one column a class when there are more.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+            Normal scores above or below the cut; zeros while there is only one class.
+        """
+        _, scores = self._answer(X, "decision_function")
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Labels of rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        panel, scores = self._answer(X, "predict")
+        classes = self._classes_of(panel)
+        if scores.shape[1] == 1:
+            return classes[((scores[:, 0] > 0.0) & (len(classes) == 2)).astype(np.intp)]
+        return classes[scores.argmax(axis=1)]
+
+    def _answer(self, X: Any, method: str) -> tuple[Panel, FloatArray]:
+        X = self._check_rows(X, method)
+        panel = self._panel
+        if not panel.classes:
+            raise DataError(
+                "all rows have been forgotten, so there is no class to predict.",
+                who=f"{type(self).__name__}.{method}",
+                hint="learn rows with partial_fit() first",
+            )
+        return panel, panel.decide(panel.raw_scores(Rows(self._dense(X), panel.views)))
+
+    def explain(self) -> Explanation:
+        """Which expert carries the answer now, what it remembers, and where the cut is and why.
+
+        Returns
+        -------
+        Explanation
+            It prints as text, shows as a table in a notebook, and draws itself with ``plot()``.
+        """
+        self._check_started("explain")
+        return explain_panel(
+            self._panel,
+            self._experts,
+            [self._labels[number] for number in self._panel.classes],
+            self._evidence,
+            threshold=self.threshold,
+            n_rows=self._n_seen,
+        )
+
+    # -- files --------------------------------------------------------------------------------------
+
+    def _get_state(self) -> dict[str, Any]:
+        if not self._is_started():
+            return {}
+        return {
+            **self._features(),
+            "labels": list(self._labels),
+            "class_numbers": list(self._counts),
+            "class_counts": list(self._counts.values()),
+            "seen": self._n_seen,
+            "low": self._low,
+            "judged_at": self._judged_at,
+            "settled_at": self._settled_at,
+            "recent": self._recent.get_state(),
+            "evidence": self._evidence.get_state(),
+            "views": self._views().get_state(),
+            "experts": [expert.get_state() for expert in self._experts],
+            "judgements": [None if j is None else j.get_state() for j in self._panel.judgements],
+        }
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        self._set_features(state)
+        width = self.n_features_in_
+        self._fold = FoldedView(width, _WIDE, self.random_state) if width > _WIDE else None
+        self._labels = list(state["labels"])
+        self._counts = dict(zip(state["class_numbers"], state["class_counts"], strict=True))
+        self._n_seen, self._low, self._judged_at, self._settled_at = (
+            int(state[name]) for name in ("seen", "low", "judged_at", "settled_at")
+        )
+        self._recent = Recent.from_state(state["recent"])
+        self._evidence = Evidence.from_state(state["evidence"], len(EXPERTS))
+        views = Views.from_state(state["views"])
+        self._experts = [Expert(trade, views) for trade in EXPERTS]
+        for expert, learned in zip(self._experts, state["experts"], strict=True):
+            expert.set_state(learned)
+        classes = self._class_numbers()
+        judged = [None if j is None else Judgement.from_state(j, len(EXPERTS)) for j in state["judgements"]]
+        rules = [expert.rule(self._recent) if expert.is_ready else None for expert in self._experts]
+        self._panel = Panel(classes, rules, judged, views)

@@ -1,0 +1,210 @@
+"""The experts: exact learners that differ in what they remember and in how they see a row."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from steelyard.committee.recent import Block, Recent
+from steelyard.committee.rules import KernelRule, LabelRule, LinearRule, Rows, Rule, Views
+from steelyard.exact import IncrementalSVC
+from steelyard.exact.expansion import KernelExpansion
+from steelyard.exceptions import DataError
+from steelyard.kernels import Kernel
+from steelyard.proximal import ProximalSVC
+
+__all__ = ["EXPERTS", "Expert", "Trade", "Undo"]
+
+_LABEL_HALF_LIFE = 20.0  # rows, of the expert that only looks at labels
+_LABEL_ROWS = 200
+
+Undo = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Trade:
+    """What kind of expert it is.
+
+    Attributes
+    ----------
+    name, words : str
+        Its short name, and what it does in a few words.
+    view : str
+        How it sees rows; "labels" for the one that does not look at them.
+    window : int or None
+        Rows that it remembers; None: all.
+    every : int
+        Rows that it waits for before it learns them together.
+    make : callable
+        Makes its learner for rows of so many columns.
+    """
+
+    name: str
+    words: str
+    view: str
+    window: int | None
+    every: int
+    make: Callable[[int, Views], Any]
+
+
+def _planes(_n_columns: int, _views: Views) -> Any:
+    return ProximalSVC()
+
+
+def _mapped_planes(_n_columns: int, views: Views) -> Any:
+    return ProximalSVC(feature_map=views.map)
+
+
+def _kernel_machine(n_columns: int, _views: Views) -> Any:
+    return IncrementalSVC(kernel="laplacian", gamma=1.0 / n_columns, class_weight="balanced", tol=1e-3)
+
+
+def _nothing(_n_columns: int, _views: Views) -> Any:
+    return None
+
+
+EXPERTS = (
+    Trade("linear", "planes over all rows", "rows", None, 10, _planes),
+    Trade("recent", "planes over the last 200 rows", "rows", 200, 1, _planes),
+    Trade("mapped", "planes over 300 random features, all rows", "ranks", None, 100, _mapped_planes),
+    Trade("kernel", "a kernel machine over the last 2,000 rows", "ranks", 2000, 50, _kernel_machine),
+    Trade("labels", "how labels follow labels", "labels", _LABEL_ROWS, 1, _nothing),
+)
+
+
+class Expert:
+    """One expert at work: its learner, and which rows it has learned.
+
+    ``low`` and ``high`` are running numbers: it remembers the rows from ``low`` to ``high``, the latter
+    excluded, save those that were forgotten.
+    """
+
+    def __init__(self, trade: Trade, views: Views, low: int = 0) -> None:
+        self.trade = trade
+        self.views = views
+        self.low = self.high = low
+        self.learner: Any = None
+        self.n_rebuilt = 0
+        self._rule: Rule | None = None
+
+    def twin(self) -> Expert:
+        """The same expert, whose learner and rows can be exchanged without the other noticing."""
+        return copy.copy(self)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its view is settled."""
+        return self.views.has(self.trade.view)
+
+    def follow(self, recent: Recent, low: int, high: int, forgotten: Block | None = None) -> Undo:
+        """Remember the rows from ``low`` to ``high`` alone, without those forgotten; all of it or nothing.
+
+        Returns what takes it back, for the case that another expert cannot follow.
+        """
+        before = self.low, self.high
+        new = recent.between(max(self.high, low), high)
+        if low < self.low < self.high:  # a window reaches further back when rows in it are forgotten
+            new = new.joined(recent.between(low, self.low))
+        leaving = recent.between(self.low, min(low, self.high))
+        if forgotten is not None:
+            leaving = leaving.joined(forgotten)
+        undo = self._change(new, leaving, lambda: recent.between(low, high))
+        self.low, self.high = low, high
+
+        def back() -> None:
+            undo()
+            self.low, self.high = before
+
+        return back
+
+    def _change(self, new: Block, leaving: Block, staying: Callable[[], Block]) -> Undo:
+        before = self.learner, self._rule
+        self._rule = None
+        if self.trade.view == "labels" or not (len(new) or len(leaving)):
+            return self._back_to(*before)
+        if self.learner is None:
+            if len(new):
+                self.learner = self._made(new)
+            return self._back_to(*before)
+        if self.trade.window is not None and not len(staying()):
+            self.learner = None
+            return self._back_to(*before)
+        if not len(leaving):
+            X, y, *weights = self._rows(new)
+            self.learner.partial_fit(X, y, sample_weight=weights[0] if weights else None)
+            return partial(self._swap, None, new, before[1])
+        try:
+            self.learner.update(add=self._rows(new) if len(new) else None, retire=self._rows(leaving))
+        except DataError:
+            if self.trade.window is None:
+                raise
+            # The rows are known to have been learned: sums that rounding has worn out are made anew.
+            self.learner = self._made(staying())
+            self.n_rebuilt += 1
+            return self._back_to(*before)
+        return partial(self._swap, leaving, new, before[1])
+
+    def _made(self, block: Block) -> Any:
+        X, y, *weights = self._rows(block)
+        learner = self.trade.make(X.shape[1], self.views)
+        return learner.fit(X, y, sample_weight=weights[0] if weights else None)
+
+    def _back_to(self, learner: Any, rule: Rule | None) -> Undo:
+        def back() -> None:
+            self.learner, self._rule = learner, rule
+
+        return back
+
+    def _swap(self, add: Block | None, retire: Block, rule: Rule | None) -> None:
+        added = None if add is None else self._rows(add)
+        self.learner.update(add=added, retire=self._rows(retire) if len(retire) else None)
+        self._rule = rule
+
+    def _rows(self, block: Block) -> tuple[Any, ...]:
+        X = np.ascontiguousarray(Rows(block.X, self.views).seen(self.trade.view))
+        return (X, block.codes) if (block.weights == 1.0).all() else (X, block.codes, block.weights)
+
+    def rule(self, recent: Recent) -> Rule | None:
+        """What it answers with now; None while it knows fewer than two classes."""
+        if self._rule is None:
+            self._rule = self._label_rule(recent) if self.trade.view == "labels" else self._learned_rule()
+        return self._rule
+
+    def _learned_rule(self) -> Rule | None:
+        learner, view = self.learner, self.trade.view
+        if learner is None or len(learner.classes_) < 2:
+            return None
+        classes = learner.classes_.tolist()
+        if isinstance(learner, IncrementalSVC):
+            kernel = Kernel(learner.kernel, gamma=learner.gamma)
+            vectors, coef = learner.support_vectors_, learner.dual_coef_
+            return KernelRule(classes, view, KernelExpansion(kernel, vectors, coef, learner.intercept_))
+        view = view if learner.feature_map is None else "map"
+        return LinearRule(classes, view, learner.coef_, learner.intercept_)
+
+    def _label_rule(self, recent: Recent) -> Rule | None:
+        codes = recent.between(self.low, self.high).codes[::-1]
+        if not len(codes):
+            return None
+        weights = np.exp2(-np.arange(len(codes)) / _LABEL_HALF_LIFE)
+        classes = np.unique(codes)
+        shares = np.bincount(codes, weights)[classes] / weights.sum()
+        return LabelRule(classes.tolist(), shares)
+
+    # -- files --------------------------------------------------------------------------------------
+
+    def get_state(self) -> dict[str, Any]:
+        """What it has learned."""
+        return {"low": self.low, "high": self.high, "learner": self.learner, "rebuilt": self.n_rebuilt}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Become what ``get_state`` described."""
+        self.low, self.high, self.n_rebuilt = (int(state[name]) for name in ("low", "high", "rebuilt"))
+        self.learner = state["learner"]
+        if self.low > self.high or self.low < 0:
+            raise ValueError("an expert remembers a stretch of rows that cannot be")

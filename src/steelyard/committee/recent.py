@@ -1,0 +1,153 @@
+"""The rows that came last: what windows hold, and what leaves them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard import _native
+from steelyard._types import FloatArray, IntArray
+
+__all__ = ["Block", "Recent"]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows: features, class numbers, weights, times and their running numbers."""
+
+    X: FloatArray
+    codes: IntArray
+    weights: FloatArray
+    times: FloatArray
+    numbers: IntArray
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def part(self, rows: Any) -> Block:
+        """Some of the rows."""
+        return Block(*(getattr(self, name)[rows] for name in _COLUMNS))
+
+    def joined(self, other: Block) -> Block:
+        """These rows, then the others."""
+        if not len(other):
+            return self
+        return Block(*(np.concatenate([getattr(self, name), getattr(other, name)]) for name in _COLUMNS))
+
+    def numbered(self, first: int) -> Block:
+        """The same rows with running numbers that begin at ``first``."""
+        return Block(self.X, self.codes, self.weights, self.times, np.arange(first, first + len(self)))
+
+
+_COLUMNS = ("X", "codes", "weights", "times", "numbers")
+
+
+class Recent:
+    """Rows in the order in which they came; old ones go, and single ones may be taken out.
+
+    It never changes: what is added or taken out makes another one. Both share their storage, so a row costs
+    no copy of the others, and whoever still holds the one before may go back to it.
+    """
+
+    __slots__ = ("_begin", "_end", "_store")
+
+    def __init__(self, store: Block, begin: int, end: int) -> None:
+        self._store = store
+        self._begin, self._end = begin, end
+
+    @classmethod
+    def empty(cls, n_columns: int) -> Recent:
+        """No rows of this width."""
+        return cls(_storage(n_columns, 0), 0, 0)
+
+    def __len__(self) -> int:
+        return self._end - self._begin
+
+    @property
+    def block(self) -> Block:
+        """All rows that are held."""
+        return self._store.part(slice(self._begin, self._end))
+
+    def between(self, low: int, high: int) -> Block:
+        """The rows with running numbers from ``low`` to ``high``, the latter excluded."""
+        numbers = self._store.numbers[self._begin : self._end]
+        begin, end = np.searchsorted(numbers, [low, high]) + self._begin
+        return self._store.part(slice(int(begin), int(end)))
+
+    def last(self, n_rows: int) -> int:
+        """The running number with which the last ``n_rows`` rows begin, or all if there are fewer."""
+        place = max(self._end - n_rows, self._begin)
+        return int(self._store.numbers[place]) if place < self._end else 0
+
+    def added(self, block: Block, low: int) -> Recent:
+        """With these rows, and without those numbered below ``low``."""
+        numbers = self._store.numbers[self._begin : self._end]
+        begin = self._begin + int(np.searchsorted(numbers, low))
+        end = self._end + len(block)
+        store = self._store
+        if end > len(store):
+            held = store.part(slice(begin, self._end))
+            store = _storage(store.X.shape[1], 2 * (len(held) + len(block)) + 64)
+            _write(store, 0, held)
+            begin, end = 0, len(held) + len(block)
+        _write(store, end - len(block), block)
+        return Recent(store, begin, end)
+
+    def without(self, places: NDArray[np.intp]) -> Recent:
+        """Without the rows at these places."""
+        kept = np.delete(np.arange(self._begin, self._end), places)
+        store = self._store.part(kept)
+        return Recent(store, 0, len(kept))
+
+    def find(self, X: FloatArray, codes: IntArray, weights: FloatArray) -> NDArray[np.intp]:
+        """Places of equal rows, a different one for each, the oldest first; -1 where there is none."""
+        held = self.block
+        places: dict[tuple[int, int, float], list[int]] = {}
+        keys = zip(
+            _native.row_hashes(held.X).tolist(), held.codes.tolist(), held.weights.tolist(), strict=True
+        )
+        for place, key in enumerate(keys):
+            places.setdefault(key, []).append(place)
+        found = []
+        wanted = zip(_native.row_hashes(X).tolist(), codes.tolist(), weights.tolist(), strict=True)
+        for row, key in enumerate(wanted):
+            candidates = places.get(key, [])
+            same = next((place for place in candidates if np.array_equal(held.X[place], X[row])), -1)
+            if same >= 0:
+                candidates.remove(same)
+            found.append(same)
+        return np.array(found, dtype=np.intp)
+
+    def get_state(self) -> dict[str, Any]:
+        """The rows."""
+        block = self.block
+        return {name: getattr(block, name).copy() for name in _COLUMNS}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Recent:
+        """Rows as ``get_state`` gives them; ValueError if they make no sense."""
+        block = Block(*(np.asarray(state[name]) for name in _COLUMNS))
+        if block.X.ndim != 2 or {len(getattr(block, name)) for name in _COLUMNS} != {len(block)}:
+            raise ValueError("rows, labels, weights and times must be of one length")
+        if (np.diff(block.numbers) <= 0).any():
+            raise ValueError("the rows are not in order")
+        return cls(block, 0, len(block))
+
+
+def _storage(n_columns: int, n_rows: int) -> Block:
+    return Block(
+        np.empty((n_rows, n_columns)),
+        np.empty(n_rows, dtype=np.int64),
+        np.empty(n_rows),
+        np.empty(n_rows),
+        np.empty(n_rows, dtype=np.int64),
+    )
+
+
+def _write(store: Block, place: int, block: Block) -> None:
+    for name in _COLUMNS:
+        getattr(store, name)[place : place + len(block)] = getattr(block, name)

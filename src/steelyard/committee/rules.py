@@ -1,0 +1,124 @@
+"""What experts answer with: rules that never change, so that any thread may use them while others learn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from steelyard._types import FloatArray
+from steelyard.committee.views import RankView
+from steelyard.exact.expansion import KernelExpansion
+from steelyard.features import RandomFeatures
+
+__all__ = ["KernelRule", "LabelRule", "LinearRule", "Rows", "Rule", "Views"]
+
+
+@dataclass(frozen=True)
+class Views:
+    """The views that are settled; None before there were enough rows."""
+
+    ranks: RankView | None = None
+    map: RandomFeatures | None = None
+
+    def has(self, view: str) -> bool:
+        """Whether rows can be seen so already."""
+        return view in {"rows", "labels"} or getattr(self, view) is not None
+
+    def get_state(self) -> dict[str, Any]:
+        """What was settled."""
+        return {} if self.ranks is None else {"ranks": self.ranks.get_state(), "map": self.map}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Views:
+        """What ``get_state`` describes."""
+        if not state:
+            return cls()
+        return cls(RankView.from_state(state["ranks"]), state["map"])
+
+
+class Rows:
+    """Rows and how the views show them, each computed once, when it is first asked for."""
+
+    def __init__(self, X: FloatArray, views: Views) -> None:
+        self.X = X
+        self.views = views
+        self._seen: dict[str, FloatArray] = {}
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def seen(self, view: str) -> FloatArray:
+        """The rows through a view: "rows" (as they are), "ranks" or "map"."""
+        if view == "rows":
+            return self.X
+        if view not in self._seen:
+            views = self.views
+            if view == "ranks":
+                assert views.ranks is not None
+                self._seen[view] = views.ranks.apply(self.X)
+            else:
+                assert views.map is not None
+                self._seen[view] = views.map.map_rows(self.seen("ranks"))
+        return self._seen[view]
+
+
+class Rule(Protocol):
+    """A decision function over the classes that an expert knows."""
+
+    @property
+    def classes(self) -> list[int]:
+        """Numbers of these classes."""
+
+    def scores(self, rows: Rows) -> FloatArray:
+        """One column a class, or a single one for two classes."""
+
+
+@dataclass(frozen=True)
+class LinearRule:
+    """Planes over a view."""
+
+    classes: list[int]
+    view: str
+    coef: FloatArray
+    intercept: FloatArray
+
+    def scores(self, rows: Rows) -> FloatArray:
+        """Scores of rows."""
+        scores: FloatArray = rows.seen(self.view) @ self.coef.T
+        scores += self.intercept
+        return scores
+
+
+@dataclass(frozen=True)
+class KernelRule:
+    """A kernel expansion over a view."""
+
+    classes: list[int]
+    view: str
+    expansion: KernelExpansion
+
+    def scores(self, rows: Rows) -> FloatArray:
+        """Scores of rows."""
+        return self.expansion.scores(rows.seen(self.view))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What the expansion has packed for speed is no part of what is copied.
+        e = self.expansion
+        bare = KernelExpansion(e.kernel, e.vectors, e.coef, e.intercept)
+        return KernelRule, (self.classes, self.view, bare)
+
+
+@dataclass(frozen=True)
+class LabelRule:
+    """How frequent each class was among the last labels; the same for all rows."""
+
+    classes: list[int]
+    shares: FloatArray
+
+    def scores(self, rows: Rows) -> FloatArray:
+        """Scores of rows."""
+        shares = self.shares[1:] if len(self.classes) == 2 else self.shares
+        return np.tile(shares, (len(rows), 1))

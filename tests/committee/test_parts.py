@@ -1,0 +1,145 @@
+"""The parts of the committee: evidence, recent rows, views, judgements."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import ndtri
+from sklearn.metrics import roc_auc_score
+
+from steelyard.committee.evidence import Evidence, Sides, align
+from steelyard.committee.panel import judge
+from steelyard.committee.recent import Block, Recent
+from steelyard.committee.views import FoldedView, RankView
+
+
+def _block(rng, n, first=0, d=3):
+    X = rng.normal(size=(n, d))
+    return Block(X, rng.integers(0, 2, n), np.ones(n), np.zeros(n), np.arange(first, first + n))
+
+
+def test_recent_rows_are_those_of_a_plain_list():
+    rng = np.random.default_rng(0)
+    recent, plain = Recent.empty(3), []
+    for step in range(40):
+        block = _block(rng, int(rng.integers(1, 9)), first=7 * step * 2)
+        low = int(rng.integers(0, 14 * step + 1))
+        recent = recent.added(block, low)
+        plain = [row for row in plain if row >= low] + block.numbers.tolist()
+        if step % 5 == 4:
+            gone = rng.choice(len(plain), size=2, replace=False)
+            recent = recent.without(gone)
+            plain = [row for place, row in enumerate(plain) if place not in set(gone.tolist())]
+        assert recent.block.numbers.tolist() == plain
+        assert recent.between(10, 200).numbers.tolist() == [row for row in plain if 10 <= row < 200]
+
+
+def test_adding_rows_leaves_the_one_before_as_it_was():
+    rng = np.random.default_rng(0)
+    before = Recent.empty(3).added(_block(rng, 5), 0)
+    held = before.block.X.copy()
+    before.added(_block(rng, 50, first=5), 0)
+    np.testing.assert_array_equal(before.block.X, held)
+
+
+def test_equal_rows_are_found_once_each_and_the_oldest_first():
+    rng = np.random.default_rng(1)
+    block = _block(rng, 4)
+    twice = block.joined(Block(block.X, block.codes, block.weights, block.times, block.numbers + 4))
+    recent = Recent.empty(3).added(twice, 0)
+    wanted = block.part(np.array([2, 2, 2]))
+    assert recent.find(wanted.X, wanted.codes, wanted.weights).tolist() == [2, 6, -1]
+    assert recent.find(wanted.X, 1 - wanted.codes, wanted.weights).tolist() == [-1, -1, -1]
+
+
+@pytest.mark.parametrize("n_rows", [1, 3, 16, 17, 200])
+def test_a_row_is_seen_alone_as_among_others(n_rows):
+    rng = np.random.default_rng(2)
+    sample = np.column_stack(
+        [rng.normal(size=500), rng.integers(0, 2, 500), np.zeros(500), rng.exponential(size=500)]
+    )
+    view = RankView.settled(sample)
+    X = np.concatenate([sample[:200] * 1.5, [[9999.9, -5.0, 1.0, -1e100]]])[-n_rows:]
+    seen = view.apply(np.ascontiguousarray(X))
+    np.testing.assert_array_equal(seen, np.concatenate([view.apply(row[None]) for row in X]))
+    assert np.isfinite(seen).all()
+
+
+def test_ranks_keep_the_order_and_ignore_the_scale():
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(400, 1))
+    seen, stretched = RankView.settled(x).apply(x), RankView.settled(np.exp(5 * x)).apply(np.exp(5 * x))
+    assert (np.diff(seen[np.argsort(x[:, 0]), 0]) >= 0.0).all()
+    assert np.median(np.abs(seen - stretched)) < 0.05  # the same at the knots; between them each is linear
+    assert abs(seen.mean()) < 0.1
+    assert abs(seen.std() - 1.0) < 0.1
+
+
+def test_folding_keeps_inner_products_on_average():
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(30, 4000))
+    folded = FoldedView(4000, 256, 0).apply(X)
+    error = (folded @ folded.T - X @ X.T) / 4000.0
+    assert np.sqrt(np.mean(np.square(error))) < 0.2
+
+
+def test_evidence_keeps_the_last_rows_of_every_class():
+    rng = np.random.default_rng(5)
+    evidence, plain = Evidence(2), {0: [], 1: []}
+    evidence.know([0, 1])
+    for _ in range(60):
+        n = int(rng.integers(1, 80))
+        codes, scores = (rng.random(n) < 0.05).astype(np.int32), rng.normal(size=(n, 2, 1))
+        evidence.push([0, 1], codes, scores, np.arange(n, dtype=np.uint64))
+        for code in (0, 1):
+            plain[code] += scores[codes == code, :, 0].tolist()
+    (sides,) = evidence.sides()
+    n_negative, n_positive = len(sides.negative), len(sides.positive)
+    assert n_positive == 100  # however rare
+    assert 900 < n_negative <= 1000
+    np.testing.assert_array_equal(sides.positive, plain[1][-n_positive:])
+    np.testing.assert_array_equal(sides.negative, plain[0][-n_negative:])
+    assert sides.share == pytest.approx(0.05, abs=0.03)
+
+
+def test_evidence_of_forgotten_rows_is_dropped():
+    evidence = Evidence(1)
+    evidence.know([0, 1])
+    keys = np.arange(6, dtype=np.uint64)
+    evidence.push([0, 1], np.array([0, 1] * 3, dtype=np.int32), np.arange(6.0).reshape(6, 1, 1), keys)
+    evidence.drop(1, np.array([3, 99], dtype=np.uint64))
+    (sides,) = evidence.sides()
+    assert sides.positive[:, 0].tolist() == [1.0, 5.0]
+    assert sides.negative[:, 0].tolist() == [0.0, 2.0, 4.0]
+
+
+def test_scores_follow_classes_that_come_and_go():
+    two = np.array([[1.0], [-2.0]])
+    three = align(two, [3, 5], [3, 4, 5])
+    np.testing.assert_array_equal(three, [[-1.0, np.nan, 1.0], [2.0, np.nan, -2.0]])
+    np.testing.assert_array_equal(align(three, [3, 4, 5], [3, 5]), two)
+    assert np.isnan(align(two, [3], [3, 5])).all()
+
+
+def test_a_judgement_knows_auc_and_normal_scores():
+    rng = np.random.default_rng(6)
+    positive = np.column_stack([rng.normal(1.5, size=80), rng.normal(size=80)])
+    negative = rng.normal(size=(400, 2))
+    judgement = judge(Sides(positive, negative, 0.1), "gmean")
+    y = np.repeat([1, 0], [80, 400])
+    for expert in (0, 1):
+        scores = np.concatenate([positive[:, expert], negative[:, expert]])
+        assert judgement.auc[expert] == pytest.approx(roc_auc_score(y, scores))
+    assert judgement.weights[0] > 0.95
+    x = 0.7  # ranked among both sides counted alike
+    level = 0.5 * (positive[:, 0] <= x).mean() + 0.5 * (negative[:, 0] <= x).mean()
+    assert np.interp(x, *judgement.tables[0]) == pytest.approx(ndtri(level), abs=0.05)
+
+
+def test_whoever_says_nothing_is_not_heard():
+    rng = np.random.default_rng(7)
+    positive = np.column_stack([rng.normal(1.0, size=50), np.full(50, np.nan)])
+    negative = np.column_stack([rng.normal(size=90), np.full(90, np.nan)])
+    judgement = judge(Sides(positive, negative, 0.3), "gmean")
+    assert judgement.weights.tolist() == [1.0, 0.0]
+    assert judge(Sides(positive[:4], negative, 0.3), "gmean") is None
