@@ -29,6 +29,7 @@ from steelyard.params import AnyOf, ClassWeight, Constraint, Instance, OneOf, Po
 from steelyard.persistence import storable
 from steelyard.proximal.rule.planes import Planes
 from steelyard.proximal.rule.rule import Rule
+from steelyard.proximal.rule.selection import Choice
 from steelyard.proximal.state.folds import FoldedStatistics
 from steelyard.proximal.state.statistics import ClassStatistics
 
@@ -57,7 +58,9 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
     C : float or "auto", default=1.0
         Weight of the errors against the penalty on the planes. "auto" keeps statistics of five folds
         (rows fall into folds by their values, so forgetting and merging stay exact) and takes the C of
-        a fixed grid that does best on rows left out, without a second look at any row.
+        a fixed grid that does best on rows left out, without a second look at any row. The choice is made
+        when an answer is asked for, and again when rows were forgotten or merged, a parameter was changed,
+        :meth:`refresh` was called, or the rows have doubled since.
     class_weight : "balanced", None or dict, default="balanced"
         "balanced" gives both sides of a plane the same total weight, as the counts are now; None counts
         every row once; a dict gives each label a factor of its own (1 where it has none).
@@ -70,7 +73,8 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
         sides, which aims at the area under the ROC curve; class weights then play no part.
     threshold : {"zero", "gmean"}, default="zero"
         Where scores are cut: at zero, or where a normal model of the scores of both sides has the
-        largest product of hit rates. The cut is part of ``intercept_``.
+        largest product of hit rates; of two classes, scores as they would be of rows left out. The cut is
+        part of ``intercept_``.
     penalize_intercept : bool, default=True
         Whether the intercept counts in the penalty, as in the proximal SVM.
     feature_map : RandomFeatures, optional
@@ -257,6 +261,7 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
         self._check_started("fade")
         state = self._state.copy()
         state.fade(factor, drop_below)
+        state.choice = self._state.choice and self._state.choice.faded(factor)
         self._state = state
         return self
 
@@ -398,9 +403,30 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
         rule, state = self._rule(), self._state
 
         def make() -> _Answer:
-            return _Answer(sorted_classes(state.total.classes), rule.planes(state.total, state.folds))
+            C = rule.chosen_C(state.total, state.folds) if rule.C != "auto" else self._choice(rule, state).C
+            return _Answer(sorted_classes(state.total.classes), rule.planes(state.total, C))
 
         return state.derived("answer", rule, make, lock_of(self))
+
+    def _choice(self, rule: Rule, state: FoldedStatistics) -> Choice:
+        """The choice of C that holds for these rows, made anew where none does."""
+        n_rows = sum(fold.n_rows for fold in state.folds)
+        if state.choice is None or not state.choice.holds(rule, n_rows):
+            state.choice = Choice(rule.chosen_C(state.total, state.folds), rule, n_rows)
+        choice: Choice = state.choice
+        return choice
+
+    @all_or_nothing
+    def refresh(self) -> Self:
+        """Choose C anew from all current rows at the next answer; without ``C="auto"`` it changes nothing.
+
+        Returns
+        -------
+        self
+        """
+        self._check_started("refresh")
+        self._state = self._state.copy()  # which has no choice
+        return self
 
     def regularization_path(self, Cs: ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Planes for a whole grid of C, from one decomposition where the planes share their matrix.
@@ -517,13 +543,22 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
     def _get_state(self) -> dict[str, Any]:
         if not self._is_started():
             return {}
-        return {**self._features(), **self._state.copy().get_state()}
+        choice = self._state.choice
+        kept = choice is not None and choice.rule == self._rule()
+        return {
+            **self._features(),
+            **self._state.copy().get_state(),
+            "choice": {"C": choice.C, "n_rows": choice.n_rows} if kept else None,
+        }
 
     def _set_state(self, state: dict[str, Any]) -> None:
         if not state:
             return
         self._set_features(state)
         self._state = FoldedStatistics.from_state(state, self.n_features_in_)
+        if state.get("choice") is not None:
+            choice = state["choice"]
+            self._state.choice = Choice(float(choice["C"]), self._rule(), float(choice["n_rows"]))
 
 
 def _apart(other: Any) -> Any:

@@ -10,6 +10,8 @@ import numpy as np
 from steelyard._types import FloatArray
 from steelyard.cuts import normal_gmean_cut
 from steelyard.exceptions import DataError, ParameterError
+from steelyard.params import class_factors
+from steelyard.proximal.rule.left_out import moments_left_out
 from steelyard.proximal.rule.planes import Planes
 from steelyard.proximal.rule.selection import choose_C
 from steelyard.proximal.rule.solver import (
@@ -38,12 +40,24 @@ class Rule:
     threshold: str
     penalize_intercept: bool
 
-    def planes(self, statistics: ClassStatistics, folds: list[ClassStatistics]) -> Planes:
-        """The planes of these statistics; the folds they are the sum of serve to choose C."""
+    def planes(self, statistics: ClassStatistics, C: float) -> Planes:
+        """The planes of these statistics for a C."""
         system = self._system(statistics)
         equations = self._equations(system)
-        C = self._chosen_C(folds, system, equations) if self.C == "auto" else float(self.C)
         return self._finish(system, equations, solve(equations, C), C)
+
+    def chosen_C(self, statistics: ClassStatistics, folds: list[ClassStatistics]) -> float:
+        """The C in use: the one given, or the best for these statistics by the folds they are the sum of."""
+        if self.C != "auto":
+            return float(self.C)
+        if len(folds) == 1:
+            raise ParameterError(
+                'ProximalSVC: C="auto" needs statistics of folds, which are kept only if C is "auto" from '
+                "the first rows on.",
+                hint='set C="auto" before fit() or the first partial_fit()',
+            )
+        system = self._system(statistics)
+        return choose_C(folds, system, self._equations(system), self._equations)
 
     def path(self, statistics: ClassStatistics, Cs: FloatArray) -> list[Planes]:
         """The planes for every C of a grid."""
@@ -71,14 +85,13 @@ class Rule:
             return auc_equations(system, regularizer)
         return margin_equations(system, self.class_weight, regularizer)
 
-    def _chosen_C(self, folds: list[ClassStatistics], system: System, equations: PlaneEquations) -> float:
-        if len(folds) == 1:
-            raise ParameterError(
-                'ProximalSVC: C="auto" needs statistics of folds, which are kept only if C is "auto" from '
-                "the first rows on.",
-                hint='set C="auto" before fit() or the first partial_fit()',
-            )
-        return choose_C(folds, system, equations, self._equations)
+    def _side_weights(self, system: System) -> FloatArray:
+        """Weight of a row of the second of two classes, and of one of the first."""
+        if self.objective == "auc":
+            return 1.0 / system.counts[::-1]
+        if self.class_weight == "balanced":
+            return system.counts / system.n_rows
+        return class_factors(self.class_weight, system.labels)[::-1]
 
     def _finish(self, system: System, equations: PlaneEquations, solutions: FloatArray, C: float) -> Planes:
         """Intercepts, thresholds and probabilities of planes in the coordinates of the statistics."""
@@ -91,7 +104,8 @@ class Rule:
         if len(system.labels) == 1:
             cut = np.zeros(1)
         elif self.threshold == "gmean":
-            cut = normal_gmean_cut(negative, positive)
+            left_out = moments_left_out(system, equations, scores, self._side_weights(system), C)
+            cut = normal_gmean_cut(left_out[:, 1], left_out[:, 0])
         elif equations.has_intercept:
             cut = np.zeros(len(solutions))
         else:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -11,10 +13,31 @@ from steelyard.proximal.rule.solver import PlaneEquations, plane_classes, solve_
 from steelyard.proximal.rule.system import System
 from steelyard.proximal.state.statistics import ClassStatistics
 
-__all__ = ["C_GRID", "choose_C"]
+__all__ = ["C_GRID", "Choice", "choose_C"]
 
 C_GRID: FloatArray = np.logspace(-6.0, 8.0, 29)
 _TIE = 1e-9  # losses that differ by less are equal, and the smaller C is taken
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A choice of C: what was chosen, by which rule, and from how many rows.
+
+    Choosing costs far more than solving, and where C is best changes slowly. So a choice holds until the
+    rows have doubled.
+    """
+
+    C: float
+    rule: Any
+    n_rows: float
+
+    def holds(self, rule: Any, n_rows: float) -> bool:
+        """Whether the same rule, for so many rows, takes this C."""
+        return bool(rule == self.rule and self.n_rows <= n_rows < 2.0 * self.n_rows)
+
+    def faded(self, factor: float) -> Choice:
+        """The choice of rows that weigh less now: it holds until as much has come as is left of them."""
+        return replace(self, n_rows=factor * self.n_rows)
 
 
 def choose_C(
@@ -24,6 +47,9 @@ def choose_C(
     make_equations: Callable[[System], PlaneEquations],
 ) -> float:
     """The C of the grid with the smallest squared error on rows left out.
+
+    A fold counts for no more than it would if all its scores were zero: a row far away from all others (a
+    sentinel such as 9999.9) can spoil its fold, but not decide.
 
     Parameters
     ----------
@@ -89,7 +115,8 @@ class _Scores:
 
     def squared_error(self, positive_weight: float, negative_weight: float) -> FloatArray:
         errors = self.counts[:, None] + self.squares - 2.0 * np.array([[1.0], [-1.0]]) * self.sums
-        result: FloatArray = np.array([positive_weight, negative_weight]) @ errors
+        weights = np.array([positive_weight, negative_weight])
+        result: FloatArray = np.minimum(weights @ errors, weights @ self.counts)
         return result
 
     def pair_error(self) -> FloatArray:
@@ -99,4 +126,4 @@ class _Scores:
         means, squares = self.sums / self.counts[:, None], self.squares / self.counts[:, None]
         variances = squares - np.square(means)
         error: FloatArray = np.square(1.0 - means[0] + means[1]) + variances.sum(axis=0)
-        return self.counts.prod() * error
+        return self.counts.prod() * np.minimum(error, 1.0)

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.linalg import blas
 
 from steelyard import _native
@@ -62,15 +64,15 @@ class Regularizer:
         result[np.arange(d), np.arange(d)] += factor * np.square(self.scale)
         return result
 
-    def congruence(self) -> FloatArray:
-        """The matrix ``T`` with ``T' penalty T = I``; only for a penalised intercept."""
+    def congruence(self) -> Any:
+        """The matrix ``T`` with ``T' penalty T = I``, a sparse one; only for a penalised intercept."""
         assert self.center is not None
         d = len(self.scale)
-        T = np.zeros((d + 1, d + 1))
-        T[np.arange(d), np.arange(d)] = 1.0 / self.scale
-        T[d, :d] = self.center / self.scale
-        T[d, d] = 1.0
-        return T
+        places = np.arange(d + 1)
+        values = np.concatenate([1.0 / self.scale, self.center / self.scale, [1.0]])
+        rows = np.concatenate([places[:d], np.full(d + 1, d)])
+        columns = np.concatenate([places[:d], places])
+        return sp.csr_array((values, (rows, columns)), shape=(d + 1, d + 1))
 
 
 class System:

@@ -51,7 +51,7 @@ def _measure(rule: Rule, folds: list[ClassStatistics], held_out: int) -> dict[st
             who="cross_validate",
             hint="use more rows or fewer folds",
         )
-    planes = rule.planes(training, others)
+    planes = rule.planes(training, rule.chosen_C(training, others))
     return {**_scores(planes, training.classes, folds[held_out]), "C": planes.C}
 
 

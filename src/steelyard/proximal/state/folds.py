@@ -40,6 +40,7 @@ class FoldedStatistics:
         self.folds = folds
         self.feature_map = feature_map
         self.is_plain = feature_map is None and len(folds) == 1  # rows go into a single fold as they are
+        self.choice: Any = None  # of C, as long as rows only come: what is made of these statistics has none
         self._derived: dict[str, tuple[Any, Any]] = {}
 
     @classmethod
