@@ -138,6 +138,11 @@ class Engine:
     def _is_settled(self) -> bool:
         return "columns_" in vars(self._encoder)
 
+    @property
+    def _encoder_learns(self) -> bool:
+        """Whether rows can change how columns become numbers."""
+        return not self._is_settled or bool(self._encoder.categorical_) or self.spec.missing == "mean"
+
     def _settle_columns(self, kinds: Mapping[str, str]) -> None:
         empty = {
             name: np.empty(0, dtype=object if kind == "category" else np.float64)
@@ -174,14 +179,14 @@ class Engine:
         given: Given | None = None,
     ) -> int:
         """Measure rows, then learn them; returns the new version."""
-        encoder = copy.deepcopy(self._encoder)
+        encoder = copy.deepcopy(self._encoder) if self._encoder_learns else self._encoder
         try:
             if not self._is_settled:
                 special = {self.spec.time, self.spec.subject, self.spec.id, self.spec.target}
                 self._encoder.settle(add, [name for name in add.columns if name not in special], ())
             labels = self._labels(add)
             chunk = _chunk(self._encoder, add, labels, learn=True)
-            answers = self._tested(chunk, encoder, given)
+            answers = self._tested(chunk, given)
             teach(self._learner, chunk)
         except BaseException:
             self._encoder = encoder
@@ -229,10 +234,10 @@ class Engine:
             return labels.astype(str)
         return labels
 
-    def _tested(self, chunk: Chunk, encoder: TableEncoder, given: Given | None) -> Answers | None:
+    def _tested(self, chunk: Chunk, given: Given | None) -> Answers | None:
         if given is not None:
             return given.answers()
-        return ask(self._learner, chunk) if encoder is not None and is_ready(self._learner) else None
+        return ask(self._learner, chunk) if is_ready(self._learner) else None
 
     def _known(self, batch: ColumnBatch) -> tuple[FloatArray, NDArray[Any]]:
         """Rows that were learned before, as the learner has seen them."""
@@ -249,7 +254,8 @@ class Engine:
 
     def copies(self) -> tuple[TableEncoder, Any]:
         """Encoder and learner for somebody who only reads."""
-        return copy.deepcopy(self._encoder), copy.deepcopy(self._learner)
+        encoder = copy.deepcopy(self._encoder) if self._encoder_learns else self._encoder
+        return encoder, copy.deepcopy(self._learner)
 
     def digest(self) -> str:
         """What stands for everything learned: equal digests, equal models."""

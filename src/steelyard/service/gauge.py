@@ -18,6 +18,7 @@ __all__ = ["Gauge"]
 WINDOW = 1000  # rows that the running measures are taken over
 _EVERY = 100  # rows from one point of the course to the next
 _NOT_IN_POINTS = ("confusion", "scores", "rarest")
+_PICTURE_EVERY = 2000  # rows from one picture of the scores to the next
 _BINS = 40
 _CUTS = 7
 
@@ -31,8 +32,9 @@ class Gauge:
         self.totals: dict[str, int] = {}  # rows of each class, ever
         self.n_counted = 0
         self._next = _EVERY
+        self._next_picture = 0
         self._points: list[dict[str, Any]] = []
-        self._scores: dict[str, Any] | None = None  # made anew with each point
+        self._scores: dict[str, Any] | None = None  # made anew now and then
 
     def count(self, labels: NDArray[Any], answers: Answers, *, row: int, at: float) -> None:
         """Count answers against labels."""
@@ -44,7 +46,9 @@ class Gauge:
             self.totals[str(label)] = self.totals.get(str(label), 0) + int(n)
         if self.n_counted >= self._next:
             self._next = (self.n_counted // _EVERY + 1) * _EVERY
-            self._scores = None if self.auc is None else _score_picture(self.auc, self._rarest())
+            if self.n_counted >= self._next_picture and self.auc is not None:
+                self._next_picture = self.n_counted + _PICTURE_EVERY
+                self._scores = _score_picture(self.auc, self._rarest())
             point = {key: value for key, value in self.measures().items() if key not in _NOT_IN_POINTS}
             self._points.append({"row": row + len(labels), "at": at, **point})
 
