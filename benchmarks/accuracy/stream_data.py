@@ -31,6 +31,7 @@ from steelyard.streams import (
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Rows = tuple[FloatArray, IntArray]
+Pair = tuple[dict[object, float], object]
 
 
 def _table(folder: Path, name: str) -> tuple[pd.DataFrame, pd.Series]:
@@ -69,7 +70,7 @@ def _ours(make: Callable[[int], GeneratedStream]) -> Callable[[Path, int], Rows]
 
 
 def _synth(
-    make: Callable[[int], Iterator[tuple[dict[object, float], object]]],
+    make: Callable[[int], Iterator[Pair]],
     share: Callable[[FloatArray], FloatArray],
 ) -> Callable[[Path, int], Rows]:
     """Rows of a river generator, thinned so that positives have the given share at every row."""
@@ -93,10 +94,10 @@ def _synth(
 
 def _switching(
     *generators: Callable[[], object],
-) -> Callable[[int], Iterator[tuple[dict[object, float], object]]]:
+) -> Callable[[int], Iterator[Pair]]:
     """Generators one after another, each for an equal number of drawn rows, the last without end."""
 
-    def run(limit: int) -> Iterator[tuple[dict[object, float], object]]:
+    def run(limit: int) -> Iterator[Pair]:
         each = 3 * limit // len(generators)
         for make in generators[:-1]:
             yield from islice(iter(make()), each)  # type: ignore[call-overload]
