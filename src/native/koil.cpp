@@ -43,21 +43,21 @@ void KoilEnsemble<T>::Member::store(int side, std::size_t i, const T* vector) {
 }
 
 template <class T>
-KoilEnsemble<T>::KoilEnsemble(std::size_t n_features, std::vector<KernelSpec> kernels, std::size_t budget,
+KoilEnsemble<T>::KoilEnsemble(std::size_t n_features, std::vector<KernelSpec> kernels, KoilBudgets budgets,
                               std::uint64_t seed)
-    : kernels_(std::move(kernels)), budget_(budget), seed_(seed), shared_(n_features) {}
+    : kernels_(std::move(kernels)), budgets_(budgets), seed_(seed), shared_(n_features) {}
 
 template <class T>
-KoilEnsemble<T>::KoilEnsemble(Rows<T> vectors, std::vector<KernelSpec> kernels, std::size_t budget, std::uint64_t seed,
+KoilEnsemble<T>::KoilEnsemble(Rows<T> vectors, std::vector<KernelSpec> kernels, KoilBudgets budgets, std::uint64_t seed,
                               std::uint64_t n_seen, std::span<const KoilMachineState> states)
-    : KoilEnsemble(vectors.n_features, std::move(kernels), budget, seed) {
+    : KoilEnsemble(vectors.n_features, std::move(kernels), budgets, seed) {
     const std::size_t d = vectors.n_features;
     n_seen_ = n_seen;
     for (std::size_t i = 0; i < vectors.n_rows; ++i) shared_.add(vectors.data + i * d);
     for (const KoilMachineState& state : states) {
         const KernelSpec& kernel = kernels_[members_.size() % kernels_.size()];
-        Member& member = members_.emplace_back(kernel, budget_, d);
-        member.machine = KoilMachine(kernel, budget_, state);
+        Member& member = members_.emplace_back(kernel, budgets_, d);
+        member.machine = KoilMachine(kernel, budgets_, state);
         for (int s = 0; s < 2; ++s)
             for (const std::uint32_t id : state.sides[s].ids) {
                 member.rows[s].append(vectors.data + id * d);
@@ -70,7 +70,7 @@ KoilEnsemble<T>::KoilEnsemble(Rows<T> vectors, std::vector<KernelSpec> kernels, 
 
 template <class T>
 void KoilEnsemble<T>::add_target() {
-    for (const KernelSpec& kernel : kernels_) members_.emplace_back(kernel, budget_, n_features());
+    for (const KernelSpec& kernel : kernels_) members_.emplace_back(kernel, budgets_, n_features());
 }
 
 template <class T>
@@ -80,7 +80,7 @@ void KoilEnsemble<T>::copy_target(std::size_t target) {
     const std::size_t m = kernels_.size(), d = n_features();
     for (std::size_t l = 0; l < m; ++l) all.push_back(KoilMachineState(all[target * m + l]));
     *this =
-        KoilEnsemble(Rows<T>{vectors.data(), d ? vectors.size() / d : 0, d}, kernels_, budget_, seed_, n_seen_, all);
+        KoilEnsemble(Rows<T>{vectors.data(), d ? vectors.size() / d : 0, d}, kernels_, budgets_, seed_, n_seen_, all);
 }
 
 template <class T>

@@ -21,12 +21,12 @@ std::size_t rounded_up(std::size_t n) { return (n + kLaneSlots - 1) / kLaneSlots
 
 }  // namespace
 
-KoilMachine::KoilMachine(const KernelSpec& kernel, std::size_t budget) : kernel_(kernel), budget_(budget) {}
+KoilMachine::KoilMachine(const KernelSpec& kernel, const KoilBudgets& budgets) : kernel_(kernel), budgets_(budgets) {}
 
-KoilMachine::KoilMachine(const KernelSpec& kernel, std::size_t budget, const KoilMachineState& state)
+KoilMachine::KoilMachine(const KernelSpec& kernel, const KoilBudgets& budgets, const KoilMachineState& state)
     : log_weight(state.log_weight),
       kernel_(kernel),
-      budget_(budget),
+      budgets_(budgets),
       scale_(state.scale),
       steps_(state.steps),
       behind_(state.behind) {
@@ -62,7 +62,8 @@ bool KoilMachine::keeps_matrix() const { return n_slots() <= kMatrixSlots; }
 void KoilMachine::reserve(int side) {
     if (sides_[side].count < capacity_ || is_full(side)) return;
     const std::size_t doubled = rounded_up(std::max<std::size_t>(2 * capacity_, 2 * kLaneSlots));
-    grow(budget_ ? std::min(doubled, rounded_up(budget_)) : doubled);
+    const bool bounded = budgets_[0] != 0 && budgets_[1] != 0;  // slots are as many on both sides
+    grow(bounded ? std::min(doubled, rounded_up(std::max(budgets_[0], budgets_[1]))) : doubled);
 }
 
 void KoilMachine::grow(std::size_t capacity) {
@@ -165,9 +166,9 @@ void KoilMachine::find_violators(const Sample& sample, std::size_t most) {
 }
 
 // Moves the violators away from the sample; returns the weight that the sample gets for it.
-double KoilMachine::push_apart(const Sample& sample, const KoilRule& rule, Outcome& outcome,
+double KoilMachine::push_apart(const Sample& sample, const KoilRule& rule, double rate, Outcome& outcome,
                                const KernelAccess& access) {
-    const double step = rule.learning_rate * rule.C * sample.y / scale_;
+    const double step = rate * rule.C * sample.y / scale_;
     const int own = sample.side(), other = 1 - own;
     if (n_chosen_ == 0) return sides_[own].count == 0 || sides_[other].count == 0 ? step : 0.0;
     double weight = 0.0;
@@ -184,14 +185,15 @@ double KoilMachine::push_apart(const Sample& sample, const KoilRule& rule, Outco
 std::size_t KoilMachine::place(const Sample& sample, const KoilRule& rule) {
     Side& own = sides_[sample.side()];
     if (!is_full(sample.side())) return own.count;
+    const std::size_t budget = budgets_[sample.side()];
     if (rule.policy == BufferPolicy::fifo || rule.policy == BufferPolicy::fifo_plus) {
         const std::size_t oldest = own.oldest;
-        own.oldest = (oldest + 1) % budget_;
+        own.oldest = (oldest + 1) % budget;
         return oldest;
     }
     // One of all samples seen, each as likely: those beyond the budget stand for "not taken".
     const double drawn = sample.uniform * static_cast<double>(own.seen);
-    return drawn < static_cast<double>(budget_) ? static_cast<std::size_t>(drawn) : budget_;
+    return drawn < static_cast<double>(budget) ? static_cast<std::size_t>(drawn) : budget;
 }
 
 // Puts the sample into position i, whose vector leaves if there is one; with keep_weight its weight does not go.
@@ -269,6 +271,12 @@ void KoilMachine::complete_columns() {
     fresh_begin_ = fresh_end_ = 0;
 }
 
+// The sample at hand is counted already.
+double KoilMachine::learning_rate(const KoilRule& rule) const {
+    if (rule.rate_decay == 0.0) return rule.learning_rate;
+    return rule.learning_rate * std::pow(static_cast<double>(sides_[0].seen + sides_[1].seen), -rule.rate_decay);
+}
+
 void KoilMachine::learn(const Sample& sample, const KoilRule& rule, const KernelAccess& access, Outcome& outcome) {
     const int own = sample.side();
     ++sides_[own].seen;
@@ -276,8 +284,9 @@ void KoilMachine::learn(const Sample& sample, const KoilRule& rule, const Kernel
     if (behind_ != own) catch_up(access);
     behind_ = own;
     find_violators(sample, rule.n_neighbors);
-    if (rule.decay) scale_ *= 1.0 - rule.learning_rate;
-    const double weight = push_apart(sample, rule, outcome, access);
+    const double rate = learning_rate(rule);
+    if (rule.decay) scale_ *= 1.0 - rate;
+    const double weight = push_apart(sample, rule, rate, outcome, access);
     if (weight == 0.0) {  // well ranked, or steps too small for a number: nothing to learn
         changes_.count = 0;
         return;

@@ -398,10 +398,10 @@ class KoilEnsemble64:
     KOIL machines that see the same stream: one for every target and kernel.
     """
 
-    def __init__(self, n_features: int, kernels: Sequence[KernelSpec], budget: int, seed: int) -> None: ...
+    def __init__(self, n_features: int, kernels: Sequence[KernelSpec], budgets: Sequence[int], seed: int) -> None: ...
 
     @staticmethod
-    def from_state(kernels: Sequence[KernelSpec], budget: int, seed: int, n_seen: int, vectors: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], machines: list[object]) -> KoilEnsemble64: ...
+    def from_state(kernels: Sequence[KernelSpec], budgets: Sequence[int], seed: int, n_seen: int, vectors: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], machines: list[object]) -> KoilEnsemble64: ...
 
     @property
     def vectors(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]: ...
@@ -425,7 +425,7 @@ class KoilEnsemble64:
 
     def copy_target(self, target: int) -> None: ...
 
-    def learn(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str, weight_rate: float, n_threads: int = 1) -> None:
+    def learn(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str, weight_rate: float, rate_decay: float = 0.0, n_threads: int = 1) -> None:
         """
         Learn rows in their order; signs[target, i] is the class of row i, +1 or -1. Threads share the machines.
         """
@@ -443,10 +443,10 @@ class KoilEnsemble32:
     KOIL machines that see the same stream: one for every target and kernel.
     """
 
-    def __init__(self, n_features: int, kernels: Sequence[KernelSpec], budget: int, seed: int) -> None: ...
+    def __init__(self, n_features: int, kernels: Sequence[KernelSpec], budgets: Sequence[int], seed: int) -> None: ...
 
     @staticmethod
-    def from_state(kernels: Sequence[KernelSpec], budget: int, seed: int, n_seen: int, vectors: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], machines: list[object]) -> KoilEnsemble32: ...
+    def from_state(kernels: Sequence[KernelSpec], budgets: Sequence[int], seed: int, n_seen: int, vectors: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], machines: list[object]) -> KoilEnsemble32: ...
 
     @property
     def vectors(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C')]: ...
@@ -470,7 +470,7 @@ class KoilEnsemble32:
 
     def copy_target(self, target: int) -> None: ...
 
-    def learn(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str, weight_rate: float, n_threads: int = 1) -> None:
+    def learn(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str, weight_rate: float, rate_decay: float = 0.0, n_threads: int = 1) -> None:
         """
         Learn rows in their order; signs[target, i] is the class of row i, +1 or -1. Threads share the machines.
         """

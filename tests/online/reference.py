@@ -41,10 +41,26 @@ def uniform(seed, t, series=0):
 class Koil:
     """Two buffers of [sample, weight]; places in a buffer stay, every score is computed afresh."""
 
-    def __init__(self, K, *, C, budget, n_neighbors, eta, loss="hinge", policy="fifo++", decay=True, seed=0):
-        self.K, self.C, self.k, self.eta = K, C, n_neighbors, eta
+    def __init__(
+        self,
+        K,
+        *,
+        C,
+        budget,
+        n_neighbors,
+        eta,
+        loss="hinge",
+        policy="fifo++",
+        decay=True,
+        seed=0,
+        rate_decay=0.0,
+    ):
+        self.K, self.C, self.k, self.first_eta, self.rate_decay = K, C, n_neighbors, eta, rate_decay
         self.loss, self.policy, self.decay, self.seed = loss, policy, decay, seed
-        self.budget = math.inf if policy == "unbounded" else budget
+        pair = budget if isinstance(budget, tuple) else (budget, budget)
+        self.budget = dict(zip((+1, -1), pair, strict=True))  # n_positive, n_negative
+        if policy == "unbounded":
+            self.budget = {+1: math.inf, -1: math.inf}
         self.buffers = {+1: [], -1: []}
         self.oldest = {+1: 0, -1: 0}
         self.seen = {+1: 0, -1: 0}
@@ -64,6 +80,7 @@ class Koil:
 
     def learn(self, t, y):
         self.seen[y] += 1
+        self.eta = self.first_eta / (self.seen[+1] + self.seen[-1]) ** self.rate_decay
         own, opposite = self.buffers[y], self.buffers[-y]
         others = np.array([sample for sample, _ in opposite], dtype=int)
         losses = 1 - y * (self.f([t])[0] - self.f(others))
@@ -87,16 +104,16 @@ class Koil:
             self.put(own, t, y, weight)
 
     def put(self, own, t, y, weight):
-        if len(own) < self.budget:
+        if len(own) < self.budget[y]:
             own.append([t, weight])
             return
         if self.policy.startswith("fifo"):
             place = self.oldest[y]
-            self.oldest[y] = (place + 1) % self.budget
+            self.oldest[y] = (place + 1) % self.budget[y]
         else:
             place = int(uniform(self.seed, t) * self.seen[y])
         lost = [t, weight]
-        if place < self.budget:
+        if place < self.budget[y]:
             lost, own[place] = own[place], lost
         if self.policy.endswith("++"):
             kept = [sample for sample, _ in own]

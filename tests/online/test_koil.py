@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard import KOIL, _native
+from steelyard import KOIL, _native, persistence
 from steelyard.exceptions import DataError, MemoryLimitError, ParameterError
 from steelyard.kernels import Kernel
 from tests.online import reference
@@ -51,6 +51,42 @@ def check_against_transcription(X, y, kernel, **parameters):
     )
     K = matrix(X)
     assert_same_function(model, transcribed(K, y, model._seed, **parameters), K, X)
+
+
+@pytest.mark.parametrize("policy", ["fifo++", "reservoir", "reservoir++"])
+@pytest.mark.parametrize("budget", [(5, 40), (40, 5), (1, 17)])
+@pytest.mark.parametrize("first", [1, -1])
+def test_each_class_has_a_budget_of_its_own(stream, policy, budget, first):
+    X, y = stream
+    begin = int(np.argmax(y == first))  # which class comes first makes no difference
+    X, y = X[begin : begin + 600], y[begin : begin + 600]
+    check_against_transcription(X, y, "rbf", policy=policy, budget=budget, n_neighbors=3)
+    model = KOIL(budget=budget, policy=policy, random_state=0).fit(X, y)
+    sides = [int((side * model.dual_coef_[0] > 0).sum()) for side in (1, -1)]
+    assert all(count <= most for count, most in zip(sides, budget, strict=True))
+    loaded = persistence.from_bytes(persistence.to_bytes(model)).partial_fit(X, y)
+    np.testing.assert_array_equal(loaded.decision_function(X), model.partial_fit(X, y).decision_function(X))
+
+
+@pytest.mark.parametrize("rate_decay", [0.25, 0.5, 1.0])
+@pytest.mark.parametrize("loss", ["hinge", "smooth"])
+def test_a_rate_that_falls_with_the_trials_follows_the_algorithm(stream, rate_decay, loss):
+    X, y = stream
+    check_against_transcription(
+        X[:500], y[:500], "rbf", policy="fifo++", loss=loss, budget=20, n_neighbors=3, rate_decay=rate_decay
+    )
+
+
+def test_a_pair_of_budgets_needs_two_classes_from_the_start(stream):
+    X, y = stream
+    with pytest.raises(ParameterError, match=r"is for two classes, and the first rows must have both; got 1"):
+        KOIL(budget=(3, 4)).partial_fit(X[:1], y[:1])
+    with pytest.raises(ParameterError, match="budget must be"):
+        KOIL(budget=(3, 0)).partial_fit(X, y)
+    model = KOIL(budget=(3, 4), random_state=0).partial_fit(X[:400], y[:400])
+    with pytest.raises(DataError, match="pair of budgets is for two classes, and 3 have come"):
+        model.partial_fit(X[:3], [-1, 1, 7])
+    model.partial_fit(X, y)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -233,7 +269,7 @@ def test_reservoirs_are_uniform_samples():
     signs = np.r_[-1, np.ones(n)].astype(np.int8)[None]
     included = np.zeros(n + 1)
     for seed in range(repetitions):
-        machine = _native.KoilEnsemble64(1, [_native.KernelSpec("rbf", 1e-3)], budget, seed)
+        machine = _native.KoilEnsemble64(1, [_native.KernelSpec("rbf", 1e-3)], (budget, budget), seed)
         machine.add_target()
         machine.learn(
             X, signs, 1e-6, 0.01, 5, smooth=False, decay=True, policy="reservoir++", weight_rate=0.0

@@ -1,3 +1,4 @@
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -63,7 +64,7 @@ bool all_finite(const std::vector<double>& values) {
     return std::all_of(values.begin(), values.end(), [](double value) { return std::isfinite(value); });
 }
 
-KoilMachineState state_of(nb::dict description, std::size_t n_vectors, std::size_t budget) {
+KoilMachineState state_of(nb::dict description, std::size_t n_vectors, const KoilBudgets& budgets) {
     KoilMachineState state;
     state.scale = nb::cast<double>(description["scale"]);
     state.log_weight = nb::cast<double>(description["log_weight"]);
@@ -87,8 +88,8 @@ KoilMachineState state_of(nb::dict description, std::size_t n_vectors, std::size
         const std::size_t n = side.ids.size();
         require((state.behind == 0 || state.behind == 1) && side.counted.size() == n && all_finite(side.counted),
                 "KoilEnsemble: the weights that scores follow from make no sense");
-        require(side.coef.size() == n && side.scores.size() == n && (budget == 0 || n <= budget) && side.seen >= n &&
-                    side.oldest <= n && all_finite(side.coef) && all_finite(side.scores),
+        require(side.coef.size() == n && side.scores.size() == n && (budgets[s] == 0 || n <= budgets[s]) &&
+                    side.seen >= n && side.oldest <= n && all_finite(side.coef) && all_finite(side.scores),
                 "KoilEnsemble: a buffer is inconsistent");
         require(std::all_of(side.ids.begin(), side.ids.end(), [&](std::uint32_t id) { return id < n_vectors; }),
                 "KoilEnsemble: a buffer refers to a vector that is not there");
@@ -102,25 +103,25 @@ void bind_ensemble(nb::module_& m, const char* name) {
     nb::class_<Ensemble>(m, name, "KOIL machines that see the same stream: one for every target and kernel.")
         .def(
             "__init__",
-            [](Ensemble* self, std::size_t n_features, const std::vector<KernelSpec>& kernels, std::size_t budget,
+            [](Ensemble* self, std::size_t n_features, const std::vector<KernelSpec>& kernels, KoilBudgets budgets,
                std::uint64_t seed) {
                 require(!kernels.empty(), "KoilEnsemble: at least one kernel is needed");
-                new (self) Ensemble(n_features, kernels, budget, seed);
+                new (self) Ensemble(n_features, kernels, budgets, seed);
             },
-            "n_features"_a, "kernels"_a, "budget"_a, "seed"_a)
+            "n_features"_a, "kernels"_a, "budgets"_a, "seed"_a)
         .def_static(
             "from_state",
-            [](const std::vector<KernelSpec>& kernels, std::size_t budget, std::uint64_t seed, std::uint64_t n_seen,
+            [](const std::vector<KernelSpec>& kernels, KoilBudgets budgets, std::uint64_t seed, std::uint64_t n_seen,
                Array<const T, 2> vectors, nb::typed<nb::list, nb::handle> machines) {
                 require(!kernels.empty() && machines.size() % kernels.size() == 0,
                         "KoilEnsemble: every target needs one machine for each kernel");
                 std::vector<KoilMachineState> states;
                 for (nb::handle machine : machines)
-                    states.push_back(state_of(nb::cast<nb::dict>(machine), vectors.shape(0), budget));
-                return new Ensemble(Rows<T>{vectors.data(), vectors.shape(0), vectors.shape(1)}, kernels, budget, seed,
+                    states.push_back(state_of(nb::cast<nb::dict>(machine), vectors.shape(0), budgets));
+                return new Ensemble(Rows<T>{vectors.data(), vectors.shape(0), vectors.shape(1)}, kernels, budgets, seed,
                                     n_seen, states);
             },
-            "kernels"_a, "budget"_a, "seed"_a, "n_seen"_a, "vectors"_a.noconvert(), "machines"_a,
+            "kernels"_a, "budgets"_a, "seed"_a, "n_seen"_a, "vectors"_a.noconvert(), "machines"_a,
             nb::rv_policy::take_ownership)
         .def_prop_ro(
             "vectors",
@@ -158,17 +159,18 @@ void bind_ensemble(nb::module_& m, const char* name) {
             "learn",
             [](Ensemble& self, Array<const T, 2> X, Array<const std::int8_t, 2> signs, double C, double learning_rate,
                std::size_t n_neighbors, bool smooth, bool decay, const std::string& policy, double weight_rate,
-               unsigned n_threads) {
+               double rate_decay, unsigned n_threads) {
                 require(X.shape(1) == self.n_features() && signs.shape(0) == self.n_targets() &&
                             signs.shape(1) == X.shape(0),
                         "KoilEnsemble.learn: array shapes disagree");
                 require(n_neighbors > 0, "KoilEnsemble.learn: n_neighbors must be positive");
-                const KoilRule rule{C, learning_rate, n_neighbors, smooth, decay, policy_of(policy), weight_rate};
+                const KoilRule rule{C,     learning_rate,     n_neighbors, smooth,
+                                    decay, policy_of(policy), weight_rate, rate_decay};
                 nb::gil_scoped_release unlocked;
                 self.learn({X.data(), X.shape(0), X.shape(1)}, signs.data(), rule, n_threads);
             },
             "X"_a.noconvert(), "signs"_a.noconvert(), "C"_a, "learning_rate"_a, "n_neighbors"_a, "smooth"_a, "decay"_a,
-            "policy"_a, "weight_rate"_a, "n_threads"_a = 1,
+            "policy"_a, "weight_rate"_a, "rate_decay"_a = 0.0, "n_threads"_a = 1,
             "Learn rows in their order; signs[target, i] is the class of row i, +1 or -1. Threads share the machines.")
         .def(
             "scores",

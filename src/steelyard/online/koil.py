@@ -31,12 +31,17 @@ class KOIL(KoilLearner):
     ----------
     C : float, default=1.0
         Weight of the losses against the decay of old weights.
-    budget : int, default=100
-        Support vectors kept of each class.
+    budget : int or pair of int, default=100
+        Support vectors kept of each class, or of the positive and of the negative one, (n_positive,
+        n_negative). A pair is for two classes, of which the second in sorted order is the positive one; the
+        rows of the first call must have both.
     n_neighbors : int, default=10
         Most support vectors of the other class that one sample acts on, the most similar first.
     learning_rate : float, default=0.01
         Size of a step, and share by which all weights decay at every sample. Between 0 and 1.
+    rate_decay : float, default=0.0
+        How fast that falls with the trials: the t-th sample has ``learning_rate / t**rate_decay``. 0 keeps it
+        constant, as in all experiments of the thesis; 0.5 is what its regret bound asks for.
     loss : {"hinge", "smooth"}, default="hinge"
         Pairwise hinge loss, or its square.
     policy : {"reservoir++", "fifo++", "reservoir", "fifo", "unbounded"}, default="reservoir++"
@@ -125,9 +130,10 @@ class KOIL(KoilLearner):
         self,
         C: float = 1.0,
         *,
-        budget: int = 100,
+        budget: int | tuple[int, int] = 100,
         n_neighbors: int = 10,
         learning_rate: float = 0.01,
+        rate_decay: float = 0.0,
         loss: str = "hinge",
         policy: str = "reservoir++",
         kernel: str | SequenceKernel = "rbf",
@@ -141,6 +147,7 @@ class KOIL(KoilLearner):
         self.budget = budget
         self.n_neighbors = n_neighbors
         self.learning_rate = learning_rate
+        self.rate_decay = rate_decay
         self.loss = loss
         self.policy = policy
         self.kernel = kernel

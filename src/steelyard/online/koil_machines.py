@@ -14,10 +14,11 @@ from steelyard._turns import in_turn
 from steelyard._types import FloatArray
 from steelyard.base import Batch
 from steelyard.cuts import gmean_cut
+from steelyard.exceptions import DataError, ParameterError
 from steelyard.items import ItemTable, is_sequence_kernel
 from steelyard.kernels import Kernel, check_kernel_range
 from steelyard.online.targets import OnlineLearner, Signs, draw_seed
-from steelyard.params import Constraint, Fraction, Integer, OneOf, Positive, RandomSeed
+from steelyard.params import AnyOf, Constraint, Fraction, Integer, OneOf, PairOf, Positive, RandomSeed
 
 __all__ = ["KoilLearner"]
 
@@ -32,9 +33,10 @@ class KoilLearner(OnlineLearner):
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "C": Positive(),
-        "budget": Integer(1),
+        "budget": AnyOf(Integer(1), PairOf(Integer(1))),
         "n_neighbors": Integer(1),
         "learning_rate": Fraction(0.0, 1.0, ends=False),
+        "rate_decay": Fraction(0.0, 1.0),
         "loss": OneOf("hinge", "smooth"),
         "policy": OneOf("reservoir++", "fifo++", "reservoir", "fifo", "unbounded"),
         "threshold": OneOf("gmean", "zero"),
@@ -45,9 +47,10 @@ class KoilLearner(OnlineLearner):
     _cuts: dict[str, tuple[int, FloatArray]]
 
     C: float
-    budget: int
+    budget: int | tuple[int, int]
     n_neighbors: int
     learning_rate: float
+    rate_decay: float
     loss: str
     policy: str
     threshold: str
@@ -73,15 +76,51 @@ class KoilLearner(OnlineLearner):
 
     # -- learning ---------------------------------------------------------------------------------------
 
+    def _start(self, batch: Batch) -> None:
+        self._budgets = self._settled_budgets(batch)
+        super()._start(batch)
+
+    def _settled_budgets(self, batch: Batch) -> tuple[int, int]:
+        """Room on the negative and the positive side of the machines; 0 for no bound.
+
+        A machine's positive side is the class that comes first; that of the learner is the second of the
+        sorted labels.
+        """
+        if self.policy == "unbounded":
+            return 0, 0
+        if not isinstance(self.budget, list | tuple):
+            return int(self.budget), int(self.budget)
+        positive, negative = map(int, self.budget)
+        if positive == negative:
+            return positive, negative
+        if len(batch.labels) != 2:
+            raise ParameterError(
+                f"budget={self.budget!r} is for two classes, and the first rows must have both; got "
+                f"{len(batch.labels)}.",
+                who=type(self).__name__,
+                hint="begin with more rows, or give one number for all classes",
+            )
+        counted = batch.codes if batch.weights is None else batch.codes[batch.weights > 0]
+        first_is_positive = len(counted) and batch.labels[counted[0]] == sorted(batch.labels)[1]
+        return (negative, positive) if first_is_positive else (positive, negative)
+
+    def _check_two_classes(self, batch: Batch) -> None:
+        known = {*self._labels, *(batch.labels[code] for code in np.unique(batch.codes))}
+        if self._budgets[0] != self._budgets[1] and len(known) > 2:
+            raise DataError(
+                f"a pair of budgets is for two classes, and {len(known)} have come; nothing was changed.",
+                who=type(self).__name__,
+                hint="give one number as the budget of all classes",
+            )
+
     def _start_machines(self, X: NDArray[Any]) -> None:
         self._kernels = self._make_kernels(X)
         self._items = ItemTable(self._kernels) if isinstance(X, list) else None
         self._policy, self._cuts = self.policy, {}
-        self._budget = 0 if self.policy == "unbounded" else int(self.budget)
         self._seed = draw_seed(self.random_state)
         single = self._items is None and X.dtype == np.float32
         kind = _native.KoilEnsemble32 if single else _native.KoilEnsemble64
-        self._ensemble: Ensemble = kind(self._width(), self._specs(), self._budget, self._seed)
+        self._ensemble: Ensemble = kind(self._width(), self._specs(), self._budgets, self._seed)
 
     def _specs(self) -> list[_native.KernelSpec]:
         if self._items is not None:
@@ -106,6 +145,7 @@ class KoilLearner(OnlineLearner):
 
     def _learn(self, batch: Batch) -> None:
         check_kernel_range(self._kernels, batch.X, type(self).__name__)
+        self._check_two_classes(batch)
         super()._learn(batch)
 
     def _sweep(self, X: Any, signs: Signs) -> None:
@@ -130,6 +170,7 @@ class KoilLearner(OnlineLearner):
             decay=self._decays(),
             policy=self._policy,
             weight_rate=self._weight_rate(),
+            rate_decay=float(self.rate_decay),
             n_threads=self._learning_threads(),
         )
 
@@ -233,7 +274,7 @@ class KoilLearner(OnlineLearner):
         return {
             "kernels": [kernel.to_tree() for kernel in self._kernels],
             "policy": self._policy,
-            "budget": self._budget,
+            "budgets": list(self._budgets),
             "seed": self._seed,
             "n_seen": self._ensemble.n_seen,
             "dtype": vectors.dtype.name,
@@ -247,7 +288,8 @@ class KoilLearner(OnlineLearner):
         self._kernels = [Kernel.from_tree(kernel) for kernel in state["kernels"]]
         of_sequences = any(map(is_sequence_kernel, self._kernels))
         self._items = ItemTable(self._kernels) if of_sequences else None
-        self._policy, self._budget, self._seed = state["policy"], int(state["budget"]), int(state["seed"])
+        self._policy, self._seed = state["policy"], int(state["seed"])
+        self._budgets = _stored_budgets(state)
         ensemble = self._build(state, self._vectors_of(state))
         if ensemble.n_features != self._width() or ensemble.n_targets != self._n_targets():
             raise ValueError("the machines do not fit the features or the labels")
@@ -265,6 +307,12 @@ class KoilLearner(OnlineLearner):
     def _build(self, state: dict[str, Any], vectors: NDArray[Any]) -> Ensemble:
         kind: Any = _native.KoilEnsemble32 if vectors.dtype == np.float32 else _native.KoilEnsemble64
         ensemble: Ensemble = kind.from_state(
-            self._specs(), self._budget, self._seed, int(state["n_seen"]), vectors, state["machines"]
+            self._specs(), self._budgets, self._seed, int(state["n_seen"]), vectors, state["machines"]
         )
         return ensemble
+
+
+def _stored_budgets(state: dict[str, Any]) -> tuple[int, int]:
+    """Both budgets; files from before have one number for both."""
+    first, second = state["budgets"] if "budgets" in state else (state["budget"], state["budget"])
+    return int(first), int(second)

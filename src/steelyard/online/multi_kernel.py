@@ -51,7 +51,7 @@ class MultiKernelKOIL(KoilLearner):
     weight_rate : float, optional
         How fast the losses of a kernel lower its weight; ``learning_rate * C`` if None. A large one soon
         leaves all say to a single kernel.
-    C, budget, n_neighbors, learning_rate, loss, policy, threshold, random_state
+    C, budget, n_neighbors, learning_rate, rate_decay, loss, policy, threshold, random_state
         As in :class:`KOIL`, for every kernel.
     n_threads : int or None, default=1
         Threads that share the kernels while learning; None for all cores. The model does not depend on it.
@@ -131,9 +131,10 @@ class MultiKernelKOIL(KoilLearner):
         decay: bool = False,
         weight_rate: float | None = None,
         C: float = 1.0,
-        budget: int = 100,
+        budget: int | tuple[int, int] = 100,
         n_neighbors: int = 10,
         learning_rate: float = 0.01,
+        rate_decay: float = 0.0,
         loss: str = "hinge",
         policy: str = "reservoir++",
         threshold: str = "gmean",
@@ -148,6 +149,7 @@ class MultiKernelKOIL(KoilLearner):
         self.budget = budget
         self.n_neighbors = n_neighbors
         self.learning_rate = learning_rate
+        self.rate_decay = rate_decay
         self.loss = loss
         self.policy = policy
         self.threshold = threshold

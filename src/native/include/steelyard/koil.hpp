@@ -6,6 +6,7 @@
 // once, where that is less work.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -20,6 +21,9 @@ namespace steelyard {
 // vector goes to the most similar one that stays.
 enum class BufferPolicy { reservoir_plus, fifo_plus, reservoir, fifo, unbounded };
 
+// Most vectors of the negative [0] and of the positive side [1]; 0: no bound.
+using KoilBudgets = std::array<std::size_t, 2>;
+
 struct KoilRule {
     double C;
     double learning_rate;     // 0 < learning_rate < 1
@@ -27,7 +31,8 @@ struct KoilRule {
     bool smooth;              // squared instead of plain pairwise hinge loss
     bool decay;               // weights shrink by 1 - learning_rate at each sample
     BufferPolicy policy;
-    double weight_rate;  // of several kernels: how fast the losses of one lower its weight
+    double weight_rate;       // of several kernels: how fast the losses of one lower its weight
+    double rate_decay = 0.0;  // the t-th sample of a machine has learning_rate / t^rate_decay
 };
 
 class KoilMachine;
@@ -78,8 +83,8 @@ class KoilMachine {
         bool evicted = false;         // another vector stood there
     };
 
-    KoilMachine(const KernelSpec& kernel, std::size_t budget);
-    KoilMachine(const KernelSpec& kernel, std::size_t budget, const KoilMachineState& state);
+    KoilMachine(const KernelSpec& kernel, const KoilBudgets& budgets);
+    KoilMachine(const KernelSpec& kernel, const KoilBudgets& budgets, const KoilMachineState& state);
     KoilMachineState state() const;
 
     const KernelSpec& kernel() const { return kernel_; }
@@ -119,7 +124,7 @@ class KoilMachine {
 
     bool keeps_matrix() const;
     void grow(std::size_t capacity);
-    bool is_full(int side) const { return budget_ != 0 && sides_[side].count == budget_; }
+    bool is_full(int side) const { return budgets_[side] != 0 && sides_[side].count == budgets_[side]; }
     double dot(const double* weights, const double* row) const;
     double fresh_score(std::size_t at, const KernelAccess& access);
     double* row(std::size_t at, int with, const KernelAccess& access, std::size_t spare = 0);
@@ -129,8 +134,10 @@ class KoilMachine {
     void set_weight(std::size_t at, double weight);
     void add_weight(std::size_t at, double weight, const KernelAccess& access);
     void catch_up(const KernelAccess& access);
+    double learning_rate(const KoilRule& rule) const;
     void find_violators(const Sample& sample, std::size_t most);
-    double push_apart(const Sample& sample, const KoilRule& rule, Outcome& outcome, const KernelAccess& access);
+    double push_apart(const Sample& sample, const KoilRule& rule, double rate, Outcome& outcome,
+                      const KernelAccess& access);
     std::size_t place(const Sample& sample, const KoilRule& rule);
     void store(const Sample& sample, std::size_t i, double weight, bool keep_weight, Outcome& outcome,
                const KernelAccess& access);
@@ -140,7 +147,8 @@ class KoilMachine {
     void complete_columns();
 
     KernelSpec kernel_;
-    std::size_t budget_, capacity_ = 0, stride_ = 0;  // capacity_: slots of each side
+    KoilBudgets budgets_;
+    std::size_t capacity_ = 0, stride_ = 0;  // capacity_: slots of each side
     Side sides_[2];
     double scale_ = 1.0;
     std::uint32_t steps_ = 0;
@@ -178,10 +186,9 @@ class SharedRows {
 template <class T>
 class KoilEnsemble {
   public:
-    // budget 0: no bound.
-    KoilEnsemble(std::size_t n_features, std::vector<KernelSpec> kernels, std::size_t budget, std::uint64_t seed);
+    KoilEnsemble(std::size_t n_features, std::vector<KernelSpec> kernels, KoilBudgets budgets, std::uint64_t seed);
     // Rebuilds what states() and vectors() describe; ids are rows of `vectors`.
-    KoilEnsemble(Rows<T> vectors, std::vector<KernelSpec> kernels, std::size_t budget, std::uint64_t seed,
+    KoilEnsemble(Rows<T> vectors, std::vector<KernelSpec> kernels, KoilBudgets budgets, std::uint64_t seed,
                  std::uint64_t n_seen, std::span<const KoilMachineState> states);
 
     std::size_t n_features() const { return shared_.rows().n_features(); }
@@ -209,8 +216,8 @@ class KoilEnsemble {
 
     // A machine and its vectors, in the order of its slots.
     struct Member final : KernelAccess {
-        Member(const KernelSpec& kernel, std::size_t budget, std::size_t n_features)
-            : machine(kernel, budget), rows{PackedRows<T, double>(n_features), PackedRows<T, double>(n_features)} {}
+        Member(const KernelSpec& kernel, const KoilBudgets& budgets, std::size_t n_features)
+            : machine(kernel, budgets), rows{PackedRows<T, double>(n_features), PackedRows<T, double>(n_features)} {}
         void kernel_values(int side, std::size_t i, int with, double* values) const override;
         void store(int side, std::size_t i, const T* vector);
 
@@ -218,7 +225,7 @@ class KoilEnsemble {
         PackedRows<T, double> rows[2];
     };
     std::vector<KernelSpec> kernels_;
-    std::size_t budget_;
+    KoilBudgets budgets_;
     std::uint64_t seed_, n_seen_ = 0;
     SharedRows<T> shared_;
     std::vector<Member> members_;

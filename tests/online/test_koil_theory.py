@@ -1,0 +1,150 @@
+"""The lemmas and theorems of the KOIL thesis on random streams, by a plain transcription of its equations.
+
+Functions are weights over all samples of a stream, ``f = sum_i a_i k(x_i, .)``, and nothing is forgotten: the
+thesis's f_t of (3.5) and (3.15), whose opposite support vectors are all opposite samples so far.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from steelyard import KOIL
+from tests.online.reference import rbf
+
+
+@pytest.fixture(params=range(6))
+def stream(request):
+    rng = np.random.default_rng(request.param)
+    n, share = 120, (0.5, 0.3, 0.1)[request.param % 3]
+    y = np.where(rng.random(n) < share, 1, -1)
+    X = rng.normal(size=(n, 2)) + 0.7 * (y == 1)[:, None]
+    return rbf(X, (0.2, 1.0, 3.0)[request.param % 3]), y
+
+
+class Transcript:
+    """(3.4) to (3.7) for the hinge loss, (3.14) to (3.16) for its square."""
+
+    def __init__(self, K, y, *, C, k, eta, smooth=False):
+        self.K, self.y, self.C, self.k, self.eta, self.smooth = K, y, C, k, eta, smooth
+
+    def neighbours(self, t):
+        """N_t: the k nearest opposite samples before t."""
+        opposite = [i for i in range(t) if self.y[i] != self.y[t]]
+        return sorted(opposite, key=lambda i: -self.K[t, i])[: self.k]
+
+    def loss(self, a, t, i):
+        """(3.2): pairwise hinge."""
+        f = self.K @ a
+        return max(0.0, 1.0 - self.y[t] * (f[t] - f[i]))
+
+    def risk(self, a, t):
+        """(3.4) or (3.14)."""
+        losses = [self.loss(a, t, i) for i in self.neighbours(t)]
+        total = sum(loss**2 if self.smooth else loss for loss in losses)
+        return 0.5 * a @ self.K @ a + self.C * total
+
+    def gradient(self, a, t):
+        """(3.7) or (3.16), as weights."""
+        result = a.copy()
+        for i in self.neighbours(t):
+            loss = self.loss(a, t, i)
+            if loss > 0:
+                step = self.C * self.y[t] * (2.0 * loss if self.smooth else 1.0)
+                result[t] -= step
+                result[i] += step
+        return result
+
+    def run(self):
+        """f_1, ..., f_{T+1}."""
+        functions = [np.zeros(len(self.y))]
+        for t in range(len(self.y)):
+            functions.append(functions[-1] - self.eta * self.gradient(functions[-1], t))
+        return functions
+
+    def c_p(self):
+        """(3.21): the largest distance of a sample to one of its neighbours, in feature space."""
+        pairs = [(t, i) for t in range(len(self.y)) for i in self.neighbours(t)]
+        return math.sqrt(max(2.0 - 2.0 * self.K[t, i] for t, i in pairs))
+
+    def best(self, steps=400):
+        """A function with a small total risk, by descent on the sum of (3.4) over the stream."""
+        a, T = np.zeros(len(self.y)), len(self.y)
+        for step in range(1, steps + 1):
+            total = sum(self.gradient(a, t) for t in range(T)) / T
+            a = a - total / (1.0 + 0.2 * step)
+        return a
+
+
+def norm(K, a):
+    return math.sqrt(max(0.0, a @ K @ a))
+
+
+@pytest.mark.parametrize(("C", "k", "eta"), [(1.0, 1, 0.01), (0.3, 5, 0.1), (10.0, 3, 0.5)])
+def test_lemmas_1_and_2_norms_and_losses_are_bounded(stream, C, k, eta):
+    K, y = stream
+    path = Transcript(K, y, C=C, k=k, eta=eta)
+    functions, bound = path.run(), C * k * path.c_p()
+    assert all(norm(K, a) <= bound + 1e-9 for a in functions)  # (3.22)
+    U = 1.0 + C * k * path.c_p() ** 2  # (3.23)
+    losses = [path.loss(a, t, i) for t, a in enumerate(functions[:-1]) for i in path.neighbours(t)]
+    assert max(losses) <= U + 1e-9
+
+
+@pytest.mark.parametrize(("C", "k", "eta"), [(1.0, 1, 0.05), (0.3, 5, 0.05)])
+def test_theorem_1_regret_of_the_hinge_loss_is_bounded(stream, C, k, eta):
+    K, y = stream
+    path = Transcript(K[:60, :60], y[:60], C=C, k=k, eta=eta)
+    functions, T, c_p = path.run(), 60, path.c_p()
+    U = 1.0 + C * k * c_p**2
+    for best in (np.zeros(T), path.best(steps=60)):
+        regret = sum(path.risk(functions[t], t) - path.risk(best, t) for t in range(T))
+        printed = norm(path.K, best) ** 2 / (2 * eta) + eta * C * k * T * (
+            (U - 1) + 0.5 * (k + 1) * C * c_p**2
+        )
+        assert regret <= printed  # (3.24)
+
+
+@pytest.mark.parametrize(("C", "k"), [(1.0, 1), (0.2, 4)])
+def test_theorem_2_regret_of_the_smooth_loss_is_bounded(stream, C, k):
+    K, y = stream
+    T = 60
+    path = Transcript(K[:T, :T], y[:T], C=C, k=k, eta=0.0, smooth=True)
+    best = path.best(steps=60)
+    mean_risk = sum(path.risk(best, t) for t in range(T)) / T
+    r = 1.0 + 2.0 * C * k**2 * path.c_p() ** 2
+    size = norm(path.K, best)
+    path.eta = 1.0 / (r + math.sqrt(r**2 + 2.0 * r * T * mean_risk / size**2))  # (A.14)
+    functions = path.run()
+    regret = sum(path.risk(functions[t], t) - path.risk(best, t) for t in range(T))
+    assert regret <= 2.0 * r * size**2 + size * math.sqrt(2.0 * r * T * mean_risk)  # (3.27)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_theorem_3_weights_of_kernels_lose_little_to_the_mean_of_all(seed):
+    """What (A.16) and (A.18) give for any losses and any choice of the kernels that learn."""
+    rng = np.random.default_rng(seed)
+    T, m, eta = 200, 6, 0.05
+    losses, w = rng.gamma(1.0, size=(T, m)) * rng.random(m), np.ones(m)
+    weighted = plain = squares = 0.0
+    for L in losses:
+        chosen = rng.random(m) < w / w.max()
+        q = w / w.sum()
+        weighted += q @ (chosen * L)
+        plain += np.mean(chosen * L)
+        squares += q @ (chosen * L) ** 2
+        w = w * np.exp(-eta * chosen * L)
+    assert weighted <= plain + 0.5 * eta * squares
+
+
+def test_the_learner_keeps_the_bound_of_lemma_1_but_for_its_first_samples():
+    """KOIL lets the first samples in with weight eta C y, which (3.5) does not have: X = 1 bounds them."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200, 2)), np.where(rng.random(200) < 0.3, 1, -1)
+    for C, k in ((1.0, 1), (5.0, 10)):
+        model = KOIL(C, n_neighbors=k, policy="unbounded", learning_rate=0.2).fit(X, y)
+        weights = model.dual_coef_[0]
+        size = norm(rbf(model.support_vectors_, 1.0), weights)
+        assert size <= C * max(k * math.sqrt(2.0), 1.0)
