@@ -8,12 +8,15 @@ import re
 import shutil
 import subprocess
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from steelyard import ProximalSVC
 from steelyard.evaluation import prequential
 from steelyard.report import render_report
 from steelyard.streams import Gaussians, demo_stream
+from steelyard.tables import open_stream
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -25,6 +28,31 @@ pytestmark = pytest.mark.skipif(
 # The report stands in frames of several widths; what their content measures is written into the page.
 _PAGE = """<!doctype html><body>{frames}<pre id="out"></pre><script>
 const measured = {{}};
+// What the page's own script does: values under the pointer, curves that can be hidden, zoom.
+function tried(page, visible) {{
+  const chart = [...page.querySelectorAll("svg.along")].find(svg => svg.getBoundingClientRect().height > 50);
+  if (!chart) return {{}};
+  const box = chart.getBoundingClientRect(), event = (kind, share) => chart.dispatchEvent(
+    new visible.PointerEvent(kind, {{
+      clientX: box.left + share * box.width, clientY: box.top + 60, pointerType: "mouse", bubbles: true,
+    }}));
+  event("pointermove", 0.6);
+  const label = page.getElementById("tip"), tip = label.innerText;
+  const tipFits = label.getBoundingClientRect().right <= page.documentElement.clientWidth;
+  const key = page.querySelector(".legend.live .key[data-series]");
+  key.click();
+  const hidden = [...chart.querySelectorAll("path.line")]
+    .filter(path => visible.getComputedStyle(path).display === "none").length;
+  key.click();
+  const moving = chart.querySelector(".moving"), tick = () => chart.querySelector(".xtick").textContent;
+  const before = tick();
+  event("pointerdown", 0.4); event("pointerup", 0.7);
+  const zoomed = moving.getAttribute("transform"), zoomedTick = tick();
+  chart.dispatchEvent(new visible.MouseEvent("dblclick", {{bubbles: true}}));
+  const again = [moving.getAttribute("transform"), tick()];
+  event("pointerleave", 0.5);
+  return {{tip, tipFits, hidden, zoomed, before, zoomedTick, again}};
+}}
 for (const frame of document.querySelectorAll("iframe")) {{
   frame.addEventListener("load", () => {{
     const page = frame.contentDocument, root = page.documentElement;
@@ -33,12 +61,16 @@ for (const frame of document.querySelectorAll("iframe")) {{
     measured[frame.width] = {{
       overflow: root.scrollWidth - root.clientWidth,
       charts: drawn.length,
+      wide: [...page.querySelectorAll("body *")]
+        .filter(x => x.getBoundingClientRect().right > root.clientWidth + 1 && !x.closest(".scroll, svg"))
+        .map(x => x.tagName + "." + x.className).slice(0, 5),
       beyond: drawn.filter(svg => svg.getBoundingClientRect().right > root.clientWidth + 1).length,
       smallest: Math.min(...[...page.querySelectorAll("svg text")]
         .filter(text => text.getBoundingClientRect().height > 0)
         .map(text => text.getBoundingClientRect().height)),
       heading: page.querySelector("h1").innerText,
       background: visible.getComputedStyle(page.body).backgroundColor,
+      ...tried(page, visible),
     }};
     document.getElementById("out").textContent = JSON.stringify(measured);
   }});
@@ -46,11 +78,10 @@ for (const frame of document.querySelectorAll("iframe")) {{
 </script>"""
 
 
-def _look(page, folder, *flags):
+def _look(page, folder, *flags, widths=(360, 390, 1200, 1280)):
     """What Chromium says about the report at the width of a phone and of a desk, and its complaints."""
     frames = "".join(
-        f'<iframe width="{width}" height="900" srcdoc="{html.escape(page)}"></iframe>'
-        for width in (360, 1200)
+        f'<iframe width="{width}" height="900" srcdoc="{html.escape(page)}"></iframe>' for width in widths
     )
     harness = folder / "harness.html"
     harness.write_text(_PAGE.format(frames=frames), encoding="utf-8")
@@ -78,7 +109,7 @@ def test_chromium_has_nothing_to_complain_about(looked_at):
     assert looked_at[1] == []
 
 
-@pytest.mark.parametrize("width", ["360", "1200"])
+@pytest.mark.parametrize("width", ["360", "390", "1200", "1280"])
 def test_charts_are_drawn_and_fit_the_width(looked_at, width):
     seen = looked_at[0][width]
     assert seen["charts"] >= 10
@@ -86,7 +117,7 @@ def test_charts_are_drawn_and_fit_the_width(looked_at, width):
     assert seen["beyond"] == 0
 
 
-@pytest.mark.parametrize("width", ["360", "1200"])
+@pytest.mark.parametrize("width", ["360", "390", "1200", "1280"])
 def test_words_in_charts_are_large_enough_to_read(looked_at, width):
     assert looked_at[0][width]["smallest"] >= 10
 
@@ -97,3 +128,54 @@ def test_a_dark_screen_gets_a_dark_page(tmp_path):
     assert complaints == []
     assert seen["360"]["background"] == "rgb(22, 22, 21)"
     assert seen["360"]["overflow"] <= 0
+
+
+@pytest.mark.parametrize("width", ["390", "1280"])
+def test_the_script_shows_values_hides_curves_and_zooms(looked_at, width):
+    seen = looked_at[0][width]
+    assert re.match(r"row [\d,]+\s+(plain|balanced) 0?\.?\d+\s+(plain|balanced) ", seen["tip"])
+    assert seen["tipFits"]
+    assert seen["hidden"] == 1
+    assert seen["zoomed"].startswith("matrix(")
+    assert seen["zoomedTick"] != seen["before"]
+    assert seen["again"] == ["", seen["before"]]
+
+
+LONG = "a_name_without_any_place_to_break_it_" * 8
+
+
+def _named_long(n_classes):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, n_classes, size=3000)
+    frame = pd.DataFrame(rng.normal(size=(3000, 3)) + y[:, None], columns=[f"{LONG}{k}" for k in range(3)])
+    frame["y"] = [f"{LONG}class{k}" for k in y]
+    models = {
+        f"{LONG}{name}": ProximalSVC(C=C) for name, C in zip("abcde", (0.01, 0.1, 1, 10, 100), strict=True)
+    }
+    result = prequential(models, open_stream(frame, "y", chunk=200))
+    result.stream_name = f"/very/long/{LONG}.csv"
+    result.ended = LONG
+    return render_report(result)
+
+
+@pytest.mark.parametrize("n_classes", [2, 22])
+def test_no_name_makes_the_page_wider_than_a_phone(tmp_path, n_classes):
+    seen, complaints = _look(_named_long(n_classes), tmp_path, widths=(390, 1280))
+    assert complaints == []
+    assert [seen[width]["wide"] for width in ("390", "1280")] == [[], []]
+    assert [seen[width]["overflow"] for width in ("390", "1280")] == [0, 0]
+    assert seen["390"]["tipFits"]
+
+
+def test_without_script_the_page_is_complete(tmp_path):
+    page = render_report(prequential(ProximalSVC(), demo_stream(4000)))
+    without = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
+    harness = tmp_path / "page.html"
+    harness.write_text(without, encoding="utf-8")
+    command = [
+        CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
+        "--dump-dom", harness.as_uri(),
+    ]  # fmt: skip
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    assert shown.count('class="line') == page.count('class="line')
+    assert "Finds" in shown

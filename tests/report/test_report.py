@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from importlib.metadata import version
 
+import numpy as np
+import pandas as pd
 import pytest
 from sklearn.linear_model import SGDClassifier
 
 from steelyard import ProximalSVC
+from steelyard._visible import OBEYED
 from steelyard.evaluation import SklearnPeer, prequential
 from steelyard.report import render_report, write_report
 from steelyard.report.svg import nice_ticks, path_of
+from steelyard.report.words import MEASURES
 from steelyard.streams import ArrayStream, Gaussians, demo_stream
+from steelyard.tables import open_stream
 
 
 class Balance(HTMLParser):
     """Notes tags that are not closed, and addresses that a browser would ask for."""
 
-    VOID = frozenset({"meta", "link", "br", "rect", "circle", "line", "path", "img", "input"})
+    VOID = frozenset({"meta", "link", "br", "img", "input"})
 
     def __init__(self):
         super().__init__()
@@ -29,6 +35,9 @@ class Balance(HTMLParser):
         self.addresses += [v for k, v in attributes if k in {"src", "href", "xlink:href"}]
         if tag not in self.VOID:
             self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        """<line .../> opens nothing."""
 
     def handle_endtag(self, tag):
         if tag not in self.VOID:
@@ -54,11 +63,14 @@ def test_the_report_asks_the_network_for_nothing(result):
     assert not re.search(r"https?://|@import|url\(", page)
 
 
-def test_every_chart_is_there(result):
+def test_every_part_is_there(result):
     page = render_report(result)
     for heading in (
         "G-mean over the last 1,000 rows",
         "Sensitivity",
+        "What happened",
+        "Which features carry",
+        "Class by class",
         "What was taken for what",
         "Scores of both sides",
         "ROC",
@@ -66,9 +78,105 @@ def test_every_chart_is_there(result):
         "The cost of other thresholds",
         "Throughput",
         "the concept drifts",
+        "Where this comes from",
     ):
         assert heading in page
     assert _parsed(page).n_charts >= 16
+
+
+def test_the_headline_counts_cases_found_and_false_alarms(result):
+    (line,) = [line for line in result.by_class("balanced") if line["label"] == result.positive]
+    found, false = round(100 * line["recall"]), round(100 * (1 - line["precision"]))
+    assert f"<h1>Finds {found} of 100 “1” rows; {false} of 100 alarms are false</h1>" in render_report(result)
+
+
+def test_the_detail_of_the_best_model_is_open_and_comes_first():
+    models = {"unweighted": ProximalSVC(class_weight=None), "balanced": ProximalSVC()}
+    page = render_report(prequential(models, demo_stream(6000)))
+    details = re.findall(r"<details( open)?><summary><bdi>(\w+)", page)
+    assert details == [(" open", "balanced"), ("", "unweighted")]
+
+
+def test_every_measure_is_explained_where_it_stands(result):
+    page = render_report(result)
+    for key in ("g_mean", "sensitivity", "specificity", "auc", "f1"):
+        assert MEASURES[key].meaning in page
+    heads = re.search(r'<table class="models">.*?</thead>', page, re.DOTALL)[0]
+    assert heads.count("<small>") == heads.count("<th ")
+
+
+def test_a_drift_is_told_in_words():
+    page = render_report(prequential(ProximalSVC(), demo_stream(12_000)))
+    events = re.search(r'<ol class="events">.*?</ol>', page, re.DOTALL)[0]
+    assert re.search(r"The concept drifts until row [\d,]+\. The G-mean of “ProximalSVC” fell from", events)
+    assert "of 100" in events
+    assert "It was back after about" in events or "By the end it had not come back" in events
+
+
+def test_dates_stand_on_the_axis_when_rows_have_times():
+    rng = np.random.default_rng(0)
+    y = rng.random(4000) < 0.2
+    stream = ArrayStream(rng.normal(size=(4000, 2)) + y[:, None], y, time=1.7e9 + 3600.0 * np.arange(4000))
+    page = render_report(prequential(ProximalSVC(), stream))
+    ticks = re.findall(r'class="tick xtick"[^>]*>([^<]*)<', page)
+    assert "14 Nov 2023" in ticks  # when the first row happened
+    assert '[4000, "29 Apr 2024"]' in page
+
+
+def test_the_features_that_carry_the_model_are_named_strongest_first():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"noise": rng.normal(size=4000), "amount": rng.normal(size=4000) * 50})
+    frame["y"] = np.where(frame["amount"] > 60, "fraud", "ok")
+    page = render_report(prequential(ProximalSVC(), open_stream(frame, "y", chunk=200)))
+    names = re.findall(r'<span class="what"><bdi>(\w+)', page)
+    assert names == ["amount", "noise"]
+
+
+def test_a_run_that_ended_early_says_so(result):
+    result.ended = "rows.csv, line 9: a value is <missing>."
+    try:
+        page = render_report(result)
+    finally:
+        result.ended = None
+    assert "The run ended early." in page
+    assert "a value is &lt;missing&gt;." in page
+
+
+def test_where_the_figures_come_from_is_told(result):
+    page = render_report(result)
+    facts = page[page.index("Where this comes from") :]
+    for fact in (
+        "seed",
+        "written by",
+        f"steelyard {version('steelyard')}",
+        "parameters of “balanced”",
+        "C=1.0",
+    ):
+        assert fact in facts
+
+
+@pytest.mark.parametrize("n_classes", [22, 100])
+def test_of_many_classes_the_largest_are_shown_and_the_rest_folded(n_classes):
+    rng = np.random.default_rng(0)
+    sizes = 1.0 / np.arange(1, n_classes + 1)
+    y = rng.choice(n_classes, size=8000, p=sizes / sizes.sum())
+    X = rng.normal(size=(8000, 4)) + np.column_stack([y, y % 5, y % 7, -y])
+    result = prequential(ProximalSVC(), ArrayStream(X, np.array([f"c{k}" for k in y])))
+    page = render_report(result)
+    _parsed(page)
+    assert re.search(r"<h1>Finds \d+ of 100 rows of a class, averaged over \d+ classes</h1>", page)
+    assert "--positive LABEL" in page
+    tables = re.findall(r'<table class="classes">.*?</table>', page, re.DOTALL)
+    n_rows = [table.count("<tr>") - 1 for table in tables]
+    n_seen = len(result.by_class("ProximalSVC"))
+    assert n_rows == [12, n_seen - 12]
+    supports = [int(n.replace(",", "")) for n in re.findall(r"</bdi></td><td>([\d,]+)<", tables[0])]
+    assert supports == sorted(supports, reverse=True)
+    confusion = re.search(r'<table class="confusion">.*?</table>', page, re.DOTALL)[0]
+    assert confusion.count('scope="row"') == 9
+    assert f"{n_seen - 8} other classes" in confusion
+    total = sum(int(n.replace(",", "")) for n in re.findall(r"<b>([\d,]+)</b>", confusion))
+    assert total == sum(line["support"] for line in result.by_class("ProximalSVC"))
 
 
 def test_names_cannot_become_markup(result):
@@ -77,10 +185,25 @@ def test_names_cannot_become_markup(result):
     assert "&lt;b&gt;SGD &amp; co" in page
 
 
+def test_hostile_names_of_everything_are_shown_and_not_obeyed():
+    evil = "</script><script>alert(1)</script>\u202e\x1b]0;x\x07{{ 7*7 }}'\">"
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({evil: rng.normal(size=3000), "b": rng.normal(size=3000)})
+    frame["y"] = np.where(frame[evil] > 1, evil, f"other {evil}")
+    result = prequential({evil: ProximalSVC()}, open_stream(frame, "y", chunk=100))
+    result.stream_name = result.provenance["data"]["name"] = evil
+    page = render_report(result)
+    _parsed(page)
+    assert page.count("<script") == 2
+    assert "alert(1)" in page
+    assert not OBEYED.search(page.replace("\n", ""))
+    assert "49" not in re.search(r"<h1>.*?</h1>", page)[0]
+
+
 def test_many_classes_are_shown_without_a_positive_one():
     stream = Gaussians(5000, n_classes=4)
     page = render_report(prequential(ProximalSVC(), stream))
-    assert "share of each class" in page
+    assert "share of the rows" in page
     assert "ROC" not in page
     _parsed(page)
 

@@ -28,6 +28,7 @@ class Entry(NamedTuple):
 
 # Modules are imported when a command is run: neither --help nor the completion of a shell waits for them.
 COMMANDS = {
+    "compare": Entry("compare", "Compare two runs of stream."),
     "evaluate": Entry("evaluate", "Test a saved model on labelled rows."),
     "fit": Entry("fit", "Learn a table and save the model."),
     "forget": Entry("forget", "Take rows out of a saved model."),

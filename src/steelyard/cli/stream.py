@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,6 +114,8 @@ def stream_command(options: StreamOptions, columns: ColumnOptions) -> None:
     if error is not None and not race.n_learned:
         raise error
     result = race.result(stream)
+    result.provenance["command"] = shlex.join(["steelyard", *sys.argv[1:]])
+    result.ended = error.message if error is not None else "It was stopped by hand." if stopped else None
     _deliver(result, stream, options, columns)
     if error is not None:
         raise SteelyardError(

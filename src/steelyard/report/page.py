@@ -1,43 +1,39 @@
-"""The report as one HTML page: words first, then charts."""
+"""The report as one HTML page: what is on it is gathered here, how it looks stands in the templates."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import datetime
-from html import escape
+from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from steelyard._visible import visible
 from steelyard.evaluation import PrequentialResult
 from steelyard.persistence import write_whole
 from steelyard.report import charts
-from steelyard.report.svg import GAP as _GAP
-from steelyard.report.svg import number
+from steelyard.report.svg import GAP, number
+from steelyard.report.words import MEASURES, describe_changes, headline, moment, of_100, ranked, story
 
-__all__ = ["render_report", "write_report"]
+__all__ = ["render", "render_report", "write_page", "write_report"]
 
-_COLUMNS = {
-    "g_mean": "G-mean",
-    "mean_g_mean": "mean over time",
-    "lowest_g_mean": "lowest",
-    "sensitivity": "sensitivity",
-    "specificity": "specificity",
-    "f1": "F1",
-    "auc": "AUC",
-    "rows_per_second": "rows/s",
-}
-_GLOSSARY = {
-    "G-mean": "the hit rates of the classes multiplied and the root taken. It is high only if every class is "
-    "recognised; a model that ignores the rare class gets 0, however many rows it has right.",
-    "Sensitivity": "of the rows of the positive class, how many were found.",
-    "Specificity": "of all other rows, how many were rightly left alone.",
-    "F1": "balances how many cases are found against how many alarms are right.",
-    "AUC": "the chance that a positive row scores above another; 0.5 is guessing, 1 is perfect.",
-    "Test, then train": "every row was first predicted and only then learned, so no model was ever tested on "
-    "what it knew already.",
-}
+_SHOWN_CLASSES = 12
+_CONFUSED_CLASSES = 8
+_SHOWN_FEATURES = 8
+_CHARTED_FEATURES = 5
+_COLUMNS = (
+    "sensitivity", "precision", "g_mean", "mean_g_mean", "lowest_g_mean", "f1", "auc", "rows_per_second",
+)  # fmt: skip
+_COLUMNS_OF_MANY = (
+    "macro_recall", "mean_macro_recall", "lowest_macro_recall", "mean_f1", "accuracy", "rows_per_second",
+)  # fmt: skip
 
 
 def write_report(result: PrequentialResult, path: str | Path) -> Path:
@@ -48,15 +44,13 @@ def write_report(result: PrequentialResult, path: str | Path) -> Path:
     result : PrequentialResult
         What was measured.
     path : str or Path
-        Where to write.
+        Where to write; the file appears whole or not at all.
 
     Returns
     -------
     Path
     """
-    target = Path(path)
-    write_whole(target, [render_report(result).encode("utf-8", "backslashreplace")], who="report")
-    return target
+    return write_page(render_report(result), path)
 
 
 def render_report(result: PrequentialResult) -> str:
@@ -71,218 +65,295 @@ def render_report(result: PrequentialResult) -> str:
     -------
     str
     """
-    style = (files("steelyard.report") / "style.css").read_text(encoding="utf-8")
-    body = "".join(
-        [_header(result), _models_table(result), _along(result), _each_model(result), _ending(result)]
-    )
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<link rel="icon" href="data:,"><title>Report: {escape(result.stream_name)}</title>'
-        f"<style>{style}</style></head>"
-        f"<body><main>{body}</main></body></html>\n"
-    )
-
-
-# -- words ------------------------------------------------------------------------------------------
-
-
-def _header(result: PrequentialResult) -> str:
-    rare = min(result.labels, key=result.labels.__getitem__, default=None)
-    tiles = {
-        "rows learned and tested": f"{result.n_rows:,}",
-        "rows a second, all models together": number(result.n_rows / max(result.seconds, 1e-9)),
-        "classes": f"{len(result.labels):,}",
-        f"of all rows are of the rarest class, “{rare}”": f"{_share(result, rare):.1%}",
-    }
-    drawn = "".join(
-        f'<div class="tile"><b>{value}</b><span>{escape(name)}</span></div>' for name, value in tiles.items()
-    )
-    return (
-        f"<h1>{escape(_headline(result))}</h1>"
-        f'<p class="soft">Stream: {escape(result.stream_name)}</p>'
-        f'<p class="lede">{escape(_story(result))}</p><div class="tiles">{drawn}</div>'
+    order = [row["model"] for row in ranked(result)]
+    measured = any(result.records(name) for name in result.models)
+    lead = order[0]
+    return render(
+        "report.html",
+        title=f"Report: {result.stream_name}",
+        headline=headline(result),
+        story=story(result),
+        result=result,
+        lead=lead,
+        measured=measured,
+        tiles=_tiles(result),
+        columns=_columns(result),
+        models=_models(result),
+        along=_along(result, lead) if measured else None,
+        happened=[{**entry, "when": _when(result, entry["row"])} for entry in describe_changes(result, lead)],
+        carried=_carried(result, lead),
+        details=[{"name": name, **_one_model(result, name)} for name in order],
+        throughput=charts.throughput_chart(result) if measured else None,
+        memory=_memory(result),
+        provenance=_provenance(result),
+        moments=_moments(result),
     )
 
 
-def _share(result: PrequentialResult, label: Any) -> float:
-    return result.labels.get(label, 0) / max(result.n_rows, 1)
+# -- the machinery ----------------------------------------------------------------------------------
 
 
-def _ranked(result: PrequentialResult) -> list[dict[str, Any]]:
-    return sorted(result.summary(), key=lambda row: -_or_zero(row.get("mean_g_mean")))
-
-
-def _or_zero(value: float | None) -> float:
-    return 0.0 if value is None or math.isnan(value) else value
-
-
-def _headline(result: PrequentialResult) -> str:
-    ranked = [row for row in _ranked(result) if "mean_g_mean" in row]
-    if not ranked:
-        return "Too few rows to tell anything"
-    best = ranked[0]
-    if len(ranked) == 1:
-        return f"“{best['model']}” reached a G-mean of {best['mean_g_mean']:.2f}"
-    return f"“{best['model']}” kept up best: a G-mean of {best['mean_g_mean']:.2f} on average"
-
-
-def _story(result: PrequentialResult) -> str:
-    ranked = [row for row in _ranked(result) if "mean_g_mean" in row]
-    if not ranked:
-        return f"{result.n_rows:,} rows came, and no model had learned enough to be tested."
-    best, others = ranked[0], ranked[1:]
-    lowest = best["lowest_g_mean"]
-    fate = (
-        f"never fell below a G-mean of {lowest:.2f}" if lowest >= 0.005 else "had moments with a G-mean of 0"
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, finalize=_shown,
+    )  # fmt: skip
+    environment.filters.update(
+        n=number,
+        measure=_measure,
+        percent=lambda share: GAP if math.isnan(share) else f"{share:.1%}",
+        of_100=of_100,
     )
-    story = f"In running windows of {result.window:,} rows, “{best['model']}” {fate}. "
-    story += "".join(
-        f"“{row['model']}” had {row['mean_g_mean']:.2f} on average and fell to {row['lowest_g_mean']:.2f}. "
-        for row in others
-    )
-    if result.positive is not None:
-        shares = [
-            r["class_counts"].get(result.positive, 0) / max(sum(r["class_counts"].values()), 1)
-            for r in result.records(best["model"])
-        ]
-        if shares:
-            story += f"Meanwhile the share of class “{result.positive}” moved between {min(shares):.1%} and "
-            story += f"{max(shares):.1%}."
-    return story
+    environment.globals["measures"] = MEASURES
+    return environment
 
 
-def _models_table(result: PrequentialResult) -> str:
-    summary = result.summary()
-    columns = {
-        k: name for k, name in _COLUMNS.items() if any(not math.isnan(r.get(k, math.nan)) for r in summary)
-    }
-    best = {k: max((_or_zero(row.get(k)) for row in summary), default=0.0) for k in columns}
-    head = "".join(f"<th scope='col'>{name}</th>" for name in columns.values())
-    body = ""
-    for row in summary:
-        cells = ""
-        for key in columns:
-            value = row.get(key, math.nan)
-            text = (
-                number(value) if key == "rows_per_second" else (_GAP if math.isnan(value) else f"{value:.3f}")
-            )
-            css = ' class="best"' if len(summary) > 1 and value == best[key] else ""
-            title = (
-                f' title="95 % band: {row[f"{key}_low"]:.3f} to {row[f"{key}_high"]:.3f}"'
-                if f"{key}_low" in row
-                else ""
-            )
-            cells += f"<td{css}{title}>{text}</td>"
-        body += f"<tr><td>{escape(row['model'])}</td>{cells}</tr>"
-    return (
-        "<h2>The models</h2><div class='card scroll'><table><thead><tr><th scope='col'>model</th>"
-        f"{head}</tr></thead><tbody>{body}</tbody></table></div>"
-        f"<p class='note'>Every row was predicted before it was learned. “Mean over time” and “lowest” are "
-        "the G-mean of running "
-        f"windows of {result.window:,} rows, so that times when a class is rare count as much as others.</p>"
-    )
+def _source(name: str) -> str:
+    folder = files("steelyard.report")
+    part = folder / "templates" / name if name.endswith(".html") else folder / name
+    return part.read_text(encoding="utf-8")
 
 
-# -- charts -----------------------------------------------------------------------------------------
+def _shown(value: Any) -> Any:
+    """What strangers named is shown and never obeyed, on a page as on a terminal."""
+    return visible(value, keep="\n") if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _along(result: PrequentialResult) -> str:
-    if not any(result.records(name) for name in result.models):
-        return ""
-    names = list(result.models)
-    keys = charts.legend(names).removesuffix("</div>")
-    keys += f'<span class="key bandkey">95 % band of “{escape(names[0])}”</span>'
-    if result.known_drifts:
-        keys += '<span class="key driftkey">the concept drifts</span>'
-    elif result.changes(names[0]):
-        keys += '<span class="key changekey">a recall changed</span>'
-    keys += "</div>"
-    more = ""
-    measures = {"sensitivity": "Sensitivity", "specificity": "Specificity", "auc": "AUC", "f1": "F1"}
-    for measure, label in measures.items():
-        known = any(not math.isnan(r.get(measure, math.nan)) for name in names for r in result.records(name))
-        if known:
-            chart = charts.measure_chart(result, measure, label, height=200, labelled=False)
-            more += f'<div class="card"><h3>{label}</h3>{_small(chart)}</div>'
-    share_keys = (
-        "" if result.positive is not None else charts.legend([str(x) for x in result.labels][:6], "class")
-    )
-    return (
-        '<h2>Along the stream</h2><div class="card">'
-        f"<h3>G-mean over the last {result.window:,} rows</h3>{keys}"
-        f"{charts.measure_chart(result, 'g_mean', 'G-mean', bands=True)}{share_keys}"
-        f"{charts.share_chart(result)}</div>"
-        f'<div class="grid2">{more}</div>'
-    )
-
-
-def _small(both: str) -> str:
-    """Only the narrow form: two of them stand side by side on a desk."""
-    narrow = both[both.index('<div class="narrow-only">') :]
-    return narrow.replace('class="narrow-only"', 'class="small"', 1)
-
-
-def _each_model(result: PrequentialResult) -> str:
-    parts = "<h2>Model by model</h2>"
-    for index, name in enumerate(result.models):
-        state = " open" if index == 0 else ""
-        parts += f"<details{state}><summary>{escape(name)}</summary>{_one_model(result, name)}</details>"
-    return parts
-
-
-def _one_model(result: PrequentialResult, name: str) -> str:
-    labels, counts = result.confusion(name)
-    if not len(labels):
-        return "<p>This model was never tested.</p>"
-    cards = [f"<h3>What was taken for what</h3>{charts.confusion_table(labels, counts)}"]
-    sample = result.score_sample(name)
-    if result.positive is not None and result.positive in sample.labels and len(sample.labels) > 1:
-        keys = (
-            '<div class="legend"><span class="key negkey">the rest</span>'
-            f'<span class="key posskey">{escape(str(result.positive))}</span></div>'
-        )
-        cards.append(f"<h3>Scores of both sides</h3>{keys}{charts.histogram_chart(result, name)}")
-        cards.append(f"<h3>ROC</h3>{charts.roc_chart(result, name)}")
-        cards.append(f"<h3>Precision and recall</h3>{charts.precision_recall_chart(result, name)}")
-        chart, best = charts.cost_chart(result, name)
-        cards.append(f"<h3>The cost of other thresholds</h3>{chart}")
-        cards.append(f"<h3>Which threshold, then?</h3>{_threshold_table(best)}")
-    return '<div class="grid2">' + "".join(f'<div class="card">{card}</div>' for card in cards) + "</div>"
-
-
-def _threshold_table(best: list[dict[str, float]]) -> str:
-    rows = "".join(
-        f"<tr><td>{row['ratio']:g}</td><td>{row['cut']:.2f}</td><td>{row['now']:.0f} → {row['cost']:.0f}</td>"
-        f"<td>{row['hits']:.0%}</td><td>{row['alarms']:.0%}</td></tr>"
-        for row in best
-    )
-    return (
-        "<p class='note'>If a missed case costs as much as so many false alarms, this threshold is cheapest; "
-        "the cost is that of 1,000 rows.</p><div class='scroll'><table><thead><tr><th>a miss costs</th>"
-        "<th>threshold</th><th>cost, now → then</th><th>found</th><th>false alarms</th></tr></thead><tbody>"
-        f"{rows}</tbody></table></div>"
-    )
-
-
-def _ending(result: PrequentialResult) -> str:
-    words = "".join(f"<dt>{term}</dt><dd>{meaning}</dd>" for term, meaning in _GLOSSARY.items())
+def render(template: str, **facts: Any) -> str:
+    """A page of this package as HTML text; everything in it is escaped."""
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
-    throughput = ""
-    if any(result.records(name) for name in result.models):
-        memory = [r["memory_mb"] for name in result.models for r in result.records(name)]
-        throughput = (
-            f'<h2>Throughput</h2><div class="card">{charts.legend(list(result.models))}'
-            f"{charts.throughput_chart(result)}"
-            f"<p class='note'>Predicting and learning, without reading and measuring. The whole run took "
-            f"{result.seconds:.1f} s, {number(result.n_rows / max(result.seconds, 1e-9))} rows a second with "
-            "everything; "
-            f"the process held {min(memory):,.0f} to {max(memory):,.0f} MB.</p></div>"
-        )
-    late = f" Labels arrived {result.delay:,} rows late." if result.delay else ""
-    warm = f" The first {result.warmup:,} rows were learned without being tested." if result.warmup else ""
-    return (
-        f'{throughput}<h2>How to read this</h2><div class="card"><dl>{words}</dl></div>'
-        f"<footer>Written by steelyard {version('steelyard')} on {now}.{late}{warm} Score charts are "
-        "drawn from a fair sample of at most 4,000 rows a class.</footer>"
+    style, script = Markup(_source("style.css")), Markup(_source("script.js"))  # noqa: S704  files of ours
+    page = _environment().get_template(template)
+    return page.render(style=style, script=script, version=version("steelyard"), now=now, **facts)
+
+
+def write_page(page: str, path: str | Path) -> Path:
+    """Write a page, whole or not at all."""
+    target = Path(path)
+    write_whole(target, [page.encode("utf-8", "backslashreplace")], who="report")
+    return target
+
+
+def _measure(value: float | None) -> str:
+    return GAP if value is None or math.isnan(value) else f"{value:.3f}"
+
+
+# -- what is on the page ----------------------------------------------------------------------------
+
+
+def _tiles(result: PrequentialResult) -> list[tuple[str, str]]:
+    rare = result.positive if result.positive is not None else min(
+        result.labels, key=result.labels.__getitem__, default=None
+    )  # fmt: skip
+    share = result.labels.get(rare, 0) / max(result.n_rows, 1)
+    kind = "positive" if result.positive is not None else "rarest"
+    return [
+        (f"{result.n_rows:,}", "rows, each tested and then learned"),
+        (f"{len(result.labels):,}", "classes"),
+        (
+            f"{share:.1%}" if share >= 0.001 else f"{share:.3%}",
+            f"of all rows are of the {kind} class, “{rare}”",
+        ),
+        (number(result.n_rows / max(result.seconds, 1e-9)), "rows a second, reading and all models together"),
+    ]
+
+
+def _columns(result: PrequentialResult) -> list[str]:
+    wanted = _COLUMNS if result.positive is not None else _COLUMNS_OF_MANY
+    lines = _models(result)
+    return [key for key in wanted if any(not math.isnan(line["values"].get(key, math.nan)) for line in lines)]
+
+
+def _models(result: PrequentialResult) -> list[dict[str, Any]]:
+    """The lines of the table of models, the best first."""
+    lines = []
+    for row in ranked(result):
+        of_class = {line["label"]: line for line in result.by_class(row["model"])}
+        positive = of_class.get(result.positive)
+        values = {**row, "precision": positive["precision"] if positive else math.nan}
+        if result.positive is None:
+            values["mean_f1"] = row.get("f1", math.nan)
+        bands = {
+            key: f"95 % band: {row[f'{key}_low']:.3f} to {row[f'{key}_high']:.3f}"
+            for key in MEASURES
+            if not math.isnan(row.get(f"{key}_low", math.nan))
+        }
+        lines.append({"name": row["model"], "values": values, "bands": bands})
+    for key in MEASURES:
+        known = [line["values"][key] for line in lines if not math.isnan(line["values"].get(key, math.nan))]
+        for line in lines:
+            is_best = bool(known) and len(lines) > 1 and line["values"].get(key) == max(known)
+            line.setdefault("best", {})[key] = is_best
+    return lines
+
+
+def _along(result: PrequentialResult, lead: str) -> dict[str, Any]:
+    """The charts along the stream; the leading measure large, the others small."""
+    leading = MEASURES[result.leading]
+    wanted = (
+        ("sensitivity", "specificity", "auc", "f1") if result.positive is not None else ("f1", "accuracy")
     )
+    small = [
+        (
+            MEASURES["mean_f1" if result.positive is None and key == "f1" else key],
+            charts.measure_chart(result, key, lead=lead, height=180, small=True),
+        )
+        for key in wanted
+        if any(not math.isnan(r.get(key, math.nan)) for name in result.models for r in result.records(name))
+    ]
+    classes = charts.largest(result, 5) if result.positive is None else []
+    return {
+        "leading": leading,
+        "lead_index": list(result.models).index(lead),
+        "main": charts.measure_chart(result, result.leading, lead=lead, label=leading.name),
+        "share": charts.share_chart(result, lead=lead),
+        "classes": [*map(str, classes), *_others(len(result.labels) - len(classes) if classes else 0)],
+        "small": small,
+        "marks": "drift" if result.known_drifts else ("change" if result.changes(lead) else None),
+    }
+
+
+def _others(n_classes: int) -> list[str]:
+    return [f"{n_classes:,} other classes"] if n_classes else []
+
+
+def _when(result: PrequentialResult, row: float) -> str | None:
+    seconds = result.time_of(row)
+    if seconds is None:
+        return None
+    return moment(seconds, abs(result.moments[-1][1] - result.moments[0][1]))
+
+
+def _carried(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
+    """Which features carry the leading model, in shares of all strengths, and how these moved."""
+    rows, strengths = result.carried_by(lead)
+    if not rows or not strengths[-1].sum() > 0:
+        return None
+    sums = strengths.sum(axis=1, keepdims=True)
+    shares = np.divide(strengths, sums, out=np.zeros_like(strengths), where=sums > 0)
+    names = result.feature_names or []
+    if len(names) < shares.shape[1]:
+        names = [f"feature {k + 1}" for k in range(shares.shape[1])]
+    order = np.argsort(-shares[-1], kind="stable")
+    middle = shares[len(rows) // 2]
+    features = [
+        {
+            "name": str(names[k]),
+            "share": float(shares[-1, k]),
+            "width": float(shares[-1, k] / shares[-1, order[0]]),
+            "moved": _moved(float(middle[k]), float(shares[-1, k])),
+        }
+        for k in order[:_SHOWN_FEATURES].tolist()
+    ]
+    charted = order[:_CHARTED_FEATURES].tolist()
+    return {
+        "features": features,
+        "rest": len(order) - len(features),
+        "rest_share": float(shares[-1, order[_SHOWN_FEATURES:]].sum()),
+        "since": rows[len(rows) // 2],
+        "names": [str(names[k]) for k in charted],
+        "chart": charts.carried_chart(result, rows, shares[:, charted], [str(names[k]) for k in charted])
+        if len(rows) > 1
+        else None,
+    }
+
+
+def _moved(before: float, now: float) -> str:
+    if abs(now - before) < 0.01:
+        return "as before"
+    return f"{'up' if now > before else 'down'} from {before:.0%}"
+
+
+def _one_model(result: PrequentialResult, name: str) -> dict[str, Any]:
+    """What is told of one model: its classes, its confusions and, where one class is positive, its scores."""
+    by_class = result.by_class(name)
+    if not by_class:
+        return {"tested": False}
+    sample = result.score_sample(name)
+    has_scores = result.positive is not None and result.positive in sample.labels and len(sample.labels) > 1
+    cost, thresholds = charts.cost_chart(result, name) if has_scores else (None, [])
+    return {
+        "tested": True,
+        "classes": by_class[:_SHOWN_CLASSES],
+        "folded": by_class[_SHOWN_CLASSES:],
+        "confusion": _confusion(result, name),
+        "has_scores": has_scores,
+        "histogram": charts.histogram_chart(result, name) if has_scores else None,
+        "roc": charts.roc_chart(result, name) if has_scores else None,
+        "precision_recall": charts.precision_recall_chart(result, name) if has_scores else None,
+        "cost": cost,
+        "thresholds": thresholds,
+        "cost_names": [f"a miss costs {ratio}" for ratio in charts.COST_RATIOS],
+    }
+
+
+def _confusion(result: PrequentialResult, name: str) -> dict[str, Any]:
+    """True labels by row, predicted by column; of many classes the largest, and the others as one."""
+    labels, counts = result.confusion(name)
+    order = sorted(range(len(labels)), key=lambda k: -counts[k].sum())
+    shown = (
+        sorted(order[:_CONFUSED_CLASSES]) if len(labels) > _CONFUSED_CLASSES + 1 else list(range(len(labels)))
+    )
+    rest = [k for k in range(len(labels)) if k not in shown]
+    groups = [[k] for k in shown] + ([rest] if rest else [])
+    names = [str(labels[k]) for k in shown] + _others(len(rest))
+    cells = []
+    for row, of_row in enumerate(groups):
+        total = max(float(counts[of_row].sum()), 1.0)
+        line = []
+        for column, of_column in enumerate(groups):
+            n = float(counts[np.ix_(of_row, of_column)].sum())
+            hits = float(counts[of_row, of_row].sum()) if row == column else 0.0
+            line.append({"n": int(n), "share": n / total, "hit": row == column, "right": int(hits)})
+        cells.append({"name": names[row], "cells": line})
+    return {"names": names, "rows": cells, "folded": bool(rest)}
+
+
+def _memory(result: PrequentialResult) -> tuple[float, float] | None:
+    known = [r["memory_mb"] for name in result.models for r in result.records(name)]
+    known = [value for value in known if not math.isnan(value)]
+    return (min(known), max(known)) if known else None
+
+
+def _provenance(result: PrequentialResult) -> list[tuple[str, str]]:
+    """Where the figures come from, so that somebody can get them again."""
+    known = result.provenance
+    lines = [
+        ("command", known.get("command")),
+        ("data", known["data"]["name"]),
+        ("fingerprint of the data", known["data"].get("sha256") and f"sha256 {known['data']['sha256']}"),
+        ("rows", f"{known['rows']:,}"),
+        ("labels come late by", _lateness(result)),
+        ("seed", known.get("seed")),
+        ("written by", f"steelyard {known['version']}"),
+        ("started", known.get("started")),
+        ("took", f"{known['seconds']:.1f} s"),
+    ]
+    shown = [(name, str(value)) for name, value in lines if value is not None]
+    for name, parameters in known.get("parameters", {}).items():
+        shown.append((f"parameters of “{name}”", _settings(parameters)))
+    return shown
+
+
+def _settings(parameters: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in parameters.items()) or "none"
+
+
+def _lateness(result: PrequentialResult) -> str | None:
+    parts = []
+    if result.delay:
+        parts.append(f"{result.delay:,} rows")
+    if result.chunk is not None and result.chunk > 1:
+        parts.append(
+            f"up to {result.chunk:,} rows, which are tested together and then learned together (chunk)"
+        )
+    if result.warmup:
+        parts.append(f"the first {result.warmup:,} rows were learned without being tested")
+    return "; ".join(parts) or None
+
+
+def _moments(result: PrequentialResult, limit: int = 200) -> list[list[Any]]:
+    """Rows and dates for the script, where the stream has times."""
+    step = max(1, len(result.moments) // limit)
+    return [[row, _when(result, row)] for row, _ in result.moments[::step]]

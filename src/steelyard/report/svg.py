@@ -1,13 +1,19 @@
-"""Small drawings as SVG text: scales, axes and shapes; colours come from the page's style sheet."""
+"""Small drawings as SVG: scales, axes and shapes; colours come from the page's style sheet.
+
+Text is put into markup by ``Markup.format`` alone, which escapes it.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from html import escape
 
-__all__ = ["Frame", "nice_ticks", "number", "path_of"]
+from markupsafe import Markup
+
+from steelyard._visible import visible
+
+__all__ = ["GAP", "Frame", "nice_ticks", "number", "path_of", "shortened"]
 
 Point = tuple[float, float]
 
@@ -27,6 +33,16 @@ def number(value: float) -> str:
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.3g}"
+
+
+def shortened(text: object, length: int = 32) -> str:
+    """A name that fits into a drawing, where nothing can wrap.
+
+    >>> shortened("a" * 40, 9)
+    'aaaaaaaa…'
+    """
+    shown = visible(text)
+    return shown if len(shown) <= length else shown[: length - 1] + "…"
 
 
 def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
@@ -72,6 +88,8 @@ class Frame:
         Under and above the axes.
     left, right, top, bottom : float
         Room around the area.
+    along : bool
+        Whether it runs along the stream: the page's script then adds values under the pointer and zoom.
     """
 
     width: float
@@ -87,7 +105,8 @@ class Frame:
     bottom: float = 36
     x_format: Callable[[float], str] = number
     y_format: Callable[[float], str] = number
-    _shapes: list[str] = field(default_factory=list)
+    along: bool = False
+    _shapes: list[Markup] = field(default_factory=list)
 
     def x(self, value: float) -> float:
         """Where a value stands, from the left."""
@@ -103,78 +122,126 @@ class Frame:
             - (value - low) / ((high - low) or 1.0) * (self.height - self.top - self.bottom)
         )
 
-    def add(self, shape: str) -> None:
-        """Put a shape on top of the others."""
-        self._shapes.append(shape)
-
-    def line(self, xs: Sequence[float], ys: Sequence[float], css: str, title: str = "") -> None:
-        """A curve."""
+    def line(
+        self, xs: Sequence[float], ys: Sequence[float], css: str, title: str = "", series: str = ""
+    ) -> None:
+        """A curve; ``series`` is what the legend switches on and off."""
         points = [(self.x(x), self.y(y)) for x, y in zip(xs, ys, strict=True)]
-        self.add(f'<path class="line {css}" d="{path_of(points)}">{_title(title)}</path>')
+        self._shapes.append(
+            Markup('<path class="line {}" data-series="{}" d="{}">{}</path>').format(
+                css, series, path_of(points), _title(title)
+            )
+        )
 
-    def band(self, xs: Sequence[float], lows: Sequence[float], highs: Sequence[float], css: str) -> None:
+    def band(
+        self, xs: Sequence[float], lows: Sequence[float], highs: Sequence[float], css: str, series: str = ""
+    ) -> None:
         """The area between two curves; places without numbers are left out."""
         known = [
             (x, a, b) for x, a, b in zip(xs, lows, highs, strict=True) if not (math.isnan(a) or math.isnan(b))
         ]
         there = [(self.x(x), self.y(b)) for x, _, b in known]
         back = [(self.x(x), self.y(a)) for x, a, _ in reversed(known)]
-        self.add(f'<path class="band {css}" d="{path_of([*there, *back], closed=True)}"/>')
+        self._shapes.append(
+            Markup('<path class="band {}" data-series="{}" d="{}"/>').format(
+                css, series, path_of([*there, *back], closed=True)
+            )
+        )
 
     def bar(self, x0: float, x1: float, y0: float, y1: float, css: str, title: str = "") -> None:  # noqa: PLR0917  four edges
         """A rectangle between two values on each axis."""
         left, right = sorted((self.x(x0), self.x(x1)))
         top, bottom = sorted((self.y(y0), self.y(y1)))
-        self.add(
-            f'<rect class="{css}" x="{left:.1f}" y="{top:.1f}" width="{max(right - left, 0.5):.1f}" '
-            f'height="{bottom - top:.1f}">{_title(title)}</rect>'
+        self._shapes.append(
+            Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}">{}</rect>').format(
+                css, left, top, max(right - left, 0.5), bottom - top, _title(title)
+            )
+        )
+
+    def mark(self, x: float, css: str, title: str = "") -> None:
+        """A line from the bottom to the top."""
+        self._shapes.append(
+            Markup('<line class="{}" x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}">{}</line>').format(
+                css, self.x(x), self.x(x), self.y(self.y_range[0]), self.y(self.y_range[1]), _title(title)
+            )
         )
 
     def dot(self, x: float, y: float, css: str, title: str = "") -> None:
         """A point."""
-        self.add(
-            f'<circle class="dot {css}" cx="{self.x(x):.1f}" cy="{self.y(y):.1f}" r="4">'
-            f"{_title(title)}</circle>"
+        self._shapes.append(
+            Markup('<circle class="dot {}" cx="{:.1f}" cy="{:.1f}" r="4">{}</circle>').format(
+                css, self.x(x), self.y(y), _title(title)
+            )
         )
 
-    def svg(self, css: str = "", *, n_x_ticks: int | None = None, n_y_ticks: int = 5) -> str:
+    def svg(self, *, n_x_ticks: int | None = None, n_y_ticks: int = 5) -> Markup:
         """The whole drawing."""
         count = n_x_ticks if n_x_ticks is not None else max(2, int(self.width // 110))
-        return (
-            f'<svg class="chart {css}" viewBox="0 0 {self.width:g} {self.height:g}" role="img" '
-            f'aria-label="{escape(self.title)}">{self._grid(count, n_y_ticks)}{"".join(self._shapes)}</svg>'
+        shapes = Markup().join(self._shapes)
+        data: Markup | str = ""
+        if self.along:  # what moves with the zoom is cut off at the edges of the area
+            width = self.width - self.left - self.right
+            shapes = Markup(
+                '<svg class="area" x="{0:g}" y="0" width="{1:g}" height="{2:g}" '
+                'viewBox="{0:g} 0 {1:g} {2:g}"><g class="moving">{3}</g></svg>'
+            ).format(self.left, width, self.height - self.bottom + 1, shapes)
+            data = Markup(
+                ' data-left="{:g}" data-right="{:g}" data-top="{:g}" data-bottom="{:g}" data-x0="{!r}" '
+                'data-x1="{!r}" data-y0="{!r}" data-y1="{!r}"'
+            ).format(
+                self.left,
+                self.width - self.right,
+                self.top,
+                self.height - self.bottom,
+                *map(float, (*self.x_range, *self.y_range)),
+            )
+        return Markup(
+            '<svg class="{}" viewBox="0 0 {:g} {:g}" role="img" aria-label="{}"{}>{}{}</svg>'
+        ).format(
+            "chart along" if self.along else "chart",
+            self.width,
+            self.height,
+            visible(self.title),
+            data,
+            self._grid(count, n_y_ticks),
+            shapes,
         )
 
-    def _grid(self, n_x_ticks: int, n_y_ticks: int) -> str:
+    def _grid(self, n_x_ticks: int, n_y_ticks: int) -> Markup:
         shapes = []
         bottom, right = self.height - self.bottom, self.width - self.right
         for value in nice_ticks(*self.y_range, n_y_ticks):
             y = self.y(value)
-            shapes.append(f'<line class="grid" x1="{self.left:g}" x2="{right:g}" y1="{y:.1f}" y2="{y:.1f}"/>')
             shapes.append(
-                f'<text class="tick" x="{self.left - 6:g}" y="{y + 4:.1f}" text-anchor="end">'
-                f"{self.y_format(value)}</text>"
-            )
-        if n_x_ticks:
-            for value in nice_ticks(*self.x_range, n_x_ticks):
-                x = self.x(value)
-                anchor = "end" if x > right - 12 else "middle"
-                shapes.append(
-                    f'<text class="tick" x="{x:.1f}" y="{bottom + 16:g}" text-anchor="{anchor}">'
-                    f"{self.x_format(value)}</text>"
+                Markup('<line class="grid" x1="{:g}" x2="{:g}" y1="{:.1f}" y2="{:.1f}"/>').format(
+                    self.left, right, y, y
                 )
+            )
+            shapes.append(_text("tick", self.left - 6, y + 4, "end", self.y_format(value)))
+        for value in nice_ticks(*self.x_range, n_x_ticks) if n_x_ticks else ():
+            x = self.x(value)
+            shapes.append(
+                _text(
+                    "tick xtick", x, bottom + 16, "end" if x > right - 30 else "middle", self.x_format(value)
+                )
+            )
         shapes.append(
-            f'<line class="axis" x1="{self.left:g}" x2="{right:g}" y1="{bottom:g}" y2="{bottom:g}"/>'
+            Markup('<line class="axis" x1="{:g}" x2="{:g}" y1="{:g}" y2="{:g}"/>').format(
+                self.left, right, bottom, bottom
+            )
         )
         if self.x_label:
-            shapes.append(
-                f'<text class="label" x="{right:g}" y="{self.height - 4:g}" text-anchor="end">'
-                f"{escape(self.x_label)}</text>"
-            )
+            shapes.append(_text("label", right, self.height - 4, "end", self.x_label))
         if self.y_label:
-            shapes.append(f'<text class="label" x="{self.left - 38:g}" y="12">{escape(self.y_label)}</text>')
-        return "".join(shapes)
+            shapes.append(_text("label", self.left - 38, 12, "start", shortened(self.y_label, 44)))
+        return Markup().join(shapes)
 
 
-def _title(text: str) -> str:
-    return f"<title>{escape(text)}</title>" if text else ""
+def _text(css: str, x: float, y: float, anchor: str, text: str) -> Markup:
+    return Markup('<text class="{}" x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text>').format(
+        css, x, y, anchor, visible(text)
+    )
+
+
+def _title(text: str) -> Markup:
+    return Markup("<title>{}</title>").format(visible(text)) if text else Markup()

@@ -1,0 +1,46 @@
+"""``steelyard compare``: two runs of ``steelyard stream`` side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from steelyard.cli.files import OUT_FILE
+from steelyard.cli.options import MODEL_FILE
+from steelyard.cli.output import emit_json, emit_table, json_option, tell
+
+__all__ = ["compare_command"]
+
+_MEASURES = ("sensitivity", "specificity", "auc", "f1", "rows_per_second")
+
+
+@click.command("compare")
+@click.argument("first", type=MODEL_FILE)
+@click.argument("second", type=MODEL_FILE)
+@click.option("--report", type=OUT_FILE, metavar="FILE.html", help="Write a page to read in a browser.")
+@json_option
+def compare_command(*, first: Path, second: Path, report: Path | None, as_json: bool) -> None:
+    """Compare two runs, FIRST and SECOND, written by `steelyard stream ... --json > run.json`.
+
+    Prints every model of both with its measures, and what would make the comparison unfair.
+    """
+    from steelyard.report.compare import compare_runs, read_run, write_comparison
+
+    runs = read_run(first), read_run(second)
+    names = (first.stem, second.stem) if first.stem != second.stem else (str(first), str(second))
+    if names[0] == names[1]:
+        names = (f"{names[0]} (1)", f"{names[1]} (2)")
+    found = compare_runs(*runs, names)
+    if as_json:
+        emit_json(found)
+    else:
+        leading = found["leading"]
+        emit_table(
+            ["run", "model", f"mean_{leading}", f"lowest_{leading}", leading, *_MEASURES], found["lines"]
+        )
+    for warning in found["warnings"]:
+        tell(f"note: {warning}")
+    if report is not None:
+        write_comparison(*runs, report, names)
+        tell(f"report: {report}")

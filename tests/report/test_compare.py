@@ -1,0 +1,90 @@
+"""Two runs compared: which is better, by how much, what differs, and what makes it unfair."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from steelyard import ProximalSVC
+from steelyard.cli import main
+from steelyard.evaluation import prequential
+from steelyard.exceptions import DataError
+from steelyard.report.compare import compare_runs, read_run, render_comparison
+from steelyard.streams import Gaussians, ImbalanceSchedule, demo_stream
+from tests.runner import cli_runner
+
+
+@pytest.fixture(scope="module")
+def runs():
+    """The same stream with and without weights, as a file would have them."""
+    return [
+        json.loads(prequential({"m": ProximalSVC(class_weight=weight)}, demo_stream(6000)).to_json())
+        for weight in (None, "balanced")
+    ]
+
+
+@pytest.fixture
+def files(runs, tmp_path):
+    for name, run in zip(("plain", "balanced"), runs, strict=True):
+        (tmp_path / f"{name}.json").write_text(json.dumps(run), encoding="utf-8")
+    return tmp_path
+
+
+def test_the_difference_is_that_of_the_best_models(runs):
+    found = compare_runs(*runs)
+    figures = [run["summary"][0]["mean_g_mean"] for run in runs]
+    assert found["difference"] == pytest.approx(figures[1] - figures[0])
+    assert found["warnings"] == []
+    assert [line for line in found["differences"] if "class_weight" in line[0]] == [
+        ("parameters · m · class_weight", "None", "'balanced'")
+    ]
+
+
+def test_the_page_says_which_is_better_and_asks_the_network_for_nothing(runs):
+    page = render_comparison(*runs, ("plain", "balanced"))
+    assert "“balanced” is better: 0." in page
+    assert page.count('<svg class="chart along') == 2
+    assert "https://" not in page
+
+
+def test_what_makes_it_unfair_is_named(runs):
+    stream = Gaussians(3000, schedule=ImbalanceSchedule.constant(0.3), seed=1)
+    other = json.loads(prequential({"m": ProximalSVC()}, stream, window=200).to_json())
+    warnings = " ".join(compare_runs(runs[0], other)["warnings"])
+    assert "6,000 and 3,000 rows" in warnings
+    assert "Windows or delays" in warnings
+
+
+def test_the_command_prints_both_and_writes_the_page(files):
+    words = [
+        "compare",
+        str(files / "plain.json"),
+        str(files / "balanced.json"),
+        "--report",
+        str(files / "r.html"),
+    ]
+    result = cli_runner().invoke(main, words)
+    assert result.exit_code == 0, result.output
+    lines = [line.split("\t")[:2] for line in result.stdout.splitlines()]
+    assert lines == [["run", "model"], ["plain", "m"], ["balanced", "m"]]
+    assert "is better" in (files / "r.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[1, 2]", "not the outcome of a run"),
+        ("{", "not a JSON document"),
+        ("[" * 100_000, "not a JSON document"),
+    ],
+)
+def test_what_is_no_run_is_refused(tmp_path, text, sentence):
+    (tmp_path / "x.json").write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=sentence):
+        read_run(tmp_path / "x.json")
+
+
+def test_a_run_without_figures_has_a_page_too(runs):
+    empty = json.loads(prequential({"m": ProximalSVC()}, Gaussians(30, chunk=30)).to_json())
+    assert "measured too little" in render_comparison(runs[0], empty)
