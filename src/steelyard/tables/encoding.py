@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -191,6 +192,14 @@ class TableEncoder(BaseEstimator):
     def _hash(name: str, value: str | None) -> int:
         return 0 if value is None else zlib.crc32(f"{name}={value}".encode())
 
+    def know(self, categories: Iterable[tuple[str, str]]) -> None:
+        """Give categories their places before a row has them; those that are known keep theirs."""
+        for name, value in categories:
+            if (name, value) not in self._numbers:
+                self._numbers[name, value] = len(self.categories_)
+                self.categories_.append((name, value))
+                self._counts[name] += 1
+
     def adopt(self, other: TableEncoder) -> list[int]:
         """Take over the categories of another encoder of the same columns.
 
@@ -205,11 +214,7 @@ class TableEncoder(BaseEstimator):
                 f"{other.numeric_}.",
                 who="merge",
             )
-        for name, value in other.categories_:
-            if (name, value) not in self._numbers:
-                self._numbers[name, value] = len(self.categories_)
-                self.categories_.append((name, value))
-                self._counts[name] += 1
+        self.know(other.categories_)
         self._sums, self._seen = self._sums + other._sums, self._seen + other._seen
         n_numeric = len(self.numeric_)
         return [*range(n_numeric), *(n_numeric + self._numbers[pair] for pair in other.categories_)]

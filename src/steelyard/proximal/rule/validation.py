@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.special import ndtr
 
@@ -13,7 +15,7 @@ from steelyard.proximal.rule.solver import plane_classes, score_moments
 from steelyard.proximal.rule.system import System
 from steelyard.proximal.state.statistics import ClassStatistics
 
-__all__ = ["validate_folds"]
+__all__ = ["measure", "validate_folds"]
 
 
 def validate_folds(rule: Rule, folds: list[ClassStatistics]) -> dict[str, FloatArray]:
@@ -37,6 +39,13 @@ def validate_folds(rule: Rule, folds: list[ClassStatistics]) -> dict[str, FloatA
     """
     measured = [_measure(rule, folds, held_out) for held_out in range(len(folds))]
     return {name: np.array([measures[name] for measures in measured]) for name in measured[0]}
+
+
+def measure(model: Any, statistics: ClassStatistics) -> dict[str, float]:
+    """Measures of a learner's planes on the rows behind statistics, as :func:`validate_folds` names them."""
+    planes = Planes(model.coef_, model.intercept_, 1.0, model.C_)
+    found = _scores(planes, model.classes_.tolist(), statistics)
+    return {name.removeprefix("test_"): value for name, value in found.items()}
 
 
 def _measure(rule: Rule, folds: list[ClassStatistics], held_out: int) -> dict[str, float]:

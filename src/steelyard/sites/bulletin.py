@@ -1,0 +1,133 @@
+"""What a site publishes: its statistics as of a version, with the columns they speak of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from steelyard.exceptions import FileFormatError
+from steelyard.persistence import decode, encode
+from steelyard.proximal import ClassStatistics
+
+__all__ = ["Bulletin", "Schema"]
+
+_FORMAT = "steelyard bulletin"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The columns of statistics: numbers first, then one feature for each category.
+
+    Attributes
+    ----------
+    target : str
+        The column of labels.
+    numeric : tuple of str
+        Columns of numbers, in the order of their features.
+    categorical : tuple of str
+        Columns of categories.
+    categories : tuple of (str, str)
+        Column and value of each feature that stands for a category.
+    """
+
+    target: str
+    numeric: tuple[str, ...]
+    categorical: tuple[str, ...] = ()
+    categories: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return len(self.numeric) + len(self.categories)
+
+    def places_in(self, other: Schema) -> list[int]:
+        """For each feature here, its place among the features of another schema."""
+        numbers = {name: place for place, name in enumerate(other.numeric)}
+        rest = {pair: len(other.numeric) + place for place, pair in enumerate(other.categories)}
+        return [*(numbers[name] for name in self.numeric), *(rest[pair] for pair in self.categories)]
+
+
+@dataclass(frozen=True)
+class Bulletin:
+    """The current statistics of a site; a later one replaces it, so that it may come twice, late or never.
+
+    Attributes
+    ----------
+    site : str
+        Who publishes.
+    epoch : int
+        The life of the site: one that lost its memory begins a new one, with a larger number.
+    version : int
+        Grows with every bulletin of an epoch.
+    schema : Schema
+        What the features are.
+    statistics : ClassStatistics
+        What is known of the rows.
+    held_back : mapping of str to str
+        Labels of classes that the site did not publish, each with the reason in words.
+    """
+
+    site: str
+    epoch: int
+    version: int
+    schema: Schema
+    statistics: ClassStatistics
+    held_back: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """What orders the bulletins of a site."""
+        return self.epoch, self.version
+
+    def to_bytes(self) -> bytes:
+        """A message with a checksum; nothing in it is ever executed."""
+        return encode(
+            {
+                "format": _FORMAT,
+                "version": _VERSION,
+                "site": self.site,
+                "age": [self.epoch, self.version],
+                "target": self.schema.target,
+                "numeric": list(self.schema.numeric),
+                "categorical": list(self.schema.categorical),
+                "categories": [list(pair) for pair in self.schema.categories],
+                "statistics": self.statistics.to_bytes(),
+                "held_back": dict(self.held_back),
+            }
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Bulletin:
+        """The bulletin of a message; anything else is refused with a sentence."""
+        who = "Bulletin.from_bytes"
+        tree: Any = decode(data)
+        if not isinstance(tree, Mapping) or tree.get("format") != _FORMAT:
+            raise FileFormatError("these bytes are not a bulletin.", who=who)
+        if tree.get("version") != _VERSION:
+            raise FileFormatError(
+                f"the bulletin has version {tree.get('version')!r}; this library reads version {_VERSION}.",
+                who=who,
+                hint="update the library on this side",
+            )
+        try:
+            bulletin = _restored(tree)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise FileFormatError(f"the bulletin is damaged ({error}).", who=who) from error
+        if bulletin.statistics.n_features != bulletin.schema.n_features:
+            raise FileFormatError("the bulletin's columns and statistics do not fit together.", who=who)
+        return bulletin
+
+
+def _restored(tree: Mapping[str, Any]) -> Bulletin:
+    epoch, version = (int(number) for number in tree["age"])
+    schema = Schema(
+        str(tree["target"]),
+        tuple(map(str, tree["numeric"])),
+        tuple(map(str, tree["categorical"])),
+        tuple((str(column), str(value)) for column, value in tree["categories"]),
+    )
+    held_back = {str(label): str(reason) for label, reason in tree["held_back"].items()}
+    statistics = ClassStatistics.from_bytes(tree["statistics"])
+    return Bulletin(str(tree["site"]), epoch, version, schema, statistics, held_back)

@@ -1,0 +1,169 @@
+"""One of several places: it keeps its rows and publishes what may be known of them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+
+from steelyard.exceptions import DataError, ParameterError
+from steelyard.proximal import ClassStatistics, ProximalSVC
+from steelyard.sites.bulletin import Bulletin, Schema
+from steelyard.sites.release import ReleasePolicy
+from steelyard.streams.answers import teach
+from steelyard.streams.chunks import padded
+from steelyard.tables import TableEncoder, TableModel
+
+__all__ = ["Site"]
+
+
+class Site:
+    """A place that keeps its rows.
+
+    Parameters
+    ----------
+    name : str
+        What the hub calls it.
+    target : str
+        The column of labels.
+    policy : ReleasePolicy, optional
+        What may leave; safe by default.
+    learner : ProximalSVC, optional
+        The learner; only its statistics leave. Sites that agree on a ``grid`` get the same bits wherever
+        their rows lie.
+    clock : callable, default=time.time_ns
+        What numbers the lives of the site.
+
+    Attributes
+    ----------
+    held_back : dict of str to str
+        What the last bulletin left out, and why.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from steelyard.sites import Hub, ReleasePolicy, Site
+    >>> hub = Hub()
+    >>> for name, shift in (("north", 0.0), ("south", 1.0)):
+    ...     rows = pd.DataFrame({"x": [shift + k % 7 for k in range(60)], "ill": [k % 2 for k in range(60)]})
+    ...     site = Site(name, "ill")
+    ...     _ = site.learn(rows)
+    ...     _ = hub.receive(site.publish())
+    >>> hub.model().learner.statistics_.n_rows
+    120.0
+    """
+
+    def __init__(
+        self,
+        name: str,
+        target: str,
+        *,
+        policy: ReleasePolicy | None = None,
+        learner: ProximalSVC | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        if not name:
+            raise ParameterError("a site needs a name.", who="Site")
+        if learner is not None and (learner.feature_map is not None or learner.C == "auto"):
+            raise ParameterError(
+                "statistics of folds and of mapped rows are not published; use a learner without "
+                "feature_map and with a number for C.",
+                who="Site",
+            )
+        self.name = name
+        self.policy = policy or ReleasePolicy()
+        self.model = TableModel(learner or ProximalSVC(), TableEncoder(), target)
+        self.epoch = clock()
+        self.version = 0
+        self.held_back: dict[str, str] = {}
+        self._published: ClassStatistics | None = None
+        self._moved: Counter[str] = Counter()
+
+    # -- rows ---------------------------------------------------------------------------------------
+
+    def learn(self, source: Any, **options: Any) -> int:
+        """Learn the rows of a table or file; returns their number.
+
+        Parameters
+        ----------
+        source : table or path
+            As for :func:`steelyard.tables.open_stream`.
+        **options
+            As for :func:`steelyard.tables.open_stream`.
+        """
+        n_rows = 0
+        for chunk in self.model.open(source, labelled=True, **options):
+            teach(self.model.learner, chunk)
+            self._count(chunk.y)
+            n_rows += len(chunk)
+        return n_rows
+
+    def forget(self, source: Any) -> int:
+        """Unlearn the rows of a table or file, all or none; returns their number."""
+        stream = self.model.open(source, labelled=True)
+        stream.learning = False
+        chunks = list(stream)
+        width = self.model.learner.n_features_in_
+        X = np.concatenate([padded(chunk.rows_for(self.model.learner), width) for chunk in chunks])
+        y = np.concatenate([chunk.y for chunk in chunks])
+        self.model.learner.forget(X, y)
+        self._count(y)
+        return len(y)
+
+    def _count(self, y: Any) -> None:
+        labels, counts = np.unique(y, return_counts=True)
+        self._moved.update({str(label): int(n) for label, n in zip(labels, counts, strict=True)})
+
+    # -- what leaves --------------------------------------------------------------------------------
+
+    def publish(self) -> Bulletin:
+        """A bulletin of what may be known now.
+
+        Raises
+        ------
+        DataError
+            If the policy does not allow a bulletin yet; the sentence says why.
+        """
+        statistics = self._statistics()
+        held_back = self.policy.held_back(statistics)
+        for label in list(statistics.classes):
+            if str(label) in held_back:
+                statistics.forget_class(label)
+        refusal = self.policy.refusal(self._published, statistics, dict(self._moved))
+        if refusal is not None:
+            raise DataError(
+                f"nothing is published: {refusal}.",
+                who=f"Site {self.name!r}",
+                hint="wait for more rows; the hub goes on with the last bulletin",
+            )
+        self.version += 1
+        self.held_back, self._published = held_back, statistics.copy()
+        self._moved.clear()
+        return Bulletin(self.name, self.epoch, self.version, self._schema(), statistics, held_back)
+
+    def _statistics(self) -> ClassStatistics:
+        if "columns_" not in vars(self.model.encoder):
+            raise DataError("this site has learned no rows yet.", who=f"Site {self.name!r}")
+        statistics = self.model.learner.statistics_.copy()
+        width = len(self.model.encoder.feature_names)
+        return statistics.grow(width) if statistics.n_features < width else statistics
+
+    def _schema(self) -> Schema:
+        encoder = self.model.encoder
+        return Schema(
+            self.model.target,
+            tuple(encoder.numeric_),
+            tuple(encoder.categorical_),
+            tuple(encoder.categories_),
+        )
+
+    def adopt(self, model: TableModel) -> Self:
+        """Take over the pooled model that the hub published back, to answer with it.
+
+        Own rows stay in the site's own statistics: the pooled model is kept beside them.
+        """
+        self.pooled = model
+        return self
