@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Self, TypeVar
 
@@ -14,10 +14,18 @@ Item = TypeVar("Item")
 
 
 class StopOnInterrupt:
-    """While this is open, the first Ctrl-C ends :meth:`until_stopped`; the second one ends at once."""
+    """While this is open, the first Ctrl-C ends :meth:`until_stopped`; the second one ends at once.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    end_feed : callable, optional
+        Lets a live feed end by itself. Its rows come once and never again, so those that have come are
+        still given; without it the items end where they are.
+    """
+
+    def __init__(self, end_feed: Callable[[], None] | None = None) -> None:
         self.stopped = False
+        self._end_feed = end_feed
         self._waiting = False  # for the next item: then nothing is half done and Ctrl-C may come through
         self._before: object = None
 
@@ -31,15 +39,17 @@ class StopOnInterrupt:
             signal.signal(signal.SIGINT, self._before)  # type: ignore[arg-type]
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        if self.stopped or self._waiting:
+        if self.stopped or (self._waiting and self._end_feed is None):
             self.stopped = True
             raise KeyboardInterrupt
         self.stopped = True
+        if self._end_feed is not None:
+            self._end_feed()
 
     def until_stopped(self, items: Iterable[Item]) -> Iterator[Item]:
         """The items, until there are no more or Ctrl-C was pressed."""
         iterator = iter(items)
-        while not self.stopped:
+        while not self.stopped or self._end_feed is not None:
             self._waiting = True
             try:
                 item = next(iterator)

@@ -51,7 +51,7 @@ def check_can_be_saved(learner: Any, name: str) -> None:
         ) from error
 
 
-def open_table(source: str, target: str, columns: ColumnOptions) -> TableStream:
+def open_table(source: str, target: str, columns: ColumnOptions, *, on_bad_row: str = "stop") -> TableStream:
     """A labelled table, as the column options say."""
     from steelyard.tables import open_stream
 
@@ -66,6 +66,7 @@ def open_table(source: str, target: str, columns: ColumnOptions) -> TableStream:
         chunk=columns.chunk,
         limit=columns.limit,
         max_classes=columns.max_classes,
+        on_bad_row=on_bad_row,
     )
 
 

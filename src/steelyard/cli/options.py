@@ -22,6 +22,7 @@ __all__ = [
     "gathered",
     "label_of",
     "model_options",
+    "tested_column_options",
 ]
 
 MISSING = ("refuse", "mean", "zero")  # those of TableEncoder, which takes a second to import
@@ -67,6 +68,28 @@ def gathered(record: type, name: str) -> Callable[[Command], Command]:
 
 def column_options(command: Command) -> Command:
     """Which columns are what, and how they are read: the argument ``columns`` of the command."""
+    return _column_options(
+        command, click.option("--chunk", type=click.IntRange(1), default=1000, show_default=True, metavar="N")
+    )
+
+
+def tested_column_options(command: Command) -> Command:
+    """The same for commands that test rows before they learn them, where a chunk is a delay of labels."""
+    return _column_options(
+        command,
+        click.option(
+            "--chunk",
+            type=click.IntRange(1),
+            default=100,
+            show_default=True,
+            metavar="N",
+            help="Rows that are tested before the first of them is learned: labels come up to so many rows "
+            "late. Smaller is nearer to a model that learns at once, larger is faster.",
+        ),
+    )
+
+
+def _column_options(command: Command, chunk: Callable[[Any], Any]) -> Command:
     command = gathered(ColumnOptions, "columns")(command)
     for option in reversed(
         [
@@ -91,7 +114,7 @@ def column_options(command: Command) -> Command:
             click.option(
                 "--max-classes", type=click.IntRange(2), default=500, show_default=True, metavar="N"
             ),
-            click.option("--chunk", type=click.IntRange(1), default=1000, show_default=True, metavar="N"),
+            chunk,
             click.option("--limit", type=click.IntRange(1), metavar="N", help="Stop after so many rows."),
         ]
     ):

@@ -99,8 +99,14 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def make_models(specs: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Fresh models by label; a setting goes to every model that has such a parameter, or to one label."""
+_SEEDS = ("random_state", "seed")
+
+
+def make_models(specs: Sequence[str], settings: Mapping[str, Any], seed: int | None = None) -> dict[str, Any]:
+    """Fresh models by label; a setting goes to every model that has such a parameter, or to one label.
+
+    A seed goes to every model that would otherwise take its chances.
+    """
     models: dict[str, Any] = {}
     used: set[str] = set()
     for text in specs:
@@ -116,6 +122,9 @@ def make_models(specs: Sequence[str], settings: Mapping[str, Any]) -> dict[str, 
             if (target == spec.label if dot else True) and parameter in known:
                 parameters[parameter] = value
                 used.add(name)
+        for name in _SEEDS:
+            if seed is not None and name in known and known[name].default is None:
+                parameters.setdefault(name, seed)
         model = maker(**parameters)
         models[spec.label] = model if wrapper is None else wrapper(model)
     unused = [name for name in settings if name not in used]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +11,11 @@ import click
 from steelyard.cli.files import OUT_FILE, save_model
 from steelyard.cli.interrupts import StopOnInterrupt
 from steelyard.cli.models_io import check_can_be_saved, open_table
-from steelyard.cli.options import ColumnOptions, column_options, gathered, model_options
+from steelyard.cli.options import ColumnOptions, gathered, model_options, tested_column_options
 from steelyard.cli.output import emit_json, emit_table, json_option, talk, tell
 from steelyard.cli.panel import StreamPanel
 from steelyard.cli.positive import positive_refusal
+from steelyard.cli.provenance import command_line
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.exceptions import ParameterError, SteelyardError
 
@@ -58,10 +57,13 @@ class StreamOptions:
     warmup: int
     positive: str | None
     measure_window: int | None
+    on_bad_row: str
     seed: int | None
     report: Path | None
     table: Path | None
     save_to: Path | None
+    report_every: int | None
+    save_every: int | None
     as_json: bool
 
     @property
@@ -87,20 +89,38 @@ class StreamOptions:
     metavar="N",
     help="Rows that the running measures are taken over; 1000, for the built-in stream 2000.",
 )
-@column_options
+@tested_column_options
 @click.option(
-    "--seed", type=click.IntRange(0), default=None, metavar="N", help="For the built-in stream and samples."
+    "--on-bad-row",
+    type=click.Choice(("stop", "skip")),
+    default="stop",
+    show_default=True,
+    help="A row that cannot be used ends the run, with its place, or is left out and listed.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=None,
+    metavar="N",
+    help="For the models, the samples and the built-in stream; 0 by default, so that runs can be repeated.",
 )
 @click.option("--report", type=OUT_FILE, metavar="FILE.html", help="Write a report to read in a browser.")
 @click.option("--table", type=OUT_FILE, metavar="FILE.csv", help="Write the measures over time.")
 @click.option("--save", "save_to", type=OUT_FILE, metavar="FILE", help="Save the first model.")
+@click.option(
+    "--report-every", type=click.IntRange(1), metavar="N", help="Write the report anew after every N rows."
+)
+@click.option(
+    "--save-every", type=click.IntRange(1), metavar="N", help="Save the model anew after every N rows."
+)
 @json_option
 @gathered(StreamOptions, "options")
 def stream_command(options: StreamOptions, columns: ColumnOptions) -> None:
     """Learn from SOURCE row by row, testing every row before it is learned.
 
     SOURCE is a CSV or TSV file, JSON lines (all also .gz), Parquet or Arrow, or - for standard input.
-    Without SOURCE a built-in stream with a moving imbalance and one drift is used.
+    Without SOURCE a built-in stream with a moving imbalance and one drift is used. A live feed, such as
+    `tail -f log.csv | steelyard stream -`, is answered within a second, full chunk or not.
 
     What was learned and measured before an error or Ctrl-C is reported; the exit code tells (1, 130).
     """
@@ -110,13 +130,13 @@ def stream_command(options: StreamOptions, columns: ColumnOptions) -> None:
         name, first = next(iter(models.items()))
         check_can_be_saved(first, name)
     stream = _stream(options, columns)
-    race, error, stopped = _run(stream, models, options)
+    outputs = _Outputs(stream, options, columns, command_line(click.get_current_context()))
+    race, error, stopped = _run(stream, models, options, outputs)
     if error is not None and not race.n_learned:
         raise error
-    result = race.result(stream)
-    result.provenance["command"] = shlex.join(["steelyard", *sys.argv[1:]])
-    result.ended = error.message if error is not None else "It was stopped by hand." if stopped else None
-    _deliver(result, stream, options, columns)
+    ended = error.message if error is not None else "It was stopped by hand." if stopped else None
+    outputs.finish(race, ended)
+    _tell_bad_rows(stream)
     if error is not None:
         raise SteelyardError(
             f"{error.message} What came before, {race.n_learned:,} rows, was learned and reported.",
@@ -132,6 +152,9 @@ def _check(options: StreamOptions) -> None:
         raise click.UsageError("with a SOURCE, --target must name the column of the labels.")
     if options.source is None and options.save_to is not None:
         raise click.UsageError("--save needs a SOURCE: the built-in stream has no columns to remember.")
+    for every, name in ((options.report_every, "report"), (options.save_every, "save")):
+        if every is not None and name not in options.files:
+            raise click.UsageError(f"--{name}-every needs --{name}, which says where to.")
 
 
 def _stream(options: StreamOptions, columns: ColumnOptions) -> RowStream:
@@ -142,7 +165,7 @@ def _stream(options: StreamOptions, columns: ColumnOptions) -> RowStream:
         chunk = min(columns.chunk, 500)
         return demo_stream(columns.limit or 60_000, chunk=chunk, **seed)
     assert options.target is not None  # as checked
-    return open_table(options.source, options.target, columns)
+    return open_table(options.source, options.target, columns, on_bad_row=options.on_bad_row)
 
 
 def _models(options: StreamOptions) -> dict[str, Any]:
@@ -150,12 +173,11 @@ def _models(options: StreamOptions) -> dict[str, Any]:
 
     settings = parse_settings(options.settings)
     if options.source is None and not options.model_names:
-        settings.setdefault("SGD.random_state", 0)
-        models = make_models(_DEMO_MODELS, settings)
+        models = make_models(_DEMO_MODELS, settings, options.seed or 0)
         window: str | None = options.window or _DEMO_WINDOW
         windowed = [name for name, model in models.items() if hasattr(model, "forget")]
     else:
-        models = make_models(options.model_names or ("proximal",), settings)
+        models = make_models(options.model_names or ("proximal",), settings, options.seed or 0)
         window, windowed = options.window, list(models) if options.window else []
     unable = [name for name in windowed if not hasattr(models[name], "forget")]
     if unable:
@@ -166,7 +188,7 @@ def _models(options: StreamOptions) -> dict[str, Any]:
 
 
 def _run(
-    stream: RowStream, models: dict[str, Any], options: StreamOptions
+    stream: RowStream, models: dict[str, Any], options: StreamOptions, outputs: _Outputs
 ) -> tuple[Race, SteelyardError | None, bool]:
     """The race until the end, an error or Ctrl-C."""
     from steelyard.evaluation import Race
@@ -183,9 +205,15 @@ def _run(
         seed=options.seed or 0,
     )
     error: SteelyardError | None = None
-    with StreamPanel(stream) as panel, StopOnInterrupt() as interrupt:
+    end_feed = getattr(stream, "stop", None) if getattr(stream, "live", False) else None
+    with StreamPanel(stream) as panel, StopOnInterrupt(end_feed) as interrupt:
+
+        def after(race: Race) -> None:
+            panel.update(race)
+            outputs.keep_up(race)
+
         try:
-            race.run(interrupt.until_stopped(small_first(stream)), panel.update)
+            race.run(interrupt.until_stopped(small_first(stream)), after)
         except SteelyardError as trouble:
             error = trouble
         except KeyboardInterrupt:
@@ -196,33 +224,79 @@ def _run(
     return race, error, interrupt.stopped
 
 
-def _deliver(
-    result: PrequentialResult, stream: RowStream, options: StreamOptions, columns: ColumnOptions
-) -> None:
-    """The summary, and then the files that were asked for: a full disk costs no figures."""
-    from steelyard.tables import TableModel, TableStream
+class _Outputs:
+    """What is printed and written: at the end, and for those who asked also on the way."""
 
-    if options.as_json:
-        emit_json(result.as_dict())
-    else:
-        _print_summary(result)
-    if options.save_to is not None:
-        assert isinstance(stream, TableStream)
-        assert options.target is not None
+    def __init__(
+        self, stream: RowStream, options: StreamOptions, columns: ColumnOptions, command: str
+    ) -> None:
+        self._stream, self._options, self._columns, self._command = stream, options, columns, command
+        self._next = {"report": options.report_every, "save": options.save_every}
+
+    def keep_up(self, race: Race) -> None:
+        """Write report and model anew where so many rows have come since the last time."""
+        for name, every in (("report", self._options.report_every), ("save", self._options.save_every)):
+            due = self._next[name]
+            if every is not None and due is not None and race.n_rows >= due:
+                self._next[name] = (race.n_rows // every + 1) * every
+                result = self._result(race)
+                self._write_report(result) if name == "report" else self._save(result)
+
+    def finish(self, race: Race, ended: str | None) -> None:
+        """The summary, and then the files that were asked for: a full disk costs no figures."""
+        result = self._result(race)
+        result.ended = ended
+        if self._options.as_json:
+            emit_json(result.as_dict())
+        else:
+            _print_summary(result)
+        self._save(result)
+        if self._options.table is not None:
+            result.to_csv(self._options.table)
+        self._write_report(result)
+        for name, path in self._options.files.items():
+            tell(f"{name}: {path}")
+
+    def _result(self, race: Race) -> PrequentialResult:
+        result = race.result(self._stream)
+        result.command = self._command
+        return result
+
+    def _save(self, result: PrequentialResult) -> None:
+        from steelyard.tables import TableModel, TableStream
+
+        if self._options.save_to is None:
+            return
+        assert isinstance(self._stream, TableStream)
+        assert self._options.target is not None
         learner = next(iter(result.models.values()))
-        model = TableModel(learner, stream.encoder, options.target, columns.time)
-        save_model(model.note("streamed", stream.name, result.n_rows), options.save_to)
-    if options.table is not None:
-        result.to_csv(options.table)
-    if options.report is not None:
+        model = TableModel(learner, self._stream.encoder, self._options.target, self._columns.time)
+        save_model(model.note("streamed", self._stream.name, result.n_rows), self._options.save_to)
+
+    def _write_report(self, result: PrequentialResult) -> None:
         from steelyard.report import write_report
 
-        write_report(result, options.report)
-    for name, path in options.files.items():
-        tell(f"{name}: {path}")
+        if self._options.report is not None:
+            write_report(result, self._options.report)
+
+
+def _tell_bad_rows(stream: RowStream) -> None:
+    n_bad: int = getattr(stream, "n_bad_rows", 0)
+    noted: list[str] = getattr(stream, "bad_rows", [])
+    if n_bad:
+        tell(f"{n_bad:,} rows were left out:")
+        for sentence in noted[:20]:
+            tell(f"  {sentence}")
+        if n_bad > 20:
+            tell(f"  and {n_bad - 20:,} more")
 
 
 def _print_summary(result: PrequentialResult) -> None:
     columns = _COLUMNS if result.positive is not None else _COLUMNS_OF_MANY
-    lines = [{**line, "positive": result.positive} for line in result.summary()]
-    emit_table([*columns, "rows_per_second"], lines)
+    rate = result.n_rows / max(result.seconds, 1e-9)
+    lines = [{**line, "positive": result.positive, "all_rows_per_second": rate} for line in result.summary()]
+    emit_table([*columns, "rows_per_second", "all_rows_per_second"], lines)
+    talk(
+        f"{result.n_rows:,} rows in {result.seconds:.1f} s: {rate:,.0f} rows/s from the source to the "
+        "figures; rows_per_second is each model's own speed"
+    )

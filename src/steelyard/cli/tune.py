@@ -11,7 +11,7 @@ import click
 
 from steelyard.cli.files import OUT_FILE, save_model
 from steelyard.cli.models_io import check_can_be_saved, open_table
-from steelyard.cli.options import ColumnOptions, column_options, model_options
+from steelyard.cli.options import ColumnOptions, model_options, tested_column_options
 from steelyard.cli.output import emit_json, emit_table, json_option, talk
 from steelyard.cli.positive import positive_refusal
 from steelyard.cli.registry import make_models, parse_settings
@@ -37,7 +37,7 @@ _MEASURES = ("mean_g_mean", "lowest_g_mean", "g_mean", "f1", "auc", "sensitivity
 @click.option("--positive", metavar="LABEL", help="The positive class; the rarer of two by default.")
 @click.option("--measure-window", type=click.IntRange(1), default=1000, show_default=True, metavar="N")
 @model_options(multiple=False)
-@column_options
+@tested_column_options
 @click.option(
     "-o", "--out", type=OUT_FILE, metavar="FILE", help="Save the best model; it has learned all rows."
 )

@@ -48,8 +48,7 @@ class Event:
     row : int
         How many rows had come before.
     kind : str
-        ``"class"`` (a label came for the first time), ``"drift"`` (a model saw the concept change) or
-        ``"bad row"`` (one that was left out).
+        ``"class"`` (a label came for the first time) or ``"drift"`` (a model saw the concept change).
     text : str
         What happened, in words.
     model : str or None

@@ -49,10 +49,9 @@ class PrequentialResult:
     ended : str or None
         Why the stream ended early, in words; None where it came to its end.
     events : list of Event
-        What happened on the way: classes that came, drifts that models found, rows that were left out.
-    provenance : dict
-        Where this comes from: version, seed, parameters, rows, data, start and duration; the command line
-        adds its command.
+        What happened on the way: classes that came, drifts that models found.
+    bad_rows : list of str
+        What was wrong with rows that were left out, of the first thousand.
     """
 
     def __init__(self, race: Race, stream: RowStream | None) -> None:
@@ -73,15 +72,26 @@ class PrequentialResult:
         self.moments = list(race.moments)
         self.ended: str | None = None
         self.events = sorted(race.events, key=lambda event: event.row)
-        self.provenance: dict[str, Any] = {
+        self.bad_rows: list[str] = list(getattr(stream, "bad_rows", ()))
+        self.command: str | None = None  # of the command line, where this comes from there
+        self._stream, self._seed, self._started_at = stream, race.seed, race.started_at
+
+    @cached_property
+    def provenance(self) -> dict[str, Any]:
+        """Where this comes from: command, version, seed, parameters, rows, data, start and duration."""
+        stream = self._stream
+        return {
+            "command": self.command,
             "version": version("steelyard"),
-            "seed": race.seed,
+            "seed": self._seed,
             "parameters": {name: _parameters(model) for name, model in self.models.items()},
             "rows": self.n_rows,
             "chunk": self.chunk,
             "delay": self.delay,
+            "warmup": self.warmup,
             "data": {"name": self.stream_name, "sha256": None if stream is None else stream.fingerprint()},
-            "started": race.started_at.isoformat(timespec="seconds"),
+            "bad_rows": getattr(stream, "n_bad_rows", 0),
+            "started": self._started_at.isoformat(timespec="seconds"),
             "seconds": self.seconds,
         }
 
@@ -261,6 +271,7 @@ class PrequentialResult:
                 "ended": self.ended,
                 "moments": [list(moment) for moment in self.moments],
                 "known_drifts": [list(drift) for drift in self.known_drifts],
+                "bad_rows": self.bad_rows,
                 "events": [asdict(event) for event in self.events],
                 "provenance": self.provenance,
                 "by_class": {name: self.by_class(name) for name in self.models},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -172,6 +173,13 @@ class ArrayStream(RowStream):
                 who="ArrayStream",
             )
         self.n_rows = len(self._y)
+
+    def fingerprint(self) -> str | None:
+        """SHA-256 of the rows, their labels and their times."""
+        digest = hashlib.sha256(self._X.tobytes())
+        for part in (self._y, self._time):
+            digest.update(b"" if part is None else repr(part.tolist()).encode())
+        return digest.hexdigest()
 
     def __iter__(self) -> Iterator[Chunk]:
         whole = Chunk(self._X, self._y, 0, self._time)

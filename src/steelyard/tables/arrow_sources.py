@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from steelyard.exceptions import DataError, DataTypeError
 from steelyard.tables.columns import ColumnBatch, Columns, Place, as_texts
 from steelyard.tables.files import ByteSource, without_header
-from steelyard.tables.text_sources import CsvSource, Kinds
+from steelyard.tables.text_sources import CsvSource, Kinds, OnBad
 
 __all__ = ["ArrowCsvSource", "ArrowSource", "arrow_file_source", "has_pyarrow", "table_source"]
 
@@ -40,6 +40,16 @@ class ArrowCsvSource:
     def __init__(self, exact: CsvSource) -> None:
         self._exact = exact
         self.place, self.names = exact.place, exact.names
+        self.bytes_source = exact.data
+
+    @property
+    def on_bad(self) -> OnBad | None:
+        """Who is told of rows that are left out; None where a bad row is an error."""
+        return self._exact.on_bad
+
+    @on_bad.setter
+    def on_bad(self, told: OnBad | None) -> None:
+        self._exact.on_bad = told
 
     def kinds(self, columns: Columns, wanted: list[str]) -> Kinds:
         """What each column holds, judged by the first rows."""
@@ -58,7 +68,12 @@ class ArrowCsvSource:
             try:
                 table = self._parsed(lines, wanted, kinds)
             except pa.ArrowInvalid as error:
-                yield from self._exact.batches_of(lines, wanted, kinds, done)
+                n_left_out = len(self.place.left_out)
+                for batch in self._exact.batches_of(lines, wanted, kinds, done):
+                    yield batch
+                    done += batch.n_rows
+                if len(self.place.left_out) > n_left_out:
+                    continue
                 raise DataError(f"{error}.", who=self.place.source) from error  # only pyarrow objected
             columns = {name: _values(_in_one_piece(table.column(name)), name) for name in wanted}
             yield ColumnBatch(columns, table.num_rows)

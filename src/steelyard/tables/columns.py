@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,17 @@ class Place:
 
     source: str
     first_line: int | None = None  # line of row 0 in a text file; None where rows have no lines
+    # Of every row that was left out, how many rows that were not stand before it; in order.
+    left_out: list[int] = field(default_factory=list)
+
+    def leave_out(self, row: int) -> None:
+        """Count a row out: those behind it move up by one."""
+        at = bisect_right(self.left_out, row)
+        self.left_out[at:] = [row, *(other - 1 for other in self.left_out[at:])]
 
     def of_row(self, row: int, column: str | None = None) -> str:
-        """The place of a row, counted from 0, and a column."""
+        """The place of a row, counted from 0 without those left out, and a column."""
+        row += bisect_right(self.left_out, row)
         number = f"row {row + 1:,}" if self.first_line is None else f"line {row + self.first_line:,}"
         return f"{self.source}, {number}" + ("" if column is None else f", column {column!r}")
 

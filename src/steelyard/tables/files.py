@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import os
+import select
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
@@ -18,6 +22,9 @@ _HEAD_BYTES = 1 << 18  # enough for about a thousand rows, by which columns are 
 _HEAD_LINES = 200  # a live feed is not waited for any longer
 _LONGEST_LINE = 1 << 26
 _GZIP = b"\x1f\x8b"
+_PATIENCE = 0.1  # seconds until a reader that waits for a pipe sees that it is to stop
+_LAST_SECONDS = 0.5  # in which a pipe that is stopped gives what it holds; it may be filled faster than read
+_HEAD_SECONDS = 0.3  # a live feed is not waited for any longer, once it has brought a header and a row
 
 
 class ByteSource(io.RawIOBase):
@@ -49,6 +56,9 @@ class ByteSource(io.RawIOBase):
         self.path = None if packed else path
         self._position = 0
         self._fraction = 0.0
+        self._pipe: _Pipe | None = getattr(raw, "pipe", None)
+        self._digest = None if path is not None else hashlib.sha256()
+        self._file = path
         try:
             self.head, self.whole_in_head = self._read_head()
         except DataError:
@@ -64,13 +74,22 @@ class ByteSource(io.RawIOBase):
                 hint="open it with mode 'rb', or wrap the bytes in io.BytesIO",
             )
         head, n_lines = bytearray(), 0
-        while self._wants_more(head, n_lines):
+        begun = time.monotonic()
+        while self._wants_more(head, n_lines) and not self._is_waiting(head, n_lines, begun):
             more = self._checked(read, 1 << 16)
             if not more:
                 return bytes(head), True
+            if self._digest is not None:
+                self._digest.update(more)
             head += more
             n_lines += more.count(b"\n")
         return bytes(head), False
+
+    def _is_waiting(self, head: bytearray, n_lines: int, begun: float) -> bool:
+        """Whether a live feed has brought enough to begin with, and no more for now."""
+        if self._pipe is None or n_lines < (1 if head.lstrip().startswith(b"{") else 2):
+            return False
+        return not self._pipe.comes_within(max(0.0, begun + _HEAD_SECONDS - time.monotonic()))
 
     def _wants_more(self, head: bytearray, n_lines: int) -> bool:
         """Enough to judge columns by; at least a header and a row, be they ever so long."""
@@ -105,6 +124,8 @@ class ByteSource(io.RawIOBase):
         else:
             read = getattr(self._content, "read1", self._content.read)
             data = self._checked(read, len(view))
+            if self._digest is not None:
+                self._digest.update(data)
         self._position += len(data)
         view[: len(data)] = data
         return len(data)
@@ -142,16 +163,77 @@ class ByteSource(io.RawIOBase):
         """How much of the file has been read; a closed one tells how far it had come."""
         if not self._size:
             return None
-        if not self._raw.closed:
+        try:
             at = self._raw.tell()
-            self._fraction = min(1.0, (at if self.path is None else min(self._position, at)) / self._size)
+        except ValueError:  # it is closed, maybe this moment
+            return self._fraction
+        self._fraction = min(1.0, (at if self.path is None else min(self._position, at)) / self._size)
         return self._fraction
+
+    @property
+    def live(self) -> bool:
+        """Whether this is a pipe, which may bring more at any time."""
+        return self._pipe is not None
+
+    def stop(self) -> None:
+        """Let a live feed end here: what has come is read, and nothing is waited for."""
+        if self._pipe is not None:
+            self._pipe.stop()
+
+    def fingerprint(self) -> str | None:
+        """SHA-256 of the file, or of what a pipe has brought so far; None where the file is gone."""
+        if self._digest is not None:
+            return self._digest.hexdigest()
+        try:
+            with self._file.open("rb") as file:  # type: ignore[union-attr]
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError:
+            return None
 
     def close(self) -> None:
         if not self.closed and self.owned:
             self.fraction_read()
             self._raw.close()
         super().close()
+
+
+class _Pipe(io.RawIOBase):
+    """A pipe or terminal, read as bytes come; a reader that waits can be told to stop.
+
+    Nothing is buffered: a thread that waits in here holds no lock that the end of the program needs.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._stopped = threading.Event()
+        self._last_read = 0.0
+
+    def readable(self) -> bool:
+        return True
+
+    def stop(self) -> None:
+        """From now on nothing is waited for: there is what has come, and then the end."""
+        self._last_read = time.monotonic() + _LAST_SECONDS
+        self._stopped.set()
+
+    def comes_within(self, seconds: float) -> bool:
+        """Whether there is something to read, or the end, within this time."""
+        return bool(select.select([self._descriptor], [], [], seconds)[0])
+
+    def read1(self, size: int) -> bytes:
+        while not self._stopped.is_set():
+            if self.comes_within(_PATIENCE):
+                return os.read(self._descriptor, size)
+        if time.monotonic() < self._last_read and self.comes_within(0.0):
+            return os.read(self._descriptor, size)
+        return b""
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(buffer)  # type: ignore[arg-type]
+        data = self.read1(len(view))
+        view[: len(data)] = data
+        return len(data)
 
 
 def _end_of_lines(data: bytes) -> int:
@@ -184,7 +266,7 @@ def open_bytes(source: str | os.PathLike[str] | IO[bytes]) -> ByteSource:
     if not isinstance(source, str | os.PathLike):
         return ByteSource(source, getattr(source, "name", "input"), None)
     if str(source) == "-":
-        return ByteSource(_unpacked(sys.stdin.buffer), "standard input", None)
+        return ByteSource(_unpacked(_standard_input()), "standard input", None)
     path = Path(source)
     try:
         return ByteSource(path.open("rb"), str(path), path)
@@ -192,6 +274,50 @@ def open_bytes(source: str | os.PathLike[str] | IO[bytes]) -> ByteSource:
         raise FileAccessError(f"cannot be read: {error.strerror or error}.", who=str(path)) from error
 
 
+def _standard_input() -> IO[bytes]:
+    try:
+        descriptor = sys.stdin.fileno()
+        select.select([descriptor], [], [], 0.0)
+    except (OSError, ValueError, AttributeError):  # no pipe of the system, or one that cannot be waited for
+        return sys.stdin.buffer
+    return _Pipe(descriptor)  # type: ignore[return-value]
+
+
 def _unpacked(pipe: IO[bytes]) -> IO[bytes]:
-    beginning = pipe.peek(2)[:2] if hasattr(pipe, "peek") else b""
-    return gzip.GzipFile(fileobj=pipe) if beginning == _GZIP else pipe  # type: ignore[return-value]
+    """What a pipe brings, unpacked if it begins as packed data does."""
+    if isinstance(pipe, _Pipe):
+        beginning = pipe.read1(2)
+        if beginning == _GZIP[:1]:
+            beginning += pipe.read1(1)
+        pipe = _Begun(beginning, pipe)  # type: ignore[assignment]
+    else:
+        beginning = pipe.peek(2)[:2] if hasattr(pipe, "peek") else b""
+    if beginning != _GZIP:
+        return pipe
+    packed = gzip.GzipFile(fileobj=pipe)
+    packed.pipe = getattr(pipe, "pipe", None)  # type: ignore[attr-defined]
+    return packed  # type: ignore[return-value]
+
+
+class _Begun(io.RawIOBase):
+    """A pipe of which the first bytes have been read already."""
+
+    def __init__(self, beginning: bytes, pipe: _Pipe) -> None:
+        super().__init__()
+        self._beginning = beginning
+        self.pipe = pipe
+
+    def readable(self) -> bool:
+        return True
+
+    def read1(self, size: int) -> bytes:
+        if self._beginning:
+            data, self._beginning = self._beginning[:size], self._beginning[size:]
+            return data
+        return self.pipe.read1(size)
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(buffer)  # type: ignore[arg-type]
+        data = self.read1(len(view))
+        view[: len(data)] = data
+        return len(data)

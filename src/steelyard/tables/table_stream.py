@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,12 +19,16 @@ from steelyard.tables.columns import ColumnBatch, Columns, RowError
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.files import ByteSource, open_bytes
 from steelyard.tables.labels import LabelReader
+from steelyard.tables.read_ahead import END, ReadAhead
 from steelyard.tables.text_sources import JsonLinesSource, csv_source
 
-__all__ = ["TableStream", "open_source", "open_stream", "seconds_of"]
+__all__ = ["ON_BAD_ROW", "TableStream", "open_source", "open_stream", "seconds_of"]
 
 _ARROW_BEGINNINGS = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+FLUSH_SECONDS = 0.5  # rows of a live feed wait no longer for the rest of their chunk
+ON_BAD_ROW = ("stop", "skip")
+_MOST_NOTED = 1000
 
 
 class TableStream(RowStream):
@@ -45,6 +50,15 @@ class TableStream(RowStream):
         How many labels there can be.
     learn : bool
         Whether new categories and means are remembered.
+    on_bad_row : {"stop", "skip"}
+        Whether a row that cannot be used ends the stream or is left out and noted.
+
+    Attributes
+    ----------
+    n_bad_rows : int
+        Rows that were left out.
+    bad_rows : list of str
+        What was wrong with each of them and where it stands; of the first thousand.
     """
 
     def __init__(
@@ -57,7 +71,12 @@ class TableStream(RowStream):
         limit: int | None = None,
         max_classes: int = 500,
         learn: bool = True,
+        on_bad_row: str = "stop",
     ) -> None:
+        if on_bad_row not in ON_BAD_ROW:
+            raise ParameterError(
+                f"on_bad_row must be one of {', '.join(ON_BAD_ROW)}; got {on_bad_row!r}.", who="open_stream"
+            )
         self.chunk = check_chunk(chunk, "open_stream")
         if limit is not None and not Integer(1).accepts(limit):
             raise ParameterError(f"limit must be {Integer(1).description}; got {limit!r}.", who="open_stream")
@@ -75,14 +94,24 @@ class TableStream(RowStream):
         if limit is not None and self.n_rows is not None:
             self.n_rows = min(limit, self.n_rows)
         self._done = 0
+        self._skips = on_bad_row == "skip"
+        self.n_bad_rows, self.bad_rows = 0, list[str]()
+        if self._skips:
+            source.on_bad = self._note_bad
 
     def __iter__(self) -> Iterator[Chunk]:
         wanted = self.columns.wanted(self._features)
         kinds = self._source.kinds(self.columns, wanted)
+        batches = self._source.batches(wanted, kinds)
+        ahead = ReadAhead(batches) if hasattr(self._source, "bytes_source") else None
+        pull = ahead.get if ahead is not None else lambda _: next(batches, END)
         try:
-            for batch in _recut(self._source.batches(wanted, kinds), self.chunk, self.limit):
+            for batch in _limited(_recut(pull, self.chunk, FLUSH_SECONDS if self.live else None), self.limit):
                 yield from self._chunks_until_error(batch)
         finally:
+            self.stop()
+            if ahead is not None:
+                ahead.close()
             self._source.close()
         if not self._done:
             raise DataError("there are no rows.", who=self.name)
@@ -99,19 +128,45 @@ class TableStream(RowStream):
         fraction: float | None = self._source.fraction_read()
         return fraction
 
+    @property
+    def live(self) -> bool:
+        """Whether rows come from a pipe, at any time."""
+        return hasattr(self._source, "bytes_source") and bool(self._source.bytes_source.live)
+
+    def stop(self) -> None:
+        """Let a live feed end here: rows that have come are given, and no more are waited for."""
+        if self.live:
+            self._source.bytes_source.stop()
+
+    def fingerprint(self) -> str | None:
+        """SHA-256 of the file, or of what a pipe has brought; None for a table in memory."""
+        found = self._source.bytes_source.fingerprint() if hasattr(self._source, "bytes_source") else None
+        return None if found is None else str(found)
+
+    def _note_bad(self, error: DataError) -> None:
+        self.n_bad_rows += 1
+        if len(self.bad_rows) < _MOST_NOTED:
+            self.bad_rows.append(error.message)
+
     def _chunks_until_error(self, batch: ColumnBatch) -> Iterator[Chunk]:
         """The batch as a chunk; where a row is bad, the rows before it come first and then the error."""
-        bad = None
         while batch.n_rows:
-            try:
-                chunk = self._chunk(batch)
-            except RowError as error:  # another row, further up, may be bad in a column that was read later
-                bad, batch = error, batch.take(0, error.row - self._done)
-            else:
-                yield chunk
-                break
-        if bad is not None:
-            raise bad
+            bad, good = None, batch
+            while good.n_rows:
+                try:
+                    chunk = self._chunk(good)
+                except RowError as error:  # another, further up, may be bad in a column that was read later
+                    bad, good = error, good.take(0, error.row - self._done)
+                else:
+                    yield chunk
+                    break
+            if bad is None:
+                return
+            if not self._skips:
+                raise bad
+            self._note_bad(bad)
+            self._done += 1
+            batch = batch.take(good.n_rows + 1, batch.n_rows)
 
     def _chunk(self, batch: ColumnBatch) -> Chunk:
         place, first_row = self._source.place, self._done
@@ -163,6 +218,7 @@ def open_stream(
     limit: int | None = None,
     max_classes: int = 500,
     encoder: TableEncoder | None = None,
+    on_bad_row: str = "stop",
 ) -> TableStream:
     """Open a table as a stream.
 
@@ -188,6 +244,9 @@ def open_stream(
     encoder : TableEncoder, optional
         One that knows its columns already, as when a saved model goes on; it is then not changed when
         ``target`` is None.
+    on_bad_row : {"stop", "skip"}, default="stop"
+        A row that cannot be used raises, after all rows before it have come, or is left out: then
+        ``n_bad_rows`` counts and ``bad_rows`` tells what was wrong with each.
 
     Returns
     -------
@@ -222,6 +281,7 @@ def open_stream(
         limit=limit,
         max_classes=max_classes,
         learn=target is not None or not known,
+        on_bad_row=on_bad_row,
     )
 
 
@@ -279,37 +339,51 @@ def _need_pyarrow(what: str) -> None:
         raise DataError("reading this needs pyarrow.", who=what, hint='pip install "steelyard[tables]"')
 
 
-def _recut(batches: Iterable[ColumnBatch], size: int, limit: int | None) -> Iterator[ColumnBatch]:
-    """Batches of ``size`` rows, the last one smaller; rows before an error come out before the error."""
+def _recut(
+    pull: Callable[[float | None], Any], size: int, flush_after: float | None
+) -> Iterator[ColumnBatch]:
+    """Batches of ``size`` rows, the last one smaller; rows before an error come out before the error.
+
+    With ``flush_after``, rows that have waited for so many seconds come out even if they are fewer.
+    """
     pending: list[ColumnBatch] = []
-    n_pending = n_out = 0
+    n_pending, since = 0, 0.0
     failure: DataError | None = None
-    iterator = iter(batches)
-    while failure is None:
+    while True:
+        waits = flush_after is not None and n_pending > 0
         try:
-            batch = next(iterator, None)
+            batch = pull(max(0.0, since + (flush_after or 0.0) - time.monotonic()) if waits else None)
         except DataError as error:
-            failure, batch = error, None
-        if batch is None:
+            failure = error
             break
-        pending.append(batch)
-        n_pending += batch.n_rows
-        if n_pending < size:
+        if batch is END:
+            break
+        if batch is None:  # nothing came for a while
+            yield ColumnBatch.joined(pending)
+            pending, n_pending = [], 0
             continue
-        rows = ColumnBatch.joined(pending)
-        for begin in range(0, n_pending - size + 1, size):
-            yield rows.take(
-                begin, begin + size if limit is None else min(begin + size, begin + limit - n_out)
-            )
-            n_out += size
-            if limit is not None and n_out >= limit:
-                return
-        rest = n_pending % size
-        pending = [rows.take(n_pending - rest, n_pending)] if rest else []
-        n_pending = rest
+        since = since if n_pending else time.monotonic()
+        begin = 0
+        while n_pending + batch.n_rows - begin >= size:
+            end = begin + size - n_pending
+            yield ColumnBatch.joined([*pending, batch.take(begin, end)])
+            pending, n_pending, begin, since = [], 0, end, time.monotonic()
+        if begin < batch.n_rows:
+            pending.append(batch.take(begin, batch.n_rows))
+            n_pending += batch.n_rows - begin
     if n_pending:
-        yield ColumnBatch.joined(pending).take(
-            0, n_pending if limit is None else min(n_pending, limit - n_out)
-        )
+        yield ColumnBatch.joined(pending)
     if failure is not None:
         raise failure
+
+
+def _limited(batches: Iterator[ColumnBatch], limit: int | None) -> Iterator[ColumnBatch]:
+    """The first ``limit`` rows."""
+    for batch in batches:
+        if limit is None:
+            yield batch
+            continue
+        yield batch.take(0, limit)
+        limit -= batch.n_rows
+        if limit <= 0:
+            return

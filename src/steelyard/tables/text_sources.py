@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -46,6 +47,8 @@ _MISSING = frozenset(
 
 # What a column holds: "number", "boolean" or "text".
 Kinds = Mapping[str, str]
+# Who is told of a row that is left out.
+OnBad = Callable[[DataError], None]
 
 
 def is_missing(text: str) -> bool:
@@ -67,6 +70,7 @@ class CsvSource:
     def __init__(self, data: ByteSource, delimiter: str) -> None:
         self.data = data
         self.delimiter = delimiter
+        self.on_bad: OnBad | None = None
         self.place = Place(data.name, first_line=2)
         beginning = list(islice(self._lines(io.BytesIO(self._whole_lines())), _JUDGED_ROWS + 1))
         if not beginning:
@@ -97,12 +101,18 @@ class CsvSource:
     def batches_of(self, block: bytes, wanted: list[str], kinds: Kinds, done: int) -> Iterator[ColumnBatch]:
         """The rows of some lines without a header, of which ``done`` rows stand before."""
         places = self._places()
-        rows = self._checked_rows(self._lines(io.BytesIO(block), done + 1), done)
-        return _converted(rows, lambda row, name: row[places[name]], wanted, kinds, self.place, done)
+        n_before = done + 1 + len(self.place.left_out)
+        rows = self._checked_rows(self._lines(io.BytesIO(block), n_before), done)
+        return _converted(self, rows, lambda row, name: row[places[name]], wanted, kinds, done=done)
 
     def fraction_read(self) -> float | None:
         """How much of the file has been read."""
         return self.data.fraction_read()
+
+    @property
+    def bytes_source(self) -> ByteSource:
+        """Where the bytes come from."""
+        return self.data
 
     def close(self) -> None:
         """Let go of the file."""
@@ -124,23 +134,32 @@ class CsvSource:
                 row = next(reader)
             except StopIteration:
                 return
-            except (csv.Error, UnicodeDecodeError) as error:
-                raise DataError(
-                    f"{self.data.name}, line {n_before + reader.line_num + 1:,}: this is not text with "
-                    f"columns: {error}."
-                ) from error
+            except UnicodeDecodeError as error:
+                raise self._no_text(n_before + reader.line_num, error) from error
+            except csv.Error as error:
+                refusal = self._no_text(n_before + reader.line_num, error)
+                if self.on_bad is None:
+                    raise refusal from error
+                self.on_bad(refusal)
+                continue
             if row:
                 yield row
 
+    def _no_text(self, n_before: int, error: Exception) -> DataError:
+        return DataError(f"{self.data.name}, line {n_before + 1:,}: this is not text with columns: {error}.")
+
     def _checked_rows(self, lines: Iterator[list[str]], done: int) -> Iterator[list[str]]:
-        for number, row in enumerate(lines, start=done):
-            if len(row) != len(self.names):
-                raise DataError(
+        for row in lines:
+            if len(row) == len(self.names):
+                done += 1
+                yield row
+            else:
+                refusal = DataError(
                     f"expected {len(self.names)} columns, as in the header; got "
                     f"{len(row)}, the last of them {row[-1][:40]!r}.",
-                    who=self.place.of_row(number),
+                    who=self.place.of_row(done),
                 )
-            yield row
+                leave_out(self, refusal, done)
 
 
 class JsonLinesSource:
@@ -150,9 +169,11 @@ class JsonLinesSource:
         self.data = data
         self.place = Place(data.name, first_line=1)
         head = data.head if data.whole_in_head else data.head[: data.head.rfind(b"\n") + 1]
-        self._judged = list(islice(self._records(io.BytesIO(head)), _JUDGED_ROWS))
+        self._judged = list(islice(_good_records(io.BytesIO(head)), _JUDGED_ROWS))
         self.names = list(dict.fromkeys(name for record in self._judged for name in record))
+        self.on_bad: OnBad | None = None
         if not self.names:
+            list(self._records(io.BytesIO(head)))  # which says what is wrong with it
             raise DataError("the file is empty.", who=data.name)
 
     def kinds(self, columns: Columns, wanted: list[str]) -> Kinds:
@@ -168,7 +189,7 @@ class JsonLinesSource:
         done = 0
         for block in self.data.blocks(quotes=False):
             records = self._records(io.BytesIO(block), done)
-            for batch in _converted(records, _json_cell, wanted, kinds, self.place, done):
+            for batch in _converted(self, records, _json_cell, wanted, kinds, done=done):
                 yield batch
                 done += batch.n_rows
 
@@ -176,36 +197,65 @@ class JsonLinesSource:
         """How much of the file has been read."""
         return self.data.fraction_read()
 
+    @property
+    def bytes_source(self) -> ByteSource:
+        """Where the bytes come from."""
+        return self.data
+
     def close(self) -> None:
         """Let go of the file."""
         self.data.close()
 
     def _records(self, lines: io.BytesIO, done: int = 0) -> Iterator[dict[str, Any]]:
-        known = set(getattr(self, "names", ()))
-        for number, line in enumerate(lines, start=done):
+        known = set(self.names)
+        for line in lines:
             if not line.strip():
+                self.place.leave_out(done)  # so that the lines behind it keep their numbers
                 continue
             try:
-                record = json.loads(line.decode("utf-8-sig"))
-            except ValueError as error:
-                raise DataError(
-                    f"this is not a JSON object: {error}.", who=self.place.of_row(number)
-                ) from error
-            except RecursionError:
-                raise DataError(
-                    "this JSON object is nested too deeply; its values must be numbers, text, true or false.",
-                    who=self.place.of_row(number),
-                ) from None
-            if not isinstance(record, dict):
-                raise DataError(
-                    f"expected a JSON object; got {str(record)[:40]!r}.", who=self.place.of_row(number)
-                )
-            if known and not record.keys() <= known:
-                new = next(name for name in record if name not in known)
-                raise DataError(
-                    f"the field {new!r} is in none of the first rows.", who=self.place.of_row(number)
-                )
-            yield record
+                record = _json_record(line)
+                _check_fields(record, known)
+            except DataError as error:
+                leave_out(self, DataError(error.sentence, who=self.place.of_row(done)), done)
+            else:
+                done += 1
+                yield record
+
+
+def _json_record(line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line.decode("utf-8-sig"))
+    except ValueError as error:
+        raise DataError(f"this is not a JSON object: {error}.") from error
+    except RecursionError:
+        raise DataError(
+            "this JSON object is nested too deeply; its values must be numbers, text, true or false."
+        ) from None
+    if not isinstance(record, dict):
+        raise DataError(f"expected a JSON object; got {str(record)[:40]!r}.")
+    return record
+
+
+def _check_fields(record: dict[str, Any], known: set[str]) -> None:
+    if not record.keys() <= known:
+        new = next(name for name in record if name not in known)
+        raise DataError(f"the field {new!r} is in none of the first rows.")
+
+
+def _good_records(lines: io.BytesIO) -> Iterator[dict[str, Any]]:
+    """The records by which columns are judged; a line that is none is told of when its turn comes."""
+    for line in lines:
+        if line.strip():
+            with suppress(DataError):
+                yield _json_record(line)
+
+
+def leave_out(source: CsvSource | JsonLinesSource, refusal: DataError, row: int) -> None:
+    """Raise, or where bad rows are left out tell of this one and count it out."""
+    if source.on_bad is None:
+        raise refusal
+    source.on_bad(refusal)
+    source.place.leave_out(row)
 
 
 def csv_source(data: ByteSource) -> CsvSource:
@@ -214,36 +264,47 @@ def csv_source(data: ByteSource) -> CsvSource:
     return CsvSource(data, max(",\t;|", key=first_line.count))
 
 
-def _converted(  # noqa: PLR0917  private, and each is named
+def _converted(
+    source: CsvSource | JsonLinesSource,
     rows: Iterator[Any],
     cell: Callable[[Any, str], str],
     wanted: list[str],
     kinds: Kinds,
-    place: Place,
+    *,
     done: int,
 ) -> Iterator[ColumnBatch]:
     """Rows as columns, some thousand at a time; an error comes after all rows before it."""
     while True:
         batch, error = _until_error(rows)
-        columns = {}
+        columns, refusals = {}, dict[int, DataError]()
         for name in wanted:
-            values, n_good, sentence = _convert([cell(row, name) for row in batch], kinds[name])
-            if n_good < len(batch):
-                batch = batch[:n_good]
-                error = DataError(
-                    f"{sentence}",
-                    who=place.of_row(done + n_good, name),
-                    hint="if this is a column of categories, name it so (categorical, --categorical on the "
-                    "command line), or drop it",
-                )
-            columns[name] = values
-        if batch:
-            yield ColumnBatch({name: values[: len(batch)] for name, values in columns.items()}, len(batch))
-        done += len(batch)
+            columns[name], sentences = _convert([cell(row, name) for row in batch], kinds[name])
+            for row, sentence in sentences.items():
+                refusals.setdefault(row, _no_value(sentence, source.place.of_row(done + row, name)))
+        good = np.ones(len(batch), dtype=bool)
+        if refusals and source.on_bad is None:
+            first = min(refusals)
+            good[first:], error = False, refusals[first]
+        for row in sorted(refusals, reverse=True) if source.on_bad is not None else ():
+            good[row] = False
+            leave_out(source, refusals[row], done + row)
+        n_good = int(good.sum())
+        if n_good:
+            yield ColumnBatch({name: values[good] for name, values in columns.items()}, n_good)
+        done += n_good
         if error is not None:
             raise error
         if not batch:
             return
+
+
+def _no_value(sentence: str, where: str) -> DataError:
+    return DataError(
+        sentence,
+        who=where,
+        hint="if this is a column of categories, name it so (categorical, --categorical on the "
+        "command line), or drop it",
+    )
 
 
 def _until_error(rows: Iterable[Any]) -> tuple[list[Any], DataError | None]:
@@ -310,19 +371,19 @@ def _number(text: str) -> float:
     return float(text)
 
 
-def _convert(texts: list[str], kind: str) -> tuple[np.ndarray[Any, Any], int, str]:
-    """Values of a column, how many were good, and a sentence about the first that was not."""
+def _convert(texts: list[str], kind: str) -> tuple[np.ndarray[Any, Any], dict[int, str]]:
+    """Values of a column, and sentences about those that cannot be."""
     if kind == "text":
-        return np.array([None if is_missing(text) else text for text in texts], dtype=object), len(texts), ""
+        return np.array([None if is_missing(text) else text for text in texts], dtype=object), {}
     read = _boolean if kind == "boolean" else _number
-    values = np.full(len(texts), np.nan)
+    values, sentences = np.full(len(texts), np.nan), {}
     for row, text in enumerate(texts):
         try:
             values[row] = np.nan if is_missing(text) else read(text)
         except ValueError:
             expected = "true or false" if kind == "boolean" else "a number"
-            return values, row, f"expected {expected}; got {text[:40]!r}."
-    return values, len(texts), ""
+            sentences[row] = f"expected {expected}; got {text[:40]!r}."
+    return values, sentences
 
 
 def _boolean(text: str) -> float:

@@ -1,0 +1,223 @@
+"""A live feed: answered within a second, stopped without losing a row; bad rows left out; runs repeated."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import steelyard
+from steelyard.cli import main
+from steelyard.tables import TableModel, open_stream
+from tests.runner import cli_runner
+
+COMMAND = [sys.executable, "-c", "from steelyard.cli import main; main(prog_name='steelyard')", "stream", "-"]
+
+
+@pytest.fixture
+def run():
+    return lambda *arguments, **options: cli_runner().invoke(main, [str(a) for a in arguments], **options)
+
+
+def _lines(n, begin=0):
+    return b"".join(b"%d,%d\n" % (i * 7 % 13, i * 7 % 13 > 8) for i in range(begin, begin + n))
+
+
+class Feed:
+    """The command, fed by hand."""
+
+    def __init__(self, *options):
+        self.process = subprocess.Popen(
+            [*COMMAND, "--target", "y", *map(str, options)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        self._timer = threading.Timer(60, self.process.kill)
+        self._timer.start()
+
+    def send(self, data):
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def wait_for(self, condition, seconds=40):
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, self.process.poll()
+            time.sleep(0.05)
+
+    def interrupt(self):
+        self.process.send_signal(signal.SIGINT)
+        out, err = self.process.stdout.read(), self.process.stderr.read()
+        self.process.wait()
+        self._timer.cancel()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            pipe.close()
+        return self.process.returncode, out, err
+
+
+def _saved_rows(path):
+    model = steelyard.load(path)
+    assert isinstance(model, TableModel)
+    return int(model.learner.class_count_.sum())
+
+
+def test_a_feed_is_learned_while_it_pauses_and_ctrl_c_loses_no_row_that_came(tmp_path):
+    """Forty rows, far fewer than a chunk, are learned and saved although the feed goes on."""
+    out = tmp_path / "m.steelyard"
+    feed = Feed("--chunk", 1000, "--save", out, "--save-every", 10, "--json")
+    feed.send(b"a,y\n" + _lines(40))
+    feed.wait_for(out.exists)
+    assert _saved_rows(out) <= 40
+    feed.wait_for(lambda: _saved_rows(out) == 40)
+    feed.send(_lines(25, 40))
+    time.sleep(0.1)  # shorter than rows wait for their chunk
+    code, text, err = feed.interrupt()
+    assert code == 130, err
+    assert json.loads(text)["rows"] == 65
+    assert _saved_rows(out) == 65
+
+
+def test_rows_are_answered_within_a_second_of_coming(tmp_path):
+    out = tmp_path / "m.steelyard"
+    feed = Feed("--chunk", 1000, "--save", out, "--save-every", 1)
+    feed.send(b"a,y\n" + _lines(30))
+    feed.wait_for(out.exists)  # it has started and waits
+    feed.wait_for(lambda: _saved_rows(out) == 30)
+    delays = []
+    for begin in (30, 31):
+        begun = time.monotonic()
+        feed.send(_lines(1, begin))
+        feed.wait_for(lambda n=begin + 1: _saved_rows(out) == n)
+        delays.append(time.monotonic() - begun)
+    code, *_ = feed.interrupt()
+    assert code == 130
+    assert min(delays) < 1.0  # the better of two: another program may have had the processor
+
+
+def test_packed_standard_input_is_unpacked():
+    packed = gzip.compress(b"a,y\n" + _lines(500))
+    ended = subprocess.run(
+        [*COMMAND, "--target", "y", "--json"], input=packed, capture_output=True, timeout=60, check=True
+    )
+    assert json.loads(ended.stdout)["rows"] == 500
+
+
+def test_the_hash_of_a_pipe_is_that_of_the_file(tmp_path, run):
+    content = b"a,y\n" + _lines(500)
+    (tmp_path / "t.csv").write_bytes(content)
+    from_file = json.loads(run("stream", tmp_path / "t.csv", "--target", "y", "--json").stdout)
+    ended = subprocess.run(
+        [*COMMAND, "--target", "y", "--json"], input=content, capture_output=True, timeout=60, check=True
+    )
+    assert (
+        from_file["provenance"]["data"]["sha256"] == json.loads(ended.stdout)["provenance"]["data"]["sha256"]
+    )
+
+
+# -- bad rows -----------------------------------------------------------------------------------------
+
+
+def _with_bad_rows(tmp_path, form):
+    """A table of 3,000 rows with bad ones of every kind, and the lines that they stand on."""
+    rows = [{"a": float(i % 13), "b": float(i % 7), "y": int(i % 13 > 8)} for i in range(3000)]
+    bad = {40: {"a": "oops"}, 41: {"b": "what"}, 900: {"a": None}, 2500: {"y": None}, 2999: {"b": "x"}}
+    for row, cells in bad.items():
+        rows[row] |= cells
+    path = tmp_path / f"t.{form}"
+    if form == "jsonl":
+        lines = [json.dumps({k: v for k, v in row.items() if v is not None}) for row in rows]
+        lines[1500] = "{broken"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return path, sorted(row + 1 for row in [*bad, 1500])
+    lines = [",".join("" if v is None else str(v) for v in row.values()) for row in rows]
+    lines[1500] += ",surplus"
+    path.write_text("\n".join(["a,b,y", *lines]) + "\n", encoding="utf-8")
+    return path, sorted(row + 2 for row in [*bad, 1500])
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+@pytest.mark.parametrize("chunk", [7, 1000])
+def test_bad_rows_are_left_out_counted_and_named_by_their_lines(tmp_path, form, chunk):
+    path, lines = _with_bad_rows(tmp_path, form)
+    stream = open_stream(path, "y", chunk=chunk, on_bad_row="skip")
+    assert sum(len(part) for part in stream) == 2994
+    assert stream.n_bad_rows == 6
+    named = [re.search(r"line ([\d,]*\d)", text)[1].replace(",", "") for text in stream.bad_rows]
+    assert sorted(map(int, named)) == lines
+
+
+def test_without_pyarrow_the_same_rows_are_left_out(tmp_path, monkeypatch):
+    path, _ = _with_bad_rows(tmp_path, "csv")
+    fast = open_stream(path, "y", on_bad_row="skip")
+    X = np.concatenate([part.X for part in fast])
+    monkeypatch.setattr("steelyard.tables.table_stream.has_pyarrow", lambda: False)
+    exact = open_stream(path, "y", on_bad_row="skip")
+    np.testing.assert_array_equal(np.concatenate([part.X for part in exact]), X)
+    assert sorted(exact.bad_rows) == sorted(fast.bad_rows)
+
+
+def test_the_command_stops_at_a_bad_row_by_default_and_can_leave_it_out(tmp_path, run):
+    path, _ = _with_bad_rows(tmp_path, "csv")
+    stopped = run("stream", path, "--target", "y", "--json")
+    assert stopped.exit_code == 1
+    assert "line 42, column 'a': expected a number; got 'oops'" in stopped.stderr
+    assert json.loads(stopped.stdout)["rows"] == 40
+    skipped = run("stream", path, "--target", "y", "--json", "--on-bad-row", "skip")
+    assert skipped.exit_code == 0, skipped.output
+    document = json.loads(skipped.stdout)
+    assert document["rows"] == 2994
+    assert document["provenance"]["bad_rows"] == len(document["bad_rows"]) == 6
+    assert "6 rows were left out:" in skipped.stderr
+
+
+# -- runs that can be repeated ------------------------------------------------------------------------
+
+
+def test_a_report_is_written_on_the_way(tmp_path, run, monkeypatch):
+    written = []
+    monkeypatch.setattr("steelyard.report.write_report", lambda result, path: written.append(result.n_rows))
+    frame = pd.DataFrame({"a": np.arange(1000.0) % 13, "y": np.arange(1000) % 13 > 8})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    result = run(
+        "stream", tmp_path / "t.csv", "--target", "y", "--report", tmp_path / "r.html", "--report-every", 300
+    )
+    assert result.exit_code == 0, result.output
+    assert written == [300, 600, 900, 1000]
+    assert run("stream", tmp_path / "t.csv", "--target", "y", "--save-every", 3).exit_code == 2
+
+
+def test_the_document_tells_where_it_comes_from(tmp_path, run):
+    (tmp_path / "t.csv").write_bytes(b"a,y\n" + _lines(400))
+    arguments = ["stream", tmp_path / "t.csv", "--target", "y", "--seed", 3, "--set", "C=2", "--json"]
+    told = json.loads(run(*arguments).stdout)["provenance"]
+    assert told["command"].endswith(f"stream {tmp_path / 't.csv'} --target y --set C=2 --seed 3 --json")
+    assert told["version"] == steelyard.__version__
+    assert (told["seed"], told["rows"], told["chunk"]) == (3, 400, 100)
+    assert told["parameters"]["proximal"]["C"] == "2"
+    assert len(told["data"]["sha256"]) == 64
+    assert told["seconds"] > 0
+
+
+def test_the_seed_reaches_models_that_take_their_chances(tmp_path, run):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(800, 3)), columns=list("abc"))
+    frame["y"] = (frame["a"] + rng.normal(size=800) > 1).astype(int)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    base = ["stream", tmp_path / "t.csv", "--target", "y", "--model", "sklearn:linear_model.SGDClassifier"]
+    runs = [json.loads(run(*base, "--seed", seed, "--json").stdout)["confusion"] for seed in (1, 1, 2)]
+    assert runs[0] == runs[1]
+    assert runs[0] != runs[2]
+    again = [json.loads(run(*base, "--json").stdout)["confusion"] for _ in range(2)]
+    assert again[0] == again[1]
