@@ -19,7 +19,7 @@ from steelyard.committee.experts import EXPERTS, Expert, Undo
 from steelyard.committee.explain import Explanation, explain_panel
 from steelyard.committee.panel import Judgement, Panel, judgements
 from steelyard.committee.recent import Block, Recent
-from steelyard.committee.rules import Rows, Views
+from steelyard.committee.rules import Views
 from steelyard.committee.views import FoldedView, RankView, row_keys
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.features import RandomFeatures
@@ -284,7 +284,7 @@ class StreamClassifier(ForgettingMixin):
 
     def _take_block(self, block: Block, undo: list[Undo]) -> None:
         panel = self._panel
-        scores = panel.raw_scores(Rows(block.X, panel.views)) if len(panel.classes) > 1 else None
+        scores = panel.raw_scores(block.X) if len(panel.classes) > 1 else None
         first, self._n_seen = self._n_seen, self._n_seen + len(block)
         block = block.numbered(first)
         recent = self._recent.added(block, self._kept(first))
@@ -461,7 +461,7 @@ class StreamClassifier(ForgettingMixin):
                 who=f"{type(self).__name__}.{method}",
                 hint="learn rows with partial_fit() first",
             )
-        return panel, panel.decide(panel.raw_scores(Rows(self._dense(X), panel.views)))
+        return panel, panel.decide(panel.raw_scores(self._dense(X)))
 
     def explain(self) -> Explanation:
         """Which expert carries the answer now, what it remembers, and where the cut is and why.
