@@ -17,7 +17,7 @@ from steelyard.exact.expansion import KernelExpansion
 from steelyard.exact.state import SupportState
 from steelyard.exceptions import DataError
 from steelyard.kernels import GAMMA, Kernel
-from steelyard.params import ClassWeight, Constraint, Integer, Positive
+from steelyard.params import ClassWeight, Constraint, Integer, OneOf, Positive
 from steelyard.persistence import storable
 
 __all__ = ["IncrementalSVC"]
@@ -62,6 +62,10 @@ class IncrementalSVC(ForgettingMixin):
     class_weight : "balanced", None or dict, default=None
         Factors of C. "balanced" gives both sides of a plane the same total weight and follows the counts as
         they change; a dict gives each label a factor of its own (1 where it has none).
+    threshold : {"zero", "gmean"}, default="zero"
+        Where scores are cut: at zero, or where the geometric mean of both hit rates over the current rows is
+        largest, each row scored without its own term. The cut is part of ``intercept_``; it is worked out
+        when first asked for after a change, and costs the kernel values of all rows with all support vectors.
     tol : float, default=1e-8
         The largest violation of the optimality conditions that is accepted. Where rounding alone is larger
         (huge coefficients times huge kernel values), rounding is the limit.
@@ -138,6 +142,7 @@ class IncrementalSVC(ForgettingMixin):
         "gamma": GAMMA,
         "degree": Integer(0),
         "class_weight": ClassWeight(),
+        "threshold": OneOf("zero", "gmean"),
         "tol": Positive(),
         "cache_size": Positive(),
     }
@@ -154,6 +159,7 @@ class IncrementalSVC(ForgettingMixin):
         degree: int = 3,
         coef0: float = 0.0,
         class_weight: str | dict[Label, float] | None = None,
+        threshold: str = "zero",
         tol: float = 1e-8,
         cache_size: float = 200,
     ) -> None:
@@ -163,6 +169,7 @@ class IncrementalSVC(ForgettingMixin):
         self.degree = degree
         self.coef0 = coef0
         self.class_weight = class_weight
+        self.threshold = threshold
         self.tol = tol
         self.cache_size = cache_size
 
@@ -267,7 +274,7 @@ class IncrementalSVC(ForgettingMixin):
         return self._state
 
     def _expansion(self, attribute: str) -> KernelExpansion:
-        return self._learned(attribute).answer(lock_of(self)).expansion
+        return self._learned(attribute).answer(lock_of(self), self.threshold).expansion
 
     # -- answering ----------------------------------------------------------------------------------
 
@@ -308,7 +315,7 @@ class IncrementalSVC(ForgettingMixin):
 
     def _scores(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         """Scores of one column a plane, and the classes."""
-        X, answer = self._check_rows(X, method), self._state.answer(lock_of(self))
+        X, answer = self._check_rows(X, method), self._state.answer(lock_of(self), self.threshold)
         if not len(answer.classes):
             raise DataError(
                 "all rows have been forgotten, so there is no class to predict.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from steelyard._limits import LARGEST_KERNEL_VALUE
 from steelyard._turns import Following
 from steelyard._types import FloatArray
 from steelyard.base import Batch, Label, sorted_classes
+from steelyard.cuts import smooth_gmean_cut
 from steelyard.exact.expansion import KernelExpansion
 from steelyard.exceptions import DataError, SolverError
 from steelyard.items import Catalogue, is_sequence_kernel, restored_items
@@ -47,6 +49,7 @@ class Answer(NamedTuple):
     """All that a question needs, of one moment."""
 
     version: int
+    threshold: str
     classes: NDArray[Any]
     expansion: KernelExpansion
 
@@ -234,14 +237,33 @@ class SupportState:
         """The largest violation of the optimality conditions over all problems."""
         return max((self._solver.violation(k) for k in range(self._solver.n_problems)), default=0.0)
 
-    def answer(self, lock: AbstractContextManager[Any]) -> Answer:
-        """The classes and what tells them apart, kept until rows come or go."""
+    def answer(self, lock: AbstractContextManager[Any], threshold: str = "zero") -> Answer:
+        """The classes and what tells them apart, kept until rows come or go or the cut is another."""
         answer = self._answer
-        if answer is None or answer.version != self._solver.version:
+        if answer is None or answer.version != self._solver.version or answer.threshold != threshold:
             with lock:  # whoever learns holds it
-                answer = Answer(self._solver.version, sorted_classes(self.book.classes), self._expand())
-                self._answer = answer
+                expansion = self._expand()
+                if threshold == "gmean" and self._solver.n_problems:
+                    expansion = replace(expansion, intercept=expansion.intercept - self._cuts(expansion))
+                classes = sorted_classes(self.book.classes)
+                answer = self._answer = Answer(self._solver.version, threshold, classes, expansion)
         return answer
+
+    def _cuts(self, expansion: KernelExpansion) -> FloatArray:
+        """Where the G-mean of the rows is largest, each scored without its own say.
+
+        Taking the term ``z_i k(x_i, x_i)`` of a row out of its score is a lower bound of the margin that it
+        would have, had it not been learned (Jaakkola and Haussler, 1999). Scores with it would be those of
+        rows that were learned, and cut too high.
+        """
+        rows = self._samples(np.arange(len(self._solver)))
+        scores, own = expansion.scores(rows), self.kernel.diagonal(rows)
+        codes, cuts = self._solver.codes(), []
+        for problem in range(self._solver.n_problems):
+            without = scores[:, problem] - self._solver.coefficients(problem) * own
+            positive = codes == self._solver.positive(problem)
+            cuts.append(smooth_gmean_cut(without[~positive], without[positive]))
+        return np.array(cuts)
 
     def _expand(self) -> KernelExpansion:
         """The decision functions of the problems; a constant 0 when there is nothing to tell apart."""
