@@ -40,11 +40,16 @@ def leaves(group, *path):
             yield (*path, name)
 
 
+# Those that only do something, and say so on standard error.
+WITHOUT_DATA = {("serve", "keys", "revoke"), ("serve", "backup"), ("serve", "restore")}
+
+
 def test_every_command_explains_itself_and_knows_json(run):
     for command in leaves(main):
         result = run(*command, "--help")
         assert result.exit_code == 0
-        assert "--json" in result.stdout, command
+        if command not in WITHOUT_DATA:
+            assert "--json" in result.stdout, command
 
 
 def test_models_lists_what_this_installation_has(run):

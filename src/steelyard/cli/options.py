@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from steelyard.cli.files import OUT_FILE
 from steelyard.cli.registry import available
 from steelyard.exceptions import ParameterError
 
@@ -17,11 +18,15 @@ __all__ = [
     "MISSING",
     "MODEL_FILE",
     "ColumnOptions",
+    "chunk_option",
     "column_options",
     "complete_models",
     "gathered",
     "label_of",
+    "limit_option",
     "model_options",
+    "positive_option",
+    "report_option",
     "tested_column_options",
 ]
 
@@ -144,10 +149,24 @@ def model_options(*, multiple: bool, peers: bool = True) -> Callable[[Command], 
     return add
 
 
-def label_of(text: str | None, labels: Any) -> Any:
-    """The label that was written on the command line, as the data has it."""
-    if text is None:
-        return None
+positive_option: Callable[[Command], Command] = click.option(
+    "--positive", metavar="LABEL", help="The positive class; the rarer of two by default."
+)
+
+
+report_option: Callable[[Command], Command] = click.option(
+    "--report", type=OUT_FILE, metavar="FILE.html", help="Write a report to read in a browser."
+)
+chunk_option: Callable[[Command], Command] = click.option(
+    "--chunk", type=click.IntRange(1), default=1000, show_default=True, metavar="N", help="Rows at a time."
+)
+limit_option: Callable[[Command], Command] = click.option(
+    "--limit", type=click.IntRange(1), metavar="N", help="Stop after so many rows."
+)
+
+
+def label_of(text: str, labels: Any) -> Any:
+    """The label that was written on the command line, as the data has it; refused where it is none."""
     for label in labels:
         if str(label) == text:
             return label

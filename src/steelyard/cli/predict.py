@@ -3,114 +3,177 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator
+import io
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from steelyard.cli.decision import Cost, Decision, cost_option, positive_of, probabilities
 from steelyard.cli.files import OUT_FILE
 from steelyard.cli.models_io import load_table_model
-from steelyard.cli.options import MODEL_FILE
-from steelyard.cli.output import emit_text, json_option, json_text, standard_output
-from steelyard.exceptions import FileAccessError
+from steelyard.cli.options import MODEL_FILE, chunk_option, limit_option, positive_option
+from steelyard.cli.output import emit_text, json_option, json_text
 
 if TYPE_CHECKING:
-    from steelyard.tables import TableModel
+    from steelyard.tables import TableModel, TableStream
 
 __all__ = ["predict_command"]
+
+Lines = list[dict[str, Any]]
 
 
 @click.command("predict")
 @click.argument("model", type=MODEL_FILE)
 @click.argument("source")
 @click.option(
-    "-o", "--out", type=OUT_FILE, metavar="FILE", help="CSV, or Parquet if it ends so; stdout by default."
+    "-o", "--out", type=OUT_FILE, metavar="FILE",
+    help="Parquet, JSON lines or CSV, as the name ends (.parquet, .jsonl); standard output by default.",
+)  # fmt: skip
+@click.option("--keep", metavar="COL", multiple=True, help="Pass this column through, such as an id.")
+@click.option("--proba", is_flag=True, help="Also the probability of every class.")
+@click.option(
+    "--threshold", type=float, metavar="X", help="An alarm where the positive class scores above X."
 )
-@click.option("--chunk", type=click.IntRange(1), default=1000, show_default=True, metavar="N")
+@cost_option
+@positive_option
+@chunk_option
+@limit_option
 @json_option
-def predict_command(model: Path, source: str, out: Path | None, chunk: int, as_json: bool) -> None:
+def predict_command(
+    *,
+    model: Path,
+    source: str,
+    out: Path | None,
+    keep: tuple[str, ...],
+    proba: bool,
+    threshold: float | None,
+    cost: Cost | None,
+    positive: str | None,
+    chunk: int,
+    limit: int | None,
+    as_json: bool,
+) -> None:
     """Predict the rows of SOURCE: row number, label and one score a class.
 
     Columns are found by name; the target need not be there. With --json every row is one JSON line.
+    Probabilities take the classes as frequent as the model has seen them.
     """
-    is_parquet = out is not None and out.suffix == ".parquet"
-    if is_parquet and as_json:
-        raise click.UsageError("--json writes JSON lines, which a Parquet file cannot hold.")
-    answers = _begun(_lines(load_table_model(model), source, chunk))
-    try:
-        if out is not None and is_parquet:
-            _write_parquet(answers, out)
-            return
-        with out.open("w", encoding="utf-8", newline="") if out else _Standard() as file:
-            _write_text(answers, file, as_json=as_json)
-    except BrokenPipeError:
-        raise  # whoever read has read enough
-    except OSError as error:
-        raise FileAccessError(
-            f"{out or 'standard output'} cannot be written: {error.strerror or error}.", who="predict"
-        ) from error
+    write = _writer(out, as_json=as_json)
+    known = load_table_model(model)
+    chosen = positive_of(known.learner, positive)
+    decision = Decision(chosen, threshold, cost)
+    rows = known.rows(source, chunk=chunk, limit=limit, labelled=False, keep=keep)
+    lines = _begun(_lines(known, rows, decision, keep=keep, proba=proba))
+    if out is None:
+        for text in write(lines):
+            emit_text(text.decode("utf-8", "backslashreplace"))
+        return
+    from steelyard.persistence import write_whole
+
+    write_whole(out, write(lines), who="predict")
 
 
-def _begun(chunks: Iterator[list[dict[str, Any]]]) -> Iterator[list[dict[str, Any]]]:
+def _begun(chunks: Iterator[Lines]) -> Iterator[Lines]:
     """The same, with the first chunk made already: what fails at once costs no file that was there."""
-    first = next(chunks)
-    return chain([first], chunks)
+    return chain([next(chunks)], chunks)
 
 
-def _lines(model: TableModel, source: str, chunk: int) -> Iterator[list[dict[str, Any]]]:
+def _lines(
+    model: TableModel, rows: TableStream, decision: Decision, *, keep: tuple[str, ...], proba: bool
+) -> Iterator[Lines]:
     """The answers, chunk by chunk, as lines of a table."""
-    for part, answers in model.answers(source, chunk=chunk):
-        names = [f"score_{label}" for label in answers.classes]
-        labels = answers.labels.tolist()
-        yield [
-            {"row": part.first_row + row + 1, "label": label, **dict(zip(names, scores, strict=True))}
-            for row, (label, scores) in enumerate(zip(labels, answers.scores.tolist(), strict=True))
-        ]
+    from steelyard.streams.answers import ask, rows_taken
+
+    needs_chances = proba or decision.cost is not None
+    for part in rows:
+        answers = ask(model.learner, part)
+        chances = probabilities(model.learner, rows_taken(model.learner, part)) if needs_chances else None
+        columns: dict[str, list[Any]] = {
+            "row": list(range(part.first_row + 1, part.first_row + len(part) + 1))
+        }
+        columns |= {name: part.kept[name].tolist() for name in keep}
+        columns["label"] = decision.labels(answers, chances)
+        columns |= _by_class("score", answers.classes, answers.scores)
+        if proba and chances is not None:
+            columns |= _by_class("proba", answers.classes, chances)
+        yield [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
-def _write_text(chunks: Iterator[list[dict[str, Any]]], file: IO[str] | _Standard, *, as_json: bool) -> None:
+def _by_class(what: str, classes: list[Any], values: Any) -> dict[str, list[Any]]:
+    return {f"{what}_{label}": values[:, place].tolist() for place, label in enumerate(classes)}
+
+
+# -- forms of a file ----------------------------------------------------------------------------------
+
+
+def _writer(out: Path | None, *, as_json: bool) -> Callable[[Iterable[Lines]], Iterator[bytes]]:
+    """What turns lines into bytes: the name of the file decides, or --json."""
+    suffix = "" if out is None else out.suffix.lower()
+    by_name = {".parquet": _parquet, ".jsonl": _json_lines, ".ndjson": _json_lines, ".json": _json_lines}
+    write = by_name.get(suffix, _csv)
+    if as_json and write is _parquet:
+        raise click.UsageError("--json writes JSON lines, which a Parquet file cannot hold.")
+    return _json_lines if as_json else write
+
+
+def _csv(chunks: Iterable[Lines]) -> Iterator[bytes]:
+    text = io.StringIO()
     writer = None
     for lines in chunks:
-        if as_json:
-            file.writelines(json_text(line) + "\n" for line in lines)
-            continue
         if writer is None:
-            writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
+            writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
             writer.writeheader()
         writer.writerows(lines)
+        yield text.getvalue().encode("utf-8", "backslashreplace")
+        text.seek(0)
+        text.truncate()
 
 
-def _write_parquet(chunks: Iterator[list[dict[str, Any]]], out: Path) -> None:
+def _json_lines(chunks: Iterable[Lines]) -> Iterator[bytes]:
+    for lines in chunks:
+        yield "".join(json_text(line) + "\n" for line in lines).encode()
+
+
+def _parquet(chunks: Iterable[Lines]) -> Iterator[bytes]:
     import pyarrow as pa
     from pyarrow import parquet
 
+    sink = _Sink()
     writer = None
-    try:
-        for lines in chunks:
-            table = pa.Table.from_pylist(lines)
-            writer = writer or parquet.ParquetWriter(out, table.schema)
-            writer.write_table(table)
-    finally:
-        if writer is not None:
-            writer.close()
+    for lines in chunks:
+        schema = None if writer is None else writer.schema
+        table = pa.Table.from_pylist(lines, schema=schema)
+        writer = writer or parquet.ParquetWriter(sink, table.schema)
+        writer.write_table(table)
+        yield sink.taken()
+    if writer is not None:
+        writer.close()
+    yield sink.taken()
 
 
-class _Standard:
-    """Standard output as a file that is left open."""
+class _Sink(io.RawIOBase):
+    """A file that gives away what is written to it, piece by piece."""
 
-    def __enter__(self) -> Self:
-        return self
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: list[bytes] = []
+        self._at = 0
 
-    def __exit__(self, *_: object) -> None:
-        standard_output().flush()
+    def writable(self) -> bool:
+        return True
 
-    def write(self, text: str) -> None:
-        """Print some lines."""
-        emit_text(text)
+    def write(self, data: Any) -> int:
+        self._parts.append(bytes(data))
+        self._at += len(data)
+        return len(data)
 
-    def writelines(self, lines: Iterable[str]) -> None:
-        """Print lines."""
-        for line in lines:
-            emit_text(line)
+    def tell(self) -> int:
+        return self._at
+
+    def taken(self) -> bytes:
+        """What was written since the last time."""
+        parts, self._parts = self._parts, []
+        return b"".join(parts)

@@ -11,7 +11,13 @@ import click
 from steelyard.cli.files import OUT_FILE, save_model
 from steelyard.cli.interrupts import StopOnInterrupt
 from steelyard.cli.models_io import check_can_be_saved, open_table
-from steelyard.cli.options import ColumnOptions, gathered, model_options, tested_column_options
+from steelyard.cli.options import (
+    ColumnOptions,
+    gathered,
+    model_options,
+    positive_option,
+    tested_column_options,
+)
 from steelyard.cli.output import emit_json, emit_table, json_option, talk, tell
 from steelyard.cli.panel import StreamPanel
 from steelyard.cli.positive import positive_refusal
@@ -82,7 +88,7 @@ class StreamOptions:
 )
 @click.option("--delay", type=click.IntRange(0), default=0, metavar="N", help="Labels arrive N rows late.")
 @click.option("--warmup", type=click.IntRange(0), default=0, metavar="N", help="Learn N rows before testing.")
-@click.option("--positive", metavar="LABEL", help="The positive class; the rarer of two by default.")
+@positive_option
 @click.option(
     "--measure-window",
     type=click.IntRange(1),

@@ -11,15 +11,24 @@ import click
 
 from steelyard.cli.files import OUT_FILE, save_model
 from steelyard.cli.models_io import check_can_be_saved, open_table
-from steelyard.cli.options import ColumnOptions, model_options, tested_column_options
-from steelyard.cli.output import emit_json, emit_table, json_option, talk
+from steelyard.cli.options import (
+    ColumnOptions,
+    model_options,
+    positive_option,
+    report_option,
+    tested_column_options,
+)
+from steelyard.cli.output import emit_json, emit_table, json_option, talk, tell
 from steelyard.cli.positive import positive_refusal
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.exceptions import DataError, ParameterError
 
 __all__ = ["tune_command"]
 
-_MEASURES = ("mean_g_mean", "lowest_g_mean", "g_mean", "f1", "auc", "sensitivity", "specificity")
+_MEASURES = (
+    "mean_g_mean", "lowest_g_mean", "g_mean", "mean_macro_recall", "lowest_macro_recall",
+    "macro_recall", "f1", "auc", "sensitivity", "specificity",
+)  # fmt: skip
 
 
 @click.command("tune")
@@ -32,28 +41,33 @@ _MEASURES = ("mean_g_mean", "lowest_g_mean", "g_mean", "f1", "auc", "sensitivity
     help="Values to try; several grids are combined.  [C=0.01,...,100]",
 )
 @click.option(
-    "--by", type=click.Choice(_MEASURES), default="mean_g_mean", show_default=True, help="What decides."
+    "--by",
+    type=click.Choice(_MEASURES),
+    metavar="MEASURE",
+    help="What decides; mean_g_mean, or with many classes alike mean_macro_recall.",
 )
-@click.option("--positive", metavar="LABEL", help="The positive class; the rarer of two by default.")
+@positive_option
 @click.option("--measure-window", type=click.IntRange(1), default=1000, show_default=True, metavar="N")
 @model_options(multiple=False)
 @tested_column_options
 @click.option(
     "-o", "--out", type=OUT_FILE, metavar="FILE", help="Save the best model; it has learned all rows."
 )
+@report_option
 @json_option
 def tune_command(
     *,
     source: str,
     target: str,
     grid: tuple[str, ...],
-    by: str,
+    by: str | None,
     positive: str | None,
     measure_window: int,
     model_name: str,
     settings: tuple[str, ...],
     columns: ColumnOptions,
     out: Path | None,
+    report: Path | None,
     as_json: bool,
 ) -> None:
     """Try every combination of the grids on SOURCE, testing each row before it is learned.
@@ -77,7 +91,9 @@ def tune_command(
     race.run(small_first(stream))
     if (refusal := positive_refusal(race, positive)) is not None:
         raise refusal
-    lines = sorted(race.result(stream).summary(), key=lambda line: -_measured(line, by))
+    result = race.result(stream)
+    by = by or f"mean_{result.leading}"
+    lines = sorted(result.summary(), key=lambda line: -_measured(line, by))
     if not _measured(lines[0], by) > -math.inf:
         raise DataError(
             f"{by} could not be measured on the {race.n_rows:,} rows of {stream.name}, so no candidate "
@@ -90,10 +106,16 @@ def tune_command(
     if as_json:
         emit_json({"best": best, "by": by, "candidates": lines})
     else:
-        emit_table(["model", *dict.fromkeys([by, "g_mean", "sensitivity", "specificity", "auc"])], lines)
+        others = ["g_mean", "sensitivity", "specificity", "auc"] if result.positive is not None else ["f1"]
+        emit_table(["model", *dict.fromkeys([by, result.leading, *others])], lines)
     if out is not None:
         model = TableModel(candidates[best], stream.encoder, target, columns.time)
         save_model(model.note("tuned", stream.name, race.n_rows), out)
+    if report is not None:
+        from steelyard.report import write_report
+
+        write_report(result, report)
+        tell(f"report: {report}")
 
 
 def _measured(line: dict[str, Any], by: str) -> float:

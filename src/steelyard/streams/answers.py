@@ -13,7 +13,7 @@ from steelyard.base import BatchLearner, encode_labels
 from steelyard.streams.chunks import Chunk, padded
 from steelyard.streams.labels import Codes, LabelTable
 
-__all__ = ["Answers", "ask", "is_ready", "teach"]
+__all__ = ["Answers", "ask", "is_ready", "rows_taken", "teach"]
 
 
 @dataclass(frozen=True)
@@ -103,15 +103,20 @@ def is_ready(model: Any) -> bool:
         return False
 
 
+def rows_taken(model: Any, chunk: Chunk) -> FloatArray:
+    """The rows of a chunk in the width that the model has learned."""
+    X = chunk.rows_for(model)
+    # A feature that the model has not met has weight zero: leaving it out is the same.
+    width = model.n_features_in_ if hasattr(model, "n_features_in_") else X.shape[1]
+    return padded(X, width) if X.shape[1] <= width else np.ascontiguousarray(X[:, :width])
+
+
 def ask(model: Any, chunk: Chunk) -> Answers:
     """The model's answers, before it learns the labels.
 
     Rows are scored once: learners whose labels follow from their scores are not asked for labels.
     """
-    X = chunk.rows_for(model)
-    # A feature that the model has not met has weight zero: leaving it out is the same.
-    width = model.n_features_in_ if hasattr(model, "n_features_in_") else X.shape[1]
-    X = padded(X, width) if X.shape[1] <= width else np.ascontiguousarray(X[:, :width])
+    X = rows_taken(model, chunk)
     classes = np.asarray(model.classes_).tolist()
     if getattr(model, "labels_follow_scores", False):
         given = _scores(model, X, len(classes))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,8 @@ class Chunk:
         The number of each label in ``table``, where the stream has numbered them.
     table : LabelTable or None
         The labels of the stream so far.
+    kept : mapping of str to ndarray
+        Columns that are passed through as they came, such as an id.
     """
 
     X: FloatArray
@@ -50,6 +52,7 @@ class Chunk:
     fixed: FloatArray | None = None
     codes: Codes | None = None
     table: LabelTable | None = None
+    kept: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.y)
@@ -68,6 +71,7 @@ class Chunk:
             None if self.fixed is None else self.fixed[begin:end],
             None if self.codes is None else self.codes[begin:end],
             self.table,
+            {name: values[begin:end] for name, values in self.kept.items()},
         )
 
     def told_labels(self) -> NDArray[Any]:

@@ -129,6 +129,10 @@ class Columns:
             raise DataError(f"no column is left as a feature; there are {_listed(names)}.", who=source)
         return features
 
+    def check_kept(self, names: Sequence[str], source: str, keep: Sequence[str]) -> None:
+        """Columns that are to be passed through must be there."""
+        self._check(names, source, "kept", keep)
+
     def _check(self, names: Sequence[str], source: str, kind: str, wanted: Sequence[str]) -> None:
         there = set(names) if wanted else ()
         for name in wanted:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -162,13 +162,21 @@ class TableModel(BaseEstimator):
         for part in self.rows(source, chunk=chunk, labelled=labelled):
             yield part, ask(self.learner, part)
 
-    def rows(self, source: Any, *, chunk: int = 1000, labelled: bool = True) -> TableStream:
+    def rows(
+        self,
+        source: Any,
+        *,
+        chunk: int = 1000,
+        limit: int | None = None,
+        labelled: bool = True,
+        keep: Sequence[str] = (),
+    ) -> TableStream:
         """The rows of a table as this model takes them, to be answered and not learned."""
         if not is_ready(self.learner):
             raise DataError("this model has learned no rows yet.", who="predict")
-        stream = self.open(source, labelled=labelled, chunk=chunk)
+        stream = self.open(source, labelled=labelled, chunk=chunk, limit=limit)
         stream.learning = False
-        return stream
+        return stream.keep(keep)
 
     def merge(self, other: TableModel, *, source: str = "another model") -> Self:
         """Learn what another model has learned; both must have been taught from the same columns.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,15 +94,30 @@ class TableStream(RowStream):
         self.n_rows = getattr(source, "n_rows", None)
         if limit is not None and self.n_rows is not None:
             self.n_rows = min(limit, self.n_rows)
+        self._kept: tuple[str, ...] = ()
         self._done = 0
         self._skips = on_bad_row == "skip"
         self.n_bad_rows, self.bad_rows = 0, list[str]()
         if self._skips:
             source.on_bad = self._note_bad
 
+    def keep(self, names: Sequence[str]) -> Self:
+        """Pass these columns through as they come (``chunk.kept``), whether they are features or not."""
+        try:
+            self.columns.check_kept(self._source.names, self.name, names)
+        except DataError:
+            self._source.close()
+            raise
+        self._kept = tuple(dict.fromkeys(names))
+        return self
+
     def __iter__(self) -> Iterator[Chunk]:
         wanted = self.columns.wanted(self._features)
-        kinds = self._source.kinds(self.columns, wanted)
+        # What is only passed through is read as text, so that 007 stays 007.
+        as_text = tuple(name for name in self._kept if name not in set(wanted))
+        wanted += as_text
+        columns = replace(self.columns, categorical=(*self.columns.categorical, *as_text))
+        kinds = self._source.kinds(columns, wanted)
         batches = self._source.batches(wanted, kinds)
         ahead = ReadAhead(batches) if hasattr(self._source, "bytes_source") else None
         pull = ahead.get if ahead is not None else lambda _: next(batches, END)
@@ -179,7 +195,9 @@ class TableStream(RowStream):
         times = None if time is None else self._times(batch.columns[time], time, first_row)
         X, fixed = self.encoder.encode(batch, place, first_row, learn=self.learning)
         self._done += batch.n_rows
-        return Chunk(X, y, first_row, times, fixed, codes, None if codes is None else self._labels.table)
+        kept = {name: batch.columns[name] for name in self._kept}
+        table = None if codes is None else self._labels.table
+        return Chunk(X, y, first_row, times, fixed, codes, table, kept)
 
     def _times(self, values: NDArray[Any], column: str, first_row: int) -> NDArray[np.float64]:
         place = self._source.place

@@ -1,0 +1,163 @@
+"""predict: thresholds, costs, probabilities, columns that pass through, and files by their names."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import steelyard
+from steelyard.cli import main
+from tests.runner import cli_runner
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model of rare fraud, and rows with an id that must not lose its zeros."""
+    folder = tmp_path_factory.mktemp("predict")
+    rng = np.random.default_rng(0)
+    y = rng.random(3000) < 0.1
+    frame = pd.DataFrame({"a": rng.normal(size=3000) + 1.5 * y, "kind": rng.choice(["x", "z"], 3000)})
+    frame["y"] = np.where(y, "fraud", "ok")
+    frame.to_csv(folder / "rows.csv", index=False)
+    frame.insert(0, "id", [f"{k:06d}" for k in range(3000)])
+    frame.head(400).to_csv(folder / "new.csv", index=False)
+    three = frame.assign(y=np.where(y, "fraud", np.where(frame["a"] < 0, "low", "ok"))).drop(columns="id")
+    three.to_csv(folder / "three.csv", index=False)
+    for name in ("rows", "three"):
+        words = ["fit", str(folder / f"{name}.csv"), "--target", "y", "-o", str(folder / name)]
+        assert cli_runner().invoke(main, words).exit_code == 0
+    return folder
+
+
+@pytest.fixture
+def predict(folder):
+    def run(*options, model="rows"):
+        words = ["predict", str(folder / model), str(folder / "new.csv"), *map(str, options)]
+        return cli_runner().invoke(main, words)
+
+    return run
+
+
+def lines(result):
+    assert result.exit_code == 0, result.output
+    return pd.DataFrame([json.loads(line) for line in result.stdout.splitlines()])
+
+
+def test_a_threshold_decides_by_the_score_of_the_rarer_class(predict):
+    table = lines(predict("--json", "--threshold", 0.4))
+    assert (table["label"] == np.where(table["score_fraud"] > 0.4, "fraud", "ok")).all()
+    own = lines(predict("--json"))
+    assert (own["label"] == "fraud").sum() > (table["label"] == "fraud").sum() > 0
+
+
+def test_the_threshold_may_be_about_the_other_class(predict):
+    table = lines(predict("--json", "--threshold", -0.4, "--positive", "ok"))
+    assert (table["label"] == np.where(table["score_ok"] > -0.4, "ok", "fraud")).all()
+
+
+def test_costs_decide_by_the_probability_at_the_frequencies_that_were_learned(predict, folder):
+    table = lines(predict("--json", "--proba", "--cost", "miss=20,alarm=1"))
+    np.testing.assert_allclose(table["proba_fraud"] + table["proba_ok"], 1.0)
+    assert (table["label"] == np.where(20 * table["proba_fraud"] > table["proba_ok"], "fraud", "ok")).all()
+    learner = steelyard.load(folder / "rows").learner
+    odds = table["proba_fraud"] / table["proba_ok"]
+    n_fraud, n_ok = learner.class_count_
+    own = lines(predict("--json"))  # a balanced model's own cut is where its classes are equally likely
+    assert ((odds > n_fraud / n_ok) == (own["label"] == "fraud")).all()
+
+
+def test_a_miss_that_costs_more_raises_more_alarms(predict):
+    counts = [
+        (lines(predict("--json", "--cost", f"miss={c}"))["label"] == "fraud").sum() for c in (1, 10, 100)
+    ]
+    assert counts == sorted(counts)
+    assert counts[0] < counts[-1]
+
+
+def test_probabilities_are_near_the_frequencies(predict):
+    table = lines(predict("--json", "--proba"))
+    assert table["proba_fraud"].mean() == pytest.approx(0.1, abs=0.04)
+
+
+def test_kept_columns_pass_through_as_they_were_written(predict):
+    table = lines(predict("--json", "--keep", "id", "--keep", "kind", "--limit", 3))
+    assert table["id"].tolist() == ["000000", "000001", "000002"]
+    assert table.columns.tolist()[:4] == ["row", "id", "kind", "label"]
+
+
+@pytest.mark.parametrize("name", ["p.csv", "p.jsonl", "p.parquet", "new/p.ndjson"])
+def test_the_name_of_the_file_decides_its_form(predict, tmp_path, name):
+    result = predict("-o", tmp_path / name, "--keep", "id", "--proba", "--chunk", 150)
+    assert result.exit_code == 0, result.output
+    assert result.stdout == ""
+    path = tmp_path / name
+    read = {".csv": lambda p: pd.read_csv(p, dtype={"id": str}), ".parquet": pd.read_parquet}.get(
+        path.suffix, lambda p: pd.read_json(p, lines=True, dtype={"id": str})
+    )
+    table = read(path)
+    expected = lines(predict("--json", "--keep", "id", "--proba"))
+    pd.testing.assert_frame_equal(table, expected, check_dtype=False)
+
+
+def test_a_bad_row_leaves_the_predictions_of_yesterday(folder, tmp_path):
+    out = tmp_path / "p.csv"
+    out.write_text("of yesterday", encoding="utf-8")
+    good = "".join(f"{k},x\n" for k in range(3000))
+    (tmp_path / "bad.csv").write_text(f"a,kind\n{good}what,x\n", encoding="utf-8")
+    words = ["predict", str(folder / "rows"), str(tmp_path / "bad.csv"), "-o", str(out)]
+    result = cli_runner().invoke(main, words)
+    assert result.exit_code == 1
+    assert "line 3,002" in result.stderr
+    assert out.read_text(encoding="utf-8") == "of yesterday"
+
+
+def test_of_three_classes_one_is_told_to_be_positive(predict):
+    result = predict("--threshold", 0, model="three")
+    assert result.exit_code == 1
+    assert "hint: --positive LABEL" in result.stderr
+    table = lines(predict("--json", "--threshold", -0.2, "--positive", "fraud", model="three"))
+    others = np.where(table["score_low"] > table["score_ok"], "low", "ok")
+    assert (table["label"] == np.where(table["score_fraud"] > -0.2, "fraud", others)).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "sentence"),
+    [
+        (("--positive", 7), 1, "--positive: there is no class '7'; there are fraud, ok."),
+        (("--keep", "ids"), 1, "there is no kept column 'ids'"),
+        (("--cost", "miss=0"), 2, "positive numbers"),
+        (("--cost", "hit=2"), 2, "expected miss=A,alarm=B"),
+        (("--cost", "miss"), 2, "expected miss=A,alarm=B"),
+        (("--cost", "miss=2", "--threshold", 1), 2, "give one of them"),
+    ],
+)
+def test_what_cannot_be_is_refused(predict, options, code, sentence):
+    result = predict(*options)
+    assert result.exit_code == code
+    assert sentence in result.stderr
+
+
+def test_evaluate_refuses_a_class_that_the_model_does_not_know_before_it_reads(folder):
+    words = ["evaluate", str(folder / "rows"), "nowhere.csv", "--positive", "7"]
+    result = cli_runner().invoke(main, words)
+    assert result.exit_code == 1
+    assert "there is no class '7'; there are fraud, ok" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["evaluate", "tune"])
+def test_evaluate_and_tune_write_reports_too(folder, tmp_path, command):
+    out = str(tmp_path / "r.html")
+    source = [str(folder / "rows"), str(folder / "rows.csv")] if command == "evaluate" else [
+        str(folder / "rows.csv"), "--target", "y", "--grid", "C=0.1,1"
+    ]  # fmt: skip
+    result = cli_runner().invoke(main, [command, *source, "--report", out, "--limit", "2000"])
+    assert result.exit_code == 0, result.output
+    assert "Finds" in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+
+def test_tune_decides_by_the_mean_recall_where_there_are_many_classes(folder):
+    words = ["tune", str(folder / "three.csv"), "--target", "y", "--grid", "C=0.1,1", "--json"]
+    assert json.loads(cli_runner().invoke(main, words).stdout)["by"] == "mean_macro_recall"
