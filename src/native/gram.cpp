@@ -18,55 +18,6 @@ constexpr std::size_t kBlockRows = 384;
 constexpr std::size_t kBandPanels = 32;
 constexpr std::size_t kPanelPadding = 8;  // keeps panels from falling on the same cache sets
 
-// A run of rows that share a class and a sign; what one packed block is cut from.
-struct Run {
-    std::size_t begin, end;  // positions in the sorted order
-    double sign;
-    double* gram;
-};
-
-// Row numbers sorted by class and, within a class, positive weights first; order is kept otherwise.
-struct SortedRows {
-    std::vector<std::uint32_t> order;
-    std::vector<double> scale;  // sqrt|weight| in sorted order; empty when all weights are 1
-    std::vector<Run> runs;
-};
-
-SortedRows sort_rows(std::span<const std::int32_t> codes, std::span<const double> weights,
-                     std::span<double* const> grams) {
-    const std::size_t n = codes.size(), n_classes = grams.size();
-    const auto slot = [&](std::size_t i) {
-        return 2 * static_cast<std::size_t>(codes[i]) + (!weights.empty() && weights[i] < 0.0);
-    };
-    std::vector<std::size_t> starts(2 * n_classes + 1, 0);
-    std::size_t n_used = 0;
-    for (std::size_t i = 0; i < n; ++i)
-        if (codes[i] >= 0) ++starts[slot(i) + 1], ++n_used;
-    for (std::size_t s = 0; s < 2 * n_classes; ++s) starts[s + 1] += starts[s];
-
-    SortedRows sorted;
-    for (std::size_t s = 0; s < 2 * n_classes; ++s)
-        if (starts[s] < starts[s + 1])
-            sorted.runs.push_back({starts[s], starts[s + 1], s % 2 ? -1.0 : 1.0, grams[s / 2]});
-    sorted.order.resize(n_used);
-    for (std::size_t i = 0; i < n; ++i)
-        if (codes[i] >= 0) sorted.order[starts[slot(i)]++] = static_cast<std::uint32_t>(i);
-    if (!weights.empty()) {
-        sorted.scale.resize(n_used);
-        for (std::size_t k = 0; k < n_used; ++k) sorted.scale[k] = std::sqrt(std::fabs(weights[sorted.order[k]]));
-    }
-    return sorted;
-}
-
-void pack(const GramLoops& loops, Rows<double> rows, const std::uint32_t* index, const double* origin,
-          const double* scale, PackedBlock block) {
-    loops.pack_f64(rows.data, rows.n_features, index, origin, scale, block);
-}
-void pack(const GramLoops& loops, Rows<float> rows, const std::uint32_t* index, const double* origin,
-          const double* scale, PackedBlock block) {
-    loops.pack_f32(rows.data, rows.n_features, index, origin, scale, block);
-}
-
 double largest_of(const GramLoops& loops, std::span<const double> values) {
     return loops.largest_f64(values.data(), values.size());
 }
@@ -74,18 +25,48 @@ double largest_of(const GramLoops& loops, std::span<const float> values) {
     return loops.largest_f32(values.data(), values.size());
 }
 
-// A block of packed rows: rows of one run, summed together.
-struct Block {
-    const Run* run;
-    std::size_t begin, rows;
+void scan(const GramLoops& loops, const double* X, std::size_t rows, std::size_t d, Steps steps, Scan found) {
+    loops.scan_f64(X, rows, d, steps, found);
+}
+void scan(const GramLoops& loops, const float* X, std::size_t rows, std::size_t d, Steps steps, Scan found) {
+    loops.scan_f32(X, rows, d, steps, found);
+}
+
+// How the numbers of some rows are cut into digits, and what the sums of products of these digits stand for.
+struct Plan {
+    Digits digits;
+    std::vector<std::uint32_t> high;  // features with a high digit, where only some have one
+    std::size_t size;                 // columns of a block
+    std::size_t n_blocks;
+    std::size_t most_rows;  // whose sums are exact
+
+    Plan(std::span<const double> largest, std::size_t d)
+        : digits(Digits::one), size(d + 1), n_blocks(1), most_rows(8192) {
+        for (std::uint32_t j = 0; j < d; ++j)
+            if (largest[j] >= kOneDigit) high.push_back(j);
+        if (high.empty()) return;
+        // Three products of all features, or one of all and the high digits: (1 + share)^2 against 3.
+        if (5 * high.size() < 3 * d) {
+            digits = Digits::some;
+            size += high.size();
+            return;
+        }
+        digits = Digits::three;
+        high.clear();
+        n_blocks = 3;
+        most_rows = 2048;
+    }
 };
 
-std::vector<Block> cut(const std::vector<Run>& runs) {
-    std::vector<Block> blocks;
-    for (const Run& run : runs)
-        for (std::size_t begin = run.begin; begin < run.end; begin += kBlockRows)
-            blocks.push_back({&run, begin, std::min(kBlockRows, run.end - begin)});
-    return blocks;
+void pack(const GramLoops& loops, Rows<double> rows, const std::uint32_t* index, Steps steps, const Plan& plan,
+          std::size_t block_stride, double* buffer, PackedBlock block) {
+    loops.pack_f64(rows.data, rows.n_features, index, steps, plan.digits, plan.high.data(), plan.high.size(),
+                   block_stride, buffer, block);
+}
+void pack(const GramLoops& loops, Rows<float> rows, const std::uint32_t* index, Steps steps, const Plan& plan,
+          std::size_t block_stride, double* buffer, PackedBlock block) {
+    loops.pack_f32(rows.data, rows.n_features, index, steps, plan.digits, plan.high.data(), plan.high.size(),
+                   block_stride, buffer, block);
 }
 
 // What a thread does at a time: the columns of one group, for the rows of one band.
@@ -112,6 +93,48 @@ unsigned useful_threads(unsigned wanted, std::size_t n_rows, std::size_t n_block
     return std::max(1u, std::min(wanted, static_cast<unsigned>(most)));
 }
 
+std::int64_t whole(double x) { return static_cast<std::int64_t>(x); }
+
+// Moves one row of exact sums of digits into the wide sums, and leaves zeros behind.
+void drain_row(const Plan& plan, double* scratch, std::size_t row, std::int64_t weight, Triangle& sums) {
+    const std::size_t size = sums.size(), width = plan.size;
+    double* low = scratch + row * width;
+    const std::size_t at = Triangle::place(row, 0);
+    const auto add = [&](std::size_t column, int128 value) {
+        if (sums.is_narrow())
+            sums.narrow()[at + column] += weight * value;
+        else
+            sums.add_at(at + column, weight * value);
+    };
+    if (plan.digits == Digits::three) {
+        double *high = low + size * size, *sum = low + 2 * size * size;
+        for (std::size_t b = 0; b <= row; ++b) {
+            const std::int64_t l = whole(low[b]), h = whole(high[b]), both = whole(sum[b]);
+            add(b, l + (static_cast<int128>(both - h - l) << 21) + (static_cast<int128>(h) << 42));
+        }
+        std::fill_n(high, row + 1, 0.0);
+        std::fill_n(sum, row + 1, 0.0);
+    } else {
+        for (std::size_t b = 0; b <= row; ++b) add(b, whole(low[b]));
+    }
+    std::fill_n(low, row + 1, 0.0);
+}
+
+// Products with high digits that only some features have: their rows follow those of the low digits.
+void drain_high(const Plan& plan, double* scratch, std::size_t k, std::int64_t weight, Triangle& sums) {
+    const std::size_t size = sums.size(), width = plan.size, feature = plan.high[k];
+    double* row = scratch + (size + k) * width;
+    for (std::size_t b = 0; b < size; ++b) {
+        // high_a low_b counts once for each order of a and b; on the diagonal that is twice.
+        const int128 value = static_cast<int128>(whole(row[b])) << 21;
+        sums.add_at(Triangle::place(std::max(feature, b), std::min(feature, b)),
+                    weight * (b == feature ? 2 * value : value));
+    }
+    for (std::size_t m = 0; m <= k; ++m)
+        sums.add_at(Triangle::place(feature, plan.high[m]), weight * (static_cast<int128>(whole(row[size + m])) << 42));
+    std::fill_n(row, size + k + 1, 0.0);
+}
+
 }  // namespace
 
 template <class T>
@@ -134,72 +157,90 @@ template double largest_magnitude(std::span<const double>, unsigned);
 template double largest_magnitude(std::span<const float>, unsigned);
 
 template <class T>
-void add_grams(Rows<T> rows, std::span<const std::int32_t> codes, std::span<const double> weights,
-               std::span<const double> origin, std::span<double* const> grams, unsigned n_threads) {
+void scan_rows(Rows<T> rows, Steps steps, std::span<double> largest, std::span<double> remainder,
+               std::span<std::uint8_t> beyond, unsigned n_threads) {
     const GramLoops& loops = steelyard::loops().gram;
-    const std::size_t size = rows.n_features + 1;
-    const std::size_t n_panels = (size + loops.width - 1) / loops.width;
-    const std::vector<Task> tasks = tiles(n_panels, loops.group);
-    const SortedRows sorted = sort_rows(codes, weights, grams);
-    const std::vector<Block> blocks = cut(sorted.runs);
-    const std::size_t panel_stride = std::min(kBlockRows, rows.n_rows) * loops.width + kPanelPadding;
-    const unsigned n_useful = useful_threads(n_threads, rows.n_rows, blocks.size(), size);
-    const std::size_t n_rooms = n_useful > 1 ? 2 : 1;
-    const AlignedBuffer<double> rooms = aligned_buffer<double>(n_rooms * n_panels * panel_stride);
-    std::vector<std::atomic<std::size_t>> next_task(blocks.size());
+    const std::size_t d = rows.n_features, step = std::max<std::size_t>(1, (std::size_t{1} << 17) / d);
+    const std::size_t n_tasks = (rows.n_rows + step - 1) / step;
+    if (n_tasks <= 1 || n_threads <= 1) {
+        scan(loops, rows.data, rows.n_rows, d, steps, {largest.data(), remainder.data(), beyond.data()});
+        return;
+    }
+    std::vector<double> found(2 * d * n_tasks, 0.0);
+    parallel_for(n_tasks, n_threads, [&](std::size_t task) {
+        const std::size_t begin = task * step, n = std::min(step, rows.n_rows - begin);
+        double* mine = found.data() + 2 * d * task;
+        scan(loops, rows.data + begin * d, n, d, steps, {mine, mine + d, beyond.data() + begin});
+    });
+    for (std::size_t task = 0; task < n_tasks; ++task)
+        for (std::size_t j = 0; j < d; ++j) {
+            largest[j] = std::max(largest[j], found[2 * d * task + j]);
+            remainder[j] = std::max(remainder[j], found[2 * d * task + d + j]);
+        }
+}
 
-    const auto pack_rows = [&](const Block& block, double* room, std::size_t begin, std::size_t end) {
-        const std::size_t first = block.begin + begin;
-        pack(loops, rows, sorted.order.data() + first, origin.data(),
-             sorted.scale.empty() ? nullptr : sorted.scale.data() + first,
-             {room + begin * loops.width, end - begin, panel_stride});
-    };
-    // The threads pack a block together, meet, and take its tasks one by one. While one still sums a block another
-    // may pack the next into the second room, but none sums it before all have met again: each entry of a matrix
-    // is summed block after block, so the rounding does not depend on the number of threads.
-    run_team(n_useful, [&](unsigned thread, unsigned n, Meeting& meeting) noexcept {
-        for (std::size_t b = 0; b < blocks.size(); ++b) {
-            const Block& block = blocks[b];
-            double* room = rooms.get() + b % n_rooms * n_panels * panel_stride;
-            pack_rows(block, room, thread * block.rows / n, (thread + 1) * block.rows / n);
-            if (n > 1) meeting.wait();
-            for (std::size_t t; (t = next_task[b].fetch_add(1, std::memory_order_relaxed)) < tasks.size();)
-                loops.sum_outer({room, block.rows, panel_stride}, tasks[t].first_panel, tasks[t].rows, block.run->sign,
-                                block.run->gram, size);
+template void scan_rows(Rows<double>, Steps, std::span<double>, std::span<double>, std::span<std::uint8_t>, unsigned);
+template void scan_rows(Rows<float>, Steps, std::span<double>, std::span<double>, std::span<std::uint8_t>, unsigned);
+
+template <class T>
+void add_products(Rows<T> rows, std::span<const std::uint32_t> index, Steps steps, std::span<const double> largest,
+                  std::int64_t weight, Triangle& sums, unsigned n_threads) {
+    const GramLoops& loops = steelyard::loops().gram;
+    const std::size_t d = rows.n_features, n = index.size();
+    const Plan plan(largest, d);
+    const std::size_t n_panels = (plan.size + loops.width - 1) / loops.width;
+    const std::vector<Task> tasks = tiles(n_panels, loops.group);
+    const std::size_t n_parts = (n + kBlockRows - 1) / kBlockRows;
+    const std::size_t panel_stride = std::min(kBlockRows, n) * loops.width + kPanelPadding;
+    const std::size_t block_stride = n_panels * panel_stride, room_stride = plan.n_blocks * block_stride;
+    const unsigned n_useful = useful_threads(n_threads, n * plan.n_blocks, n_parts, plan.size);
+    const std::size_t n_rooms = n_useful > 1 ? 2 : 1;
+    const std::size_t buffer_size = 3 * n_panels * loops.width;
+    const AlignedBuffer<double> rooms = aligned_buffer<double>(n_rooms * room_stride);
+    const AlignedBuffer<double> buffers = aligned_buffer<double>(n_useful * buffer_size);
+    std::vector<double> scratch(plan.n_blocks * plan.size * plan.size, 0.0);
+    // For each part the tasks that are taken, and for each time that the sums are full the rows that are drained.
+    const std::size_t parts_a_time = std::max<std::size_t>(1, plan.most_rows / kBlockRows);
+    const std::size_t n_drains = (n_parts + parts_a_time - 1) / parts_a_time;
+    std::vector<std::atomic<std::size_t>> next_task(n_parts), next_row(n_drains);
+    double most = 1.0;
+    for (const double value : largest) most = std::max(most, std::min(value, kTwoDigits));
+    sums.reserve(std::log2(static_cast<double>(n)) + 2.0 * std::log2(most) + 2.0 +
+                 std::log2(std::max(1.0, std::fabs(static_cast<double>(weight)))));
+
+    // The threads pack a part together, meet, and take its tasks one by one. While one still sums a part another may
+    // pack the next into the second room, but none sums it before all have met again.
+    run_team(n_useful, [&](unsigned thread, unsigned n_team, Meeting& meeting) noexcept {
+        for (std::size_t p = 0; p < n_parts; ++p) {
+            const std::size_t first = p * kBlockRows, count = std::min(kBlockRows, n - first);
+            double* room = rooms.get() + p % n_rooms * room_stride;
+            const std::size_t begin = thread * count / n_team, end = (thread + 1) * count / n_team;
+            pack(loops, rows, index.data() + first + begin, steps, plan, block_stride,
+                 buffers.get() + thread * buffer_size, {room + begin * loops.width, end - begin, panel_stride});
+            if (n_team > 1) meeting.wait();
+            for (std::size_t t; (t = next_task[p].fetch_add(1, std::memory_order_relaxed)) < tasks.size();)
+                for (std::size_t block = 0; block < plan.n_blocks; ++block)
+                    loops.sum_outer({room + block * block_stride, count, panel_stride}, tasks[t].first_panel,
+                                    tasks[t].rows, scratch.data() + block * plan.size * plan.size, plan.size);
+            if ((p + 1) % parts_a_time != 0 && p + 1 < n_parts) continue;
+            if (n_team > 1) meeting.wait();
+            const std::size_t drain = p / parts_a_time;
+            for (std::size_t row; (row = next_row[drain].fetch_add(1, std::memory_order_relaxed)) < sums.size();)
+                drain_row(plan, scratch.data(), row, weight, sums);
+            if (plan.digits == Digits::some) {
+                if (n_team > 1) meeting.wait();
+                if (thread == 0)
+                    for (std::size_t k = 0; k < plan.high.size(); ++k)
+                        drain_high(plan, scratch.data(), k, weight, sums);
+            }
+            if (n_team > 1) meeting.wait();
         }
     });
 }
 
-template void add_grams(Rows<double>, std::span<const std::int32_t>, std::span<const double>, std::span<const double>,
-                        std::span<double* const>, unsigned);
-template void add_grams(Rows<float>, std::span<const std::int32_t>, std::span<const double>, std::span<const double>,
-                        std::span<double* const>, unsigned);
-
-template <class Index>
-void add_gram_sparse(std::span<const double> values, std::span<const Index> columns, std::span<const Index> row_starts,
-                     std::span<const std::int32_t> codes, std::span<const double> weights, std::int32_t code,
-                     std::size_t n_features, double* gram) {
-    const std::size_t size = n_features + 1;
-    double* last_row = gram + n_features * size;
-    for (std::size_t i = 0; i < codes.size(); ++i) {
-        if (codes[i] != code) continue;
-        const double weight = weights.empty() ? 1.0 : weights[i];
-        const auto begin = static_cast<std::size_t>(row_starts[i]), end = static_cast<std::size_t>(row_starts[i + 1]);
-        for (std::size_t a = begin; a < end; ++a) {
-            const double left = weight * values[a];
-            double* row = gram + static_cast<std::size_t>(columns[a]) * size;
-            for (std::size_t b = begin; b <= a; ++b) row[columns[b]] += left * values[b];
-            last_row[columns[a]] -= left;
-        }
-        last_row[n_features] += weight;
-    }
-}
-
-template void add_gram_sparse(std::span<const double>, std::span<const std::int32_t>, std::span<const std::int32_t>,
-                              std::span<const std::int32_t>, std::span<const double>, std::int32_t, std::size_t,
-                              double*);
-template void add_gram_sparse(std::span<const double>, std::span<const std::int64_t>, std::span<const std::int64_t>,
-                              std::span<const std::int32_t>, std::span<const double>, std::int32_t, std::size_t,
-                              double*);
+template void add_products(Rows<double>, std::span<const std::uint32_t>, Steps, std::span<const double>, std::int64_t,
+                           Triangle&, unsigned);
+template void add_products(Rows<float>, std::span<const std::uint32_t>, Steps, std::span<const double>, std::int64_t,
+                           Triangle&, unsigned);
 
 }  // namespace steelyard

@@ -19,15 +19,6 @@ def use_simd_level(name: str) -> None:
     """
 
 @overload
-def add_class_grams(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, origin: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], grams: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')]], n_threads: int = 1) -> None: ...
-
-@overload
-def add_class_grams(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, origin: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], grams: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')]], n_threads: int = 1) -> None:
-    """
-    Adds weight * e e' with e = [x - origin, -1] to the matrix of each row's class, lower triangles only; rows with a negative code are passed over. All values must be finite.
-    """
-
-@overload
 def largest_magnitude(values: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], n_threads: int = 1) -> float: ...
 
 @overload
@@ -36,14 +27,116 @@ def largest_magnitude(values: Annotated[NDArray[numpy.float32], dict(order='C', 
     Largest absolute value; NaN if there is one, else infinity if there is one.
     """
 
-@overload
-def sparse_gram(values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], row_starts: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, code: int, n_features: int) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]: ...
+class ExactSums:
+    """Class-wise sums of products in whole numbers."""
 
-@overload
-def sparse_gram(values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], row_starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, code: int, n_features: int) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
+    def __init__(self, n_features: int) -> None: ...
+
+    @overload
+    def add(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, n_threads: int = 1) -> None: ...
+
+    @overload
+    def add(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, n_threads: int = 1) -> None:
+        """
+        Adds rows; ValueError, and nothing changed, for values that are not finite.
+        """
+
+    @overload
+    def remove(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, n_threads: int = 1) -> tuple[int, int, float, float]: ...
+
+    @overload
+    def remove(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, n_threads: int = 1) -> tuple[int, int, float, float]:
+        """
+        Takes rows out, all or none; (0, ...) if done, else (1, slot, wanted, present) or (2, slot, ...).
+        """
+
+    @overload
+    def add_sparse(self, values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], row_starts: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None) -> None: ...
+
+    @overload
+    def add_sparse(self, values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], row_starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None) -> None: ...
+
+    @overload
+    def remove_sparse(self, values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], row_starts: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None) -> tuple[int, int, float, float]: ...
+
+    @overload
+    def remove_sparse(self, values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], row_starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None) -> tuple[int, int, float, float]: ...
+
+    def copy(self) -> ExactSums:
+        """An independent copy; what does not change is shared."""
+
+    def merge(self, other: ExactSums, places: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], sign: int, checked: bool, n_threads: int = 1) -> tuple[int, int, float, float]: ...
+
+    def regrouped(self, places: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], n_slots: int, n_threads: int = 1) -> ExactSums: ...
+
+    def rearranged(self, sources: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> ExactSums:
+        """Feature j is what feature sources[j] was; zero where that is negative."""
+
+    def fade(self, factor: float, n_threads: int = 1) -> None: ...
+
+    def drop(self, slot: int) -> None: ...
+
+    def settle(self, n_threads: int = 1) -> None:
+        """Fixes the grid by the rows that are there."""
+
+    def settle_as(self, exponent: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], origin: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], rounds: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], mixed: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+    def grid(self) -> tuple[bool, Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C')]]: ...
+
+    @property
+    def n_features(self) -> int: ...
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def weight_exponent(self) -> int: ...
+
+    def has_rows(self, n_slots: int) -> list[bool]: ...
+
+    def has_sums(self, slot: int) -> bool:
+        """Whether a class has more rows than are kept as they are."""
+
+    def count(self, slot: int) -> float: ...
+
+    @property
+    def n_bytes(self) -> int: ...
+
+    def get_early(self) -> tuple[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], bool]: ...
+
+    def get_slot(self, slot: int) -> object: ...
+
+    def set_early(self, arg0: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: bool, /) -> None: ...
+
+    def set_slot(self, slot: int, sums: bytes | None, each: int, rows: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+    def set_weight_exponent(self, arg: int, /) -> None: ...
+
+class ExactView:
     """
-    The Gram matrix of one class of a sparse table (compressed rows), relative to origin 0; lower triangle.
+    Some classes in doubles, seen from one point near the mean of their rows.
     """
+
+    def __init__(self, sums: ExactSums, slots: Sequence[int], n_threads: int = 1) -> None: ...
+
+    @property
+    def origin(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]: ...
+
+    @property
+    def units(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')]: ...
+
+    @property
+    def variance(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]: ...
+
+    def count(self, k: int) -> float: ...
+
+    def sums(self, k: int) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]: ...
+
+    def matrix(self, k: int) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]: ...
+
+    def total(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]: ...
+
+    def canonical(self, k: int) -> bytes: ...
 
 @overload
 def row_hashes(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C')]: ...

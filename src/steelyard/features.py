@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from hashlib import blake2b
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -421,6 +422,14 @@ class RandomFeatures(TransformerMixin, BaseEstimator):
             return False
         mine, theirs = self._get_state(), other._get_state()
         return mine.keys() == theirs.keys() and all(np.array_equal(mine[key], theirs[key]) for key in mine)
+
+    def digest(self) -> str:
+        """A name for a settled map: maps that are equal to the bit have equal names."""
+        name = blake2b(digest_size=16)
+        for key, value in sorted(self._get_state().items()):
+            name.update(f"{key}:".encode())
+            name.update(value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode())
+        return name.hexdigest()
 
     def __sklearn_is_fitted__(self) -> bool:
         return self.is_settled

@@ -15,6 +15,12 @@ def imbalanced(rng, n_rows=300, n_features=5, shares=(0.9, 0.1)):
     return (rng.normal(size=(n_rows, n_features)) + centers[y]) * scale + place, y
 
 
+def as_learned(model, X):
+    """The rows as a model has learned them: rounded to its grid."""
+    quanta = model.grid_.quanta
+    return np.floor(X / quanta + 0.5) * quanta
+
+
 def relative_difference(a, b):
     """Largest difference in units of the largest entry of b."""
     a, b = np.asarray(a), np.asarray(b)

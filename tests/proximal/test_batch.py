@@ -9,7 +9,7 @@ from sklearn.preprocessing import StandardScaler
 
 from steelyard import ProximalSVC
 from tests.proximal import reference
-from tests.proximal.data import assert_same_planes, imbalanced, relative_difference
+from tests.proximal.data import as_learned, assert_same_planes, imbalanced, relative_difference
 
 WEIGHTS = ["balanced", None, {0: 2.0, 1: 5.0}]
 OPTIONS = [
@@ -26,7 +26,8 @@ OPTIONS = [
 def test_fit_equals_the_textbook_formula(rng, class_weight, options, shares, shape):
     X, y = imbalanced(rng, *shape, shares)
     model = ProximalSVC(C=0.7, class_weight=class_weight, **options).fit(X, y)
-    assert_same_planes(model, *reference.proximal(X, y, 0.7, class_weight, **options))
+    assert_same_planes(model, *reference.proximal(as_learned(model, X), y, 0.7, class_weight, **options))
+    assert_same_planes(model, *reference.proximal(X, y, 0.7, class_weight, **options), tolerance=1e-8)
 
 
 @pytest.mark.parametrize("load", [load_iris, load_breast_cancer, load_digits])

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.proximal import ClassStatistics
-from steelyard.proximal.state.moments import buffer_capacity
 from tests.proximal.data import imbalanced, relative_difference
 
 
@@ -32,11 +31,11 @@ def filled(X, y, weights=None):
 def test_gram_is_the_sum_of_products_of_extended_rows(rng, n_rows, dtype):
     X, y = imbalanced(rng, max(n_rows, 4), 7, (0.6, 0.4))
     X, y = X[:n_rows].astype(dtype), y[:n_rows]
-    weights = rng.uniform(0.5, 2.0, n_rows)
+    weights = np.round(rng.uniform(0.5, 2.0, n_rows) * 2**20) / 2**20  # the steps of weights
     statistics = filled(X, y, weights)
     for label in np.unique(y):
         expected = naive_gram(X.astype(np.float64), y, label, weights)
-        assert relative_difference(statistics.gram(label), expected) < 1e-12
+        assert relative_difference(statistics.gram(label), expected) < 1e-9
         assert statistics.count(label) == pytest.approx(weights[y == label].sum())
 
 
@@ -82,7 +81,7 @@ def test_messages_round_trip_and_are_compact(rng):
     assert again.to_bytes() == data
     np.testing.assert_array_equal(again.gram(0), statistics.gram(0))
     triangle = 8 * 101 * 102 // 2
-    assert len(data) < 2 * (triangle + 8 * 100 * buffer_capacity(100)) + 4096
+    assert len(data) < 2 * (triangle + 8 * 100 * 64) + 4096
 
 
 @pytest.mark.parametrize("damage", [b"", b"no statistics", None])

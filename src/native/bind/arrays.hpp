@@ -36,6 +36,7 @@ NumpyArray<T, N> zeros(const std::size_t (&shape)[N]) {
 
 void bind_simd(nb::module_& m);
 void bind_gram(nb::module_& m);
+void bind_exact_sums(nb::module_& m);
 void bind_row_hash(nb::module_& m);
 void bind_scores(nb::module_& m);
 void bind_maps(nb::module_& m);

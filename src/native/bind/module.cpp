@@ -18,6 +18,7 @@ NB_MODULE(_native, m) {
     m.doc() = "Loops over numbers. Policy, names and checks live in Python.";
     steelyard::bind::bind_simd(m);
     steelyard::bind::bind_gram(m);
+    steelyard::bind::bind_exact_sums(m);
     steelyard::bind::bind_row_hash(m);
     steelyard::bind::bind_scores(m);
     steelyard::bind::bind_maps(m);

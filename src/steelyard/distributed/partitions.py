@@ -24,8 +24,7 @@ from steelyard.persistence import decode, encode
 from steelyard.proximal import ProximalSVC
 from steelyard.proximal.rule.validation import validate_folds
 from steelyard.proximal.state.folds import FoldedStatistics
-from steelyard.proximal.state.messages import from_state, get_state
-from steelyard.proximal.state.statistics import ClassStatistics
+from steelyard.proximal.state.grid import Grid
 
 __all__ = [
     "MAP_ROWS",
@@ -58,21 +57,22 @@ class Part:
         Width of the rows; None where there were none.
     feature_names : ndarray or None
         Their names.
-    folds : list of ClassStatistics
-        Statistics of the (mapped) rows, by folds.
+    statistics : FoldedStatistics or None
+        Statistics of the (mapped) rows, by folds, without the map.
     """
 
     n_features: int | None = None
     feature_names: Any = None
-    folds: tuple[ClassStatistics, ...] = ()
+    statistics: FoldedStatistics | None = None
 
     @classmethod
     def of(cls, learner: ProximalSVC) -> Part:
         """What a learner has learned; nothing if it has seen no rows."""
-        if not learner._is_started() or not any(fold.classes for fold in learner._state.folds):
+        if not learner._is_started() or not learner._state.statistics.classes:
             return cls()
         names = vars(learner).get("feature_names_in_")
-        return cls(learner.n_features_in_, names, tuple(fold.compact() for fold in learner._state.folds))
+        state = learner._state
+        return cls(learner.n_features_in_, names, FoldedStatistics(state.statistics, state.n_folds))
 
     def __add__(self, other: Part) -> Part:
         if self.n_features is None or other.n_features is None:
@@ -82,24 +82,25 @@ class Part:
                 f"the partitions have different features, {self.n_features} and {other.n_features}, or the "
                 "same by other names; nothing was changed."
             )
-        folds = tuple(mine + theirs for mine, theirs in zip(self.folds, other.folds, strict=True))
-        return replace(self, folds=folds)
+        assert self.statistics is not None
+        assert other.statistics is not None
+        return replace(self, statistics=self.statistics.merged(other.statistics))
 
     def to_bytes(self) -> bytes:
         """A compact message: one triangle for each class and fold."""
         names = None if self.feature_names is None else [str(name) for name in self.feature_names]
-        folds = [get_state(fold) for fold in self.folds]
-        return encode({"n_features": self.n_features, "feature_names": names, "folds": folds})
+        state = None if self.statistics is None else self.statistics.get_state()
+        return encode({"n_features": self.n_features, "feature_names": names, "statistics": state})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Part:
         """The part that :meth:`to_bytes` wrote."""
         tree: Mapping[str, Any] = decode(data)
-        names = tree["feature_names"]
+        names, state = tree["feature_names"], tree["statistics"]
         return cls(
             tree["n_features"],
             None if names is None else np.array(names, dtype=object),
-            tuple(from_state(fold, ClassStatistics) for fold in tree["folds"]),
+            None if state is None else FoldedStatistics.from_state(state, state["statistics"]["n_features"]),
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -116,6 +117,8 @@ class Kind:
         Into how many parts rows are sorted, by their values.
     feature_map : RandomFeatures or None
         The map in front. If it is decided by its seed alone, every worker settles it for itself.
+    grid : Grid or None
+        The steps in which values are counted; without a map, all workers must have the same.
     n_features : int or None
         Width of the rows, if the model knows it already.
     feature_names : ndarray or None
@@ -124,6 +127,7 @@ class Kind:
 
     n_folds: int
     feature_map: RandomFeatures | None = None
+    grid: Grid | None = None
     n_features: int | None = None
     feature_names: Any = None
 
@@ -131,31 +135,35 @@ class Kind:
     def of(cls, model: ProximalSVC, method: str) -> Kind:
         """The kind of statistics that a model takes in; ``fit`` begins anew."""
         if method == "fit" or not model._is_started():
-            return cls(model._n_folds if model.C == "auto" else 1, model.feature_map)
-        names = vars(model).get("feature_names_in_")
-        return cls(len(model._state.folds), model._state.feature_map, model.n_features_in_, names)
+            return cls(model._n_folds if model.C == "auto" else 1, model.feature_map, model.grid)
+        names, state = vars(model).get("feature_names_in_"), model._state
+        known = method == "forget" or state.statistics.is_settled
+        grid = state.statistics.grid if known else model.grid
+        return cls(state.n_folds, state.feature_map, grid, model.n_features_in_, names)
 
     @property
     def needs_rows(self) -> bool:
-        """Whether the map can be settled only by rows."""
-        return (
-            self.feature_map is not None
-            and not self.feature_map.is_settled
-            and self.feature_map.gamma == "rows"
-        )
+        """Whether the map, or the grid where there is no map, can be settled only by rows."""
+        if self.feature_map is None:
+            return self.grid is None
+        return not self.feature_map.is_settled and self.feature_map.gamma == "rows"
 
     def settled(self, rows: Any) -> Kind:
-        """The same with its map settled as a learner that first sees these rows would do it."""
+        """The same with its map and grid settled as a learner that first sees these rows would do it."""
         if not self.needs_rows:
             return self
         probe = ProximalSVC(feature_map=self.feature_map)
         labels = np.zeros(n_rows(rows), dtype=np.int64)
+        if self.feature_map is None:
+            return replace(self, grid=probe.fit(rows, labels).grid_)
         probe._start(probe._check_batch(rows, labels, None, "fit", reset=True))
         return replace(self, feature_map=probe._state.feature_map)
 
     def learner(self, part: Part | None = None) -> ProximalSVC:
         """A learner that has learned this part, or nothing, and keeps such statistics."""
-        learner = ProximalSVC(C="auto" if self.n_folds > 1 else 1.0, feature_map=self.feature_map)
+        learner = ProximalSVC(
+            C="auto" if self.n_folds > 1 else 1.0, feature_map=self.feature_map, grid=self.grid
+        )
         learner._n_folds = self.n_folds
         known = self if part is None or part.n_features is None else part
         if known.n_features is None:
@@ -164,8 +172,9 @@ class Kind:
         if known.feature_names is not None:
             learner.feature_names_in_ = known.feature_names
         learner._start(Batch(np.zeros((1, known.n_features)), [], np.zeros(0, dtype=np.int32), None))
-        if part is not None and part.folds:
-            learner._state = FoldedStatistics(list(part.folds), learner._state.feature_map)
+        if part is not None and part.statistics is not None:
+            known_map = learner._state.feature_map
+            learner._state = FoldedStatistics(part.statistics.statistics, self.n_folds, known_map)
         return learner
 
     def equals(self, other: Kind) -> bool:
@@ -174,6 +183,7 @@ class Kind:
             self.n_folds == other.n_folds
             and self.n_features == other.n_features
             and np.array_equal(self.feature_names, other.feature_names)
+            and self.grid == other.grid
             and _same_map(self.feature_map, other.feature_map)
         )
 
@@ -248,8 +258,21 @@ class Pass:
 def learn_partition(kinds: Sequence[Kind], X: Any, y: Any, sample_weight: Any, where: str) -> list[Part]:
     """What there is to learn of the rows of one partition, for each kind."""
     learners = [kind.learner() for kind in kinds]
+    _check_width(kinds, as_rows(X), where)
     learn_rows(learners, X, y, sample_weight, where)
     return [Part.of(learner) for learner in learners]
+
+
+def _check_width(kinds: Sequence[Kind], X: Any, where: str) -> None:
+    """Refuse rows of another width than those that settled the grid."""
+    width = X.shape[1] if len(getattr(X, "shape", ())) == 2 else None
+    for kind in kinds:
+        if kind.grid is not None and kind.feature_map is None and width not in {None, kind.grid.n_features}:
+            raise DataError(
+                f"the partitions have different features, {kind.grid.n_features} and {width}; nothing was "
+                "changed.",
+                who=where,
+            )
 
 
 def learn_rows(learners: Iterable[ProximalSVC], X: Any, y: Any, sample_weight: Any, where: str) -> None:

@@ -282,7 +282,8 @@ class DriftWindows(Wrapper):
         for learner, record in zip(self._learners, self._records, strict=bool(self._learners)):
             record.count(labels, learner.predict(rows), fading)
         self._n_seen += len(labels)
-        block = ClassStatistics(rows.shape[1])
+        whole = self._totals[-1]  # blocks are cut from what one grid holds, once there is one
+        block = ClassStatistics(rows.shape[1], grid=whole.grid if whole.is_settled else None)
         block.add(rows, labels)
         self._blocks.append(block)
         for window in range(len(self._totals)):
@@ -299,11 +300,7 @@ class DriftWindows(Wrapper):
         self._held[window] += 1
         if limit is not None and self._held[window] > limit:
             self._held[window] = limit
-            total = total - self._blocks[-limit - 1]
-            for label in total.classes:
-                if total.count(label) < 0.5:  # counts are whole: nothing but rounding is left of it
-                    total.forget_class(label)
-            self._totals[window] = total
+            self._totals[window] = total - self._blocks[-limit - 1]
 
     def _cut_outdated(self) -> None:
         """Cut longer windows down to a shorter one that is better by more than chance allows."""

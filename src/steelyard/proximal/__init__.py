@@ -1,6 +1,8 @@
 """Proximal support vector machines: statistics (state), planes (rule) and ProximalSVC (estimator)."""
 
 from steelyard.proximal.classifier import ProximalSVC
+from steelyard.proximal.state.folds import FoldedStatistics
+from steelyard.proximal.state.grid import Grid
 from steelyard.proximal.state.statistics import ClassStatistics
 
-__all__ = ["ClassStatistics", "ProximalSVC"]
+__all__ = ["ClassStatistics", "FoldedStatistics", "Grid", "ProximalSVC"]

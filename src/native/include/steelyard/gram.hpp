@@ -1,11 +1,17 @@
-// Class-wise Gram matrices of extended rows: the one state of the proximal learners.
+// Sums of products of whole numbers on the floating-point units, without any rounding.
+//
+// Values are counted in quanta and cut into digits of 21 bits. A product of two digits has at most 42 bits, so the
+// doubles that sum up to 2,048 of them (8,192 where no sum of two digits is involved) stay below 2^53: they are whole
+// numbers throughout, and no order in which they are added makes a difference. From there they go into wide integers.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "steelyard/loops_gram.hpp"
 #include "steelyard/rows.hpp"
+#include "steelyard/triangle.hpp"
 
 namespace steelyard {
 
@@ -13,22 +19,15 @@ namespace steelyard {
 template <class T>
 double largest_magnitude(std::span<const T> values, unsigned n_threads = 1);
 
-// grams[c] += sum over rows i with codes[i] == c of weights[i] * e e', with e = [x - origin, -1].
-//
-// Each of the grams is a matrix of (n_features + 1)^2, row-major; only the lower triangles are written.
-// weights may be empty (all 1) and may be negative. Codes must lie below grams.size();
-// rows with a negative code are passed over. n_rows must be below 2^32.
-// The result does not depend on n_threads.
+// One look at all rows; see Scan.
 template <class T>
-void add_grams(Rows<T> rows, std::span<const std::int32_t> codes, std::span<const double> weights,
-               std::span<const double> origin, std::span<double* const> grams, unsigned n_threads);
+void scan_rows(Rows<T> rows, Steps steps, std::span<double> largest, std::span<double> remainder,
+               std::span<std::uint8_t> beyond, unsigned n_threads);
 
-// One class of a sparse table in compressed rows, relative to origin 0: gram += sum of weights[i] e e'
-// over rows with codes[i] == code, lower triangle, without ever forming a dense row.
-// Column indices must be sorted and unique within a row.
-template <class Index>
-void add_gram_sparse(std::span<const double> values, std::span<const Index> columns, std::span<const Index> row_starts,
-                     std::span<const std::int32_t> codes, std::span<const double> weights, std::int32_t code,
-                     std::size_t n_features, double* gram);
+// sums += weight * sum over the listed rows of e e', with e = [v, 1]. No v is beyond kTwoDigits; largest bounds |v| by
+// feature, other rows included; |weight| is at most 2^28. If it throws, the sums are spoilt.
+template <class T>
+void add_products(Rows<T> rows, std::span<const std::uint32_t> index, Steps steps, std::span<const double> largest,
+                  std::int64_t weight, Triangle& sums, unsigned n_threads);
 
 }  // namespace steelyard

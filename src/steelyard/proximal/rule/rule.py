@@ -110,6 +110,6 @@ class Rule:
             cut = np.zeros(len(solutions))
         else:
             cut = 0.5 * (positive[:, 0] + negative[:, 0])
-        coef = np.ascontiguousarray(solutions[:, :-1])
+        coef = system.raw(solutions)
         intercept = -(coef @ system.origin) - solutions[:, -1] - cut
         return Planes(coef, intercept, float(logistic_slope(positive, negative).mean()), C)

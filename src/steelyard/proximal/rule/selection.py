@@ -102,9 +102,10 @@ class _Scores:
     def __init__(
         self, part: System, solutions: FloatArray, test: System, label: object, *, has_intercept: bool
     ) -> None:
-        w = solutions[:, : test.n_features]
+        w = part.raw(solutions)
         b = solutions[:, -1] if has_intercept else np.zeros(len(solutions))
-        u = np.column_stack([w, b - w @ (test.origin - part.origin)])  # the same planes seen from test.origin
+        # The same planes seen from the other origin.
+        u = np.column_stack([w * test.unit, b - w @ (test.origin - part.origin)])
         own = [i for i, known in enumerate(test.labels) if known == label]
         self.counts = np.array([test.counts[own].sum(), test.n_rows - test.counts[own].sum()])
         total_sums, total_squares = u @ test.v.sum(axis=0), test.quadratics(None, u)

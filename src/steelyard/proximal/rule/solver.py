@@ -22,8 +22,7 @@ from scipy.linalg import eigh, lapack
 
 from steelyard._types import FloatArray
 from steelyard.params import class_factors
-from steelyard.proximal.rule.system import Regularizer, System
-from steelyard.proximal.state.moments import symmetric
+from steelyard.proximal.rule.system import Regularizer, System, symmetric
 
 __all__ = ["PlaneEquations", "auc_equations", "margin_equations", "solve", "solve_path"]
 

@@ -14,18 +14,21 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg import blas
+from scipy.linalg import blas, lapack
 
-from steelyard import _native
-from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard.base import Label
-from steelyard.proximal.state.moments import Moments
 from steelyard.proximal.state.statistics import ClassStatistics
 
-__all__ = ["Regularizer", "System", "times"]
+__all__ = ["Regularizer", "System", "symmetric", "times"]
 
 _EPS = float(np.finfo(np.float64).eps)
+_MANY_CLASSES = 30  # with fewer, a matrix for each plane costs little
+
+
+def symmetric(lower: FloatArray) -> FloatArray:
+    """The full matrix of a lower triangle."""
+    return lower + np.tril(lower, -1).T
 
 
 def times(lower: FloatArray, vectors: FloatArray) -> FloatArray:
@@ -78,29 +81,34 @@ class Regularizer:
 class System:
     """Counts, sums and matrices of all classes, relative to one origin.
 
+    Everything is a function of the exact sums alone, rounded once: equal statistics give equal bits, on
+    whatever grid and after whatever history.
+
     Parameters
     ----------
     statistics : ClassStatistics
         What is known of the rows.
+
+    Attributes
+    ----------
+    origin : ndarray of shape (n_features,)
+        A point near the mean of all rows; the very value of a feature that is constant.
+    unit : ndarray of shape (n_features,)
+        Coordinates are ``z = (x - origin) / unit``; 1 but for features of extreme size.
     """
 
     def __init__(self, statistics: ClassStatistics) -> None:
-        self.statistics = statistics
         self.labels: list[Label] = statistics.classes
-        self.origin = statistics._any_origin() if statistics.origin is not None else self._rows_mean()
-        self._moments: list[Moments] = [statistics.moments(label) for label in self.labels]
+        self._view = statistics.view(self.labels)
+        self.origin: FloatArray = self._view.origin
+        self.unit: FloatArray = np.ldexp(1.0, self._view.units)
         self._dense: dict[int, FloatArray] = {}
-        self.counts = np.array([moments.count for moments in self._moments])
-        self.sums = np.array([moments.sums(self.origin) for moments in self._moments])
-
-    def _rows_mean(self) -> FloatArray:
-        """While all classes are kept as rows there is no origin yet; their mean is the best one."""
-        rows = np.concatenate([self.statistics.moments(label).rows for label in self.statistics.classes])
-        return np.where((rows == rows[0]).all(axis=0), rows[0], rows.mean(axis=0))
+        self.counts = np.array([self._view.count(k) for k in range(len(self.labels))])
+        self.sums = np.array([self._view.sums(k) for k in range(len(self.labels))])
 
     @property
     def n_features(self) -> int:
-        return self.statistics.n_features
+        return len(self.origin)
 
     @property
     def n_rows(self) -> float:
@@ -120,45 +128,43 @@ class System:
     @cached_property
     def scale(self) -> FloatArray:
         """Standard deviations of the features; 1 where a feature is constant."""
-        squares = sum((m.squares(self.origin) for m in self._moments), np.zeros(self.n_features))
-        variance = squares / self.n_rows - np.square(self.offset)
-        # What rounding makes of a constant: differences near the resolution of the values themselves.
-        resolution = 4.0 * _EPS * np.abs(self.origin + self.offset)
-        noise = 64.0 * _EPS * np.square(self.offset) + np.square(resolution)
-        return np.where(variance > noise, np.sqrt(np.maximum(variance, noise)), 1.0)
+        variance = self._view.variance
+        # Differences near the resolution of the values themselves are those of one constant, computed twice.
+        resolution = np.square(4.0 * _EPS * (self.origin / self.unit + self.offset))
+        varies = (variance > 0.0) & (variance > resolution)
+        return np.where(varies, np.sqrt(variance), 1.0)
 
     def regularizer(self, *, standardize: bool, penalize_intercept: bool) -> Regularizer:
-        scale = self.scale if standardize else np.ones(self.n_features)
-        center = self.offset if standardize else -self.origin
+        scale = self.scale if standardize else 1.0 / self.unit
+        center = self.offset if standardize else -self.origin / self.unit
         return Regularizer(scale, center if penalize_intercept else None)
 
     def matrix(self, index: int) -> FloatArray:
         """Lower triangle of ``E_c' E_c`` of one class."""
         if index not in self._dense:
-            self._dense[index] = self._moments[index].folded(self.origin, num_threads())
+            self._dense[index] = self._view.matrix(index)
         return self._dense[index]
 
     def factor(self, index: int) -> tuple[FloatArray, FloatArray] | None:
-        """Rows ``E_c`` and their weights if the class is kept as few rows, None if as a matrix."""
-        moments = self._moments[index]
-        if moments.gram is not None:
+        """Few rows ``F`` with ``F' F = E_c' E_c``, and their weights, 1; None where it does not pay.
+
+        They follow from the matrix, so a class that has lost its rows and one that never had more are alike.
+        """
+        if len(self.labels) <= _MANY_CLASSES or 3.0 * self.counts[index] >= self.n_features + 1:
             return None
-        rows = np.column_stack([moments.rows - self.origin, np.full(moments.n_waiting, -1.0)])
-        return rows, moments.weights
+        # The transpose of a row-major lower triangle is a column-major upper one: matrix = P' U' U P.
+        upper, pivots, rank, _ = lapack.dpstrf(self._view.matrix(index).T, lower=0)
+        rows = np.zeros((rank, self.n_features + 1))
+        rows[:, pivots - 1] = np.triu(upper)[:rank]
+        return rows, np.ones(rank)
 
     def total(self, class_factors: FloatArray | None = None) -> FloatArray:
         """Lower triangle of the sum of all class matrices, each times its factor."""
-        factors = np.ones(len(self.labels)) if class_factors is None else class_factors
-        waiting = [i for i, moments in enumerate(self._moments) if moments.n_waiting]
+        if class_factors is None:
+            return self._view.total()
         total = np.zeros((self.n_features + 1,) * 2)
-        if waiting:
-            rows = np.concatenate([self._moments[i].rows for i in waiting])
-            weights = np.concatenate([factors[i] * self._moments[i].weights for i in waiting])
-            codes = np.zeros(len(rows), dtype=np.int32)
-            _native.add_class_grams(rows, codes, weights, self.origin, [total], num_threads())
-        for factor, moments in zip(factors, self._moments, strict=True):
-            if moments.gram is not None:
-                total += moments.gram if factor == 1.0 else factor * moments.gram
+        for index, factor in enumerate(class_factors):
+            total += factor * self.matrix(index)
         return total
 
     def quadratics(self, index: int | None, vectors: FloatArray) -> FloatArray:
@@ -175,3 +181,8 @@ class System:
     def all_rows(self) -> FloatArray:
         """Lower triangle of ``E'E`` of all rows."""
         return self.total()
+
+    def raw(self, solutions: FloatArray) -> FloatArray:
+        """Normals in units of the raw features, of planes in the coordinates of the system."""
+        normals: FloatArray = np.ascontiguousarray(solutions[:, : self.n_features]) / self.unit
+        return normals

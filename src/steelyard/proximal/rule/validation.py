@@ -50,7 +50,7 @@ def measure(model: Any, statistics: ClassStatistics) -> dict[str, float]:
 
 def _measure(rule: Rule, folds: list[ClassStatistics], held_out: int) -> dict[str, float]:
     others = [fold for number, fold in enumerate(folds) if number != held_out and fold.classes]
-    training = ClassStatistics(folds[0].n_features)
+    training = folds[0].empty()
     for fold in others:
         training.merge(fold)
     if len(training.classes) < 2:
@@ -86,7 +86,7 @@ def _plane_scores(coef: FloatArray, intercept: float, test: System, label: objec
     """Squared error, AUC, hit rates of both sides and their geometric mean, for one plane."""
     if label not in test.labels or len(test.labels) < 2:
         return np.full(5, np.nan)
-    u = np.append(coef, -(intercept + coef @ test.origin))  # the plane as seen from the fold's origin
+    u = np.append(coef * test.unit, -(intercept + coef @ test.origin))  # as seen from the fold's origin
     means, variances = score_moments(test, test.labels.index(label), u).T
     spread = np.sqrt(np.maximum(variances, np.finfo(np.float64).tiny))
     squared_error = 0.5 * float(np.sum(variances + np.square(means - np.array([1.0, -1.0]))))

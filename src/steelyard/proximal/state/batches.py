@@ -1,8 +1,8 @@
-"""Batches of rows: checked, and cut into parts."""
+"""Batches of rows: checked, and labelled by class and fold."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,12 +13,19 @@ from steelyard._labels import numpy_labels
 from steelyard._limits import LARGEST, too_large
 from steelyard._sparse import canonical_csr
 from steelyard._threads import num_threads
-from steelyard.base import Batch, encode_labels
+from steelyard.base import Batch, Label, encode_labels
 from steelyard.exceptions import DataError
 
-__all__ = ["check_magnitude", "checked_batch", "one_class", "without_zero_weights"]
+__all__ = ["FoldLabel", "check_magnitude", "checked_batch"]
 
 _MANY_VALUES = 1_000_000
+
+
+class FoldLabel(NamedTuple):
+    """What statistics in folds call a class: its label, and the fold of the rows."""
+
+    label: Label
+    fold: int
 
 
 def checked_batch(X: Any, y: Any, sample_weight: Any, n_features: int, who: str) -> Batch:
@@ -56,23 +63,3 @@ def check_magnitude(batch: Batch) -> None:
         raise DataError(
             "X has NaN or inf, or values whose squares overflow; nothing was changed.", who="ClassStatistics"
         )
-
-
-def without_zero_weights(batch: Batch) -> Batch:
-    """The same batch without rows that do not count, so that their labels do not become classes."""
-    if batch.weights is None or batch.weights.all():
-        return batch
-    keep = batch.weights != 0.0
-    used = np.unique(batch.codes[keep])
-    renumber = np.zeros(len(batch.labels), dtype=np.int32)
-    renumber[used] = np.arange(len(used))
-    labels = [batch.labels[code] for code in used]
-    return Batch(batch.X[keep], labels, renumber[batch.codes[keep]], batch.weights[keep])
-
-
-def one_class(batch: Batch, code: int) -> Batch:
-    if len(batch.labels) == 1:
-        return batch
-    mine = batch.codes == code
-    weights = None if batch.weights is None else batch.weights[mine]
-    return Batch(batch.X[mine], [batch.labels[code]], np.zeros(int(mine.sum()), dtype=np.int32), weights)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from hashlib import blake2b
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -15,12 +16,13 @@ from steelyard.base import Batch
 from steelyard.exceptions import DataError
 from steelyard.features import RandomFeatures
 from steelyard.proximal.state import messages
-from steelyard.proximal.state.statistics import ClassStatistics, check_statistics_fit
+from steelyard.proximal.state.batches import FoldLabel
+from steelyard.proximal.state.grid import Grid
+from steelyard.proximal.state.statistics import ClassStatistics
 
 __all__ = ["FoldedStatistics", "fold_numbers"]
 
 _BLOCK_ROWS = 2048  # rows that are mapped to random features at a time
-_MAPPED_TOLERANCE = 1e-10  # a product of matrices may round differently for other numbers of rows
 
 T = TypeVar("T")
 
@@ -28,83 +30,97 @@ T = TypeVar("T")
 class FoldedStatistics:
     """Class statistics of rows that may pass through a feature map and fall into folds by their values.
 
+    All folds share one grid and one state, so that whatever happens to it happens to all of them at once.
+
     Parameters
     ----------
-    folds : list of ClassStatistics
-        One for each fold, all of one width; a single one where no folds are needed.
+    statistics : ClassStatistics
+        Of all (mapped) rows; in several folds, classes are called by :class:`FoldLabel`.
+    n_folds : int, default=1
+        Number of folds.
     feature_map : RandomFeatures, optional
         A settled map that every row passes through first.
     """
 
-    def __init__(self, folds: list[ClassStatistics], feature_map: RandomFeatures | None = None) -> None:
-        self.folds = folds
+    def __init__(
+        self, statistics: ClassStatistics, n_folds: int = 1, feature_map: RandomFeatures | None = None
+    ) -> None:
+        self.statistics = statistics
+        self.n_folds = n_folds
         self.feature_map = feature_map
-        self.is_plain = feature_map is None and len(folds) == 1  # rows go into a single fold as they are
+        self.is_plain = feature_map is None and n_folds == 1  # rows go into a single fold as they are
         self.choice: Any = None  # of C, as long as rows only come: what is made of these statistics has none
         self._derived: dict[str, tuple[Any, Any]] = {}
 
     @classmethod
-    def start(cls, n_features: int, n_folds: int, feature_map: RandomFeatures | None = None) -> Self:
-        """Folds without any rows."""
-        if feature_map is None:
-            empty = ClassStatistics(n_features)
-        else:
-            empty = ClassStatistics(feature_map.n_components, row_tolerance=_MAPPED_TOLERANCE)
-        return cls([empty.empty() for _ in range(n_folds)], feature_map)
+    def start(
+        cls,
+        n_features: int,
+        n_folds: int,
+        feature_map: RandomFeatures | None = None,
+        grid: Grid | None = None,
+    ) -> Self:
+        """Folds without any rows; the values of a map have a grid of their own."""
+        width = n_features if feature_map is None else feature_map.n_components
+        if feature_map is not None and grid is None:
+            grid = Grid.uniform(width, feature_map.quantum, rounds=False)
+        return cls(ClassStatistics(width, grid=grid), n_folds, feature_map)
 
     def empty(self) -> FoldedStatistics:
         """The same folds and map without any rows."""
-        return self._with([fold.empty() for fold in self.folds])
+        return self._with(self.statistics.empty())
+
+    def started_on(self, grid: Grid) -> FoldedStatistics:
+        """The same folds and map without any rows, on a grid that is given."""
+        return self._with(ClassStatistics(self.statistics.n_features, grid=grid))
 
     def copy(self) -> FoldedStatistics:
-        """An independent copy; the map, which never changes, is the same."""
-        return self._with([fold.copy() for fold in self.folds])
+        """An independent copy, which costs little: whatever does not change is shared."""
+        return self._with(self.statistics.copy())
 
-    def _with(self, folds: list[ClassStatistics]) -> FoldedStatistics:
-        return FoldedStatistics(folds, self.feature_map)
+    def _with(self, statistics: ClassStatistics) -> FoldedStatistics:
+        return FoldedStatistics(statistics, self.n_folds, self.feature_map)
 
     @property
     def version(self) -> tuple[int, ...]:
         """Tells apart what has been changed in place."""
-        return tuple(fold.version for fold in self.folds)
+        return id(self.statistics), self.statistics.version
 
     # -- rows ---------------------------------------------------------------------------------------
 
     def add(self, batch: Batch) -> None:
-        """Take in rows that were checked before; if memory is short, nothing changes."""
+        """Take in rows that were checked before, all or none."""
         if self.is_plain:  # a stream of single rows pays for every call
-            self.folds[0].add_batch(batch)
+            self.statistics.add_batch(batch)
             return
-        new = sum(label not in fold.classes for fold in self.folds for label in batch.labels)
-        check_statistics_fit(self.folds[0].n_features, new)
-        for fold, part in self._parts(batch):
-            fold.add_batch(part)
+        statistics = self.statistics.copy() if self._takes_parts(batch) else self.statistics
+        for part in self._parts(batch):
+            statistics.add_batch(part)
+        self.statistics = statistics
 
     def remove(self, batch: Batch, who: str) -> None:
-        """Take out rows that were added before; a refusal may leave other folds changed."""
-        for fold, part in self._parts(batch):
-            fold.remove_batch(part, who)
+        """Take out rows that were added before, all or none."""
+        statistics = self.statistics.copy() if self._takes_parts(batch) else self.statistics
+        for part in self._parts(batch):
+            statistics.remove_batch(part, who)
+        self.statistics = statistics
 
-    def _parts(self, batch: Batch) -> Iterator[tuple[ClassStatistics, Batch]]:
-        """Cut a batch into folds and blocks of mapped rows."""
-        if self.is_plain:
-            yield self.folds[0], batch
+    def _takes_parts(self, batch: Batch) -> bool:
+        return self.feature_map is not None and batch.X.shape[0] > _BLOCK_ROWS
+
+    def _parts(self, batch: Batch) -> Iterator[Batch]:
+        """The batch as statistics take it: labelled by fold, and mapped some rows at a time."""
+        labels, codes = batch.labels, batch.codes
+        if self.n_folds > 1:
+            labels = [FoldLabel(label, fold) for label in labels for fold in range(self.n_folds)]
+            codes = codes * self.n_folds + fold_numbers(batch.X, self.n_folds).astype(np.int32)
+        if self.feature_map is None:
+            yield Batch(batch.X, labels, codes, batch.weights)
             return
-        numbers = fold_numbers(batch.X, len(self.folds))
-        for number, fold in enumerate(self.folds):
-            mine = np.flatnonzero(numbers == number)
-            step = len(mine) if self.feature_map is None else _BLOCK_ROWS
-            for begin in range(0, len(mine), max(step, 1)):
-                yield fold, self._part(batch, mine[begin : begin + step])
-
-    def _part(self, batch: Batch, rows: NDArray[np.intp]) -> Batch:
-        X = batch.X if len(rows) == batch.X.shape[0] else batch.X[rows]
-        if self.feature_map is not None:
-            X = self.feature_map.map_rows(X)
-        used, codes = np.unique(batch.codes[rows], return_inverse=True)
-        labels = [batch.labels[code] for code in used]
-        weights = None if batch.weights is None else batch.weights[rows]
-        return Batch(X, labels, codes.astype(np.int32), weights)
+        for begin in range(0, batch.X.shape[0], _BLOCK_ROWS):
+            part = slice(begin, begin + _BLOCK_ROWS)
+            weights = None if batch.weights is None else batch.weights[part]
+            yield Batch(self.feature_map.map_rows(batch.X[part]), labels, codes[part], weights)
 
     def blocks(self, X: Any) -> Iterator[tuple[slice, Any]]:
         """Rows as the statistics see them: as they are, or mapped some at a time."""
@@ -120,15 +136,26 @@ class FoldedStatistics:
     @property
     def total(self) -> ClassStatistics:
         """The statistics of all rows."""
-        if len(self.folds) == 1:
-            return self.folds[0]
+        if self.n_folds == 1:
+            return self.statistics
         return self.derived("total", None, self._merged_folds, nullcontext())
 
     def _merged_folds(self) -> ClassStatistics:
-        total = self.folds[0].empty()
-        for fold in self.folds:
-            total.merge(fold)
-        return total
+        return self.statistics.regrouped({key: key.label for key in self.statistics.classes})
+
+    @property
+    def folds(self) -> list[ClassStatistics]:
+        """The statistics of each fold."""
+        if self.n_folds == 1:
+            return [self.statistics]
+        return self.derived("folds", None, self._separate_folds, nullcontext())
+
+    def _separate_folds(self) -> list[ClassStatistics]:
+        keys = self.statistics.classes
+        return [
+            self.statistics.regrouped({key: key.label for key in keys if key.fold == fold})
+            for fold in range(self.n_folds)
+        ]
 
     def derived(self, name: str, key: Any, make: Callable[[], T], lock: AbstractContextManager[Any]) -> T:
         """What ``make`` derives from the statistics and ``key``, remembered until one of them changes.
@@ -147,16 +174,22 @@ class FoldedStatistics:
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_derived": {}}  # remembered answers are no part of a copy
 
+    def digest(self) -> str:
+        """A name for the sums of all rows and the map: equal ones give equal names, whatever the folds."""
+        total = self.total.digest()
+        if self.feature_map is None:
+            return total
+        name = blake2b(total.encode(), digest_size=16)
+        name.update(self.feature_map.digest().encode())
+        return name.hexdigest()
+
     def merged(self, other: FoldedStatistics) -> FoldedStatistics:
         """What both hold together."""
-        return self._with([mine + theirs for mine, theirs in self._pairs(other)])
+        return self._with(self.statistics + other.statistics)
 
     def unmerged(self, other: FoldedStatistics, who: str) -> FoldedStatistics:
         """What is left without the rows of the other; refuses rows that were never here."""
-        return self._with([mine.copy().unmerge(theirs, who) for mine, theirs in self._pairs(other)])
-
-    def _pairs(self, other: FoldedStatistics) -> Iterator[tuple[ClassStatistics, ClassStatistics]]:
-        return zip(self.folds, other.folds, strict=True)
+        return self._with(self.statistics.copy().unmerge(other.statistics, who))
 
     def grown(self, n_features: int) -> FoldedStatistics:
         """The same with more features at the end, zero in all rows so far."""
@@ -166,22 +199,22 @@ class FoldedStatistics:
                 who="ProximalSVC.grow",
                 hint="give new categories places among the features before the map, such as hashed ones",
             )
-        return self._with([fold.copy().grow(n_features) for fold in self.folds])
+        return self._with(self.statistics.copy().grow(n_features))
 
     def rearranged(self, places: Sequence[int], n_features: int) -> FoldedStatistics:
         """The same with features at other places."""
         if self.feature_map is not None:
             raise DataError("features behind a feature map cannot be moved.", who="ProximalSVC.rearranged")
-        return self._with([fold.rearranged(places, n_features) for fold in self.folds])
+        return self._with(self.statistics.rearranged(places, n_features))
 
-    def fade(self, factor: float, drop_below: float) -> None:
-        """Multiply all weights, then drop classes that weigh too little."""
-        for fold in self.folds:
-            fold.scale(factor)
-        total = self.total
+    def faded(self, factor: float, drop_below: float) -> FoldedStatistics:
+        """All weights multiplied, without the classes that then weigh too little."""
+        result = self._with(self.statistics.copy().scale(factor))
+        total = result.total
         for label in [label for label in total.classes if total.count(label) < drop_below]:
-            for fold in self.folds:
-                fold.forget_class(label)
+            for fold in range(self.n_folds):
+                result.statistics.forget_class(label if self.n_folds == 1 else FoldLabel(label, fold))
+        return result
 
     def check_same_kind(self, other: FoldedStatistics) -> None:
         """Refuse to bring together what passed through different maps, or was sorted differently."""
@@ -192,28 +225,49 @@ class FoldedStatistics:
                 who="ProximalSVC.merge",
                 hint="settle one map first, RandomFeatures(...).fit(X), and give it to all learners",
             )
-        if len(self.folds) != len(other.folds):
+        if self.n_folds != other.n_folds:
             raise _different_folds()
 
     def check_has_folds(self) -> None:
         """Refuse to serve a learner that chooses C by folds, where there are none."""
-        if len(self.folds) == 1:
+        if self.n_folds == 1:
             raise _different_folds()
 
     # -- files --------------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
         """Everything, as arrays and plain values."""
-        return {"map": self.feature_map, "folds": [messages.get_state(fold) for fold in self.folds]}
+        return {
+            "map": self.feature_map,
+            "n_folds": self.n_folds,
+            "statistics": messages.get_state(self.statistics),
+        }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], n_features: int) -> Self:
         """What such values describe; ValueError if they make no sense for rows of this width."""
-        folds = [messages.from_state(fold, ClassStatistics) for fold in state["folds"]]
+        if "folds" in state:  # written by an earlier version
+            n_folds, statistics = len(state["folds"]), _joined(state["folds"])
+        else:
+            n_folds = int(state["n_folds"])
+            statistics = messages.from_state(state["statistics"], ClassStatistics)
         width = n_features if state["map"] is None else state["map"].n_components
-        if {fold.n_features for fold in folds} != {width}:
+        if statistics.n_features != width:
             raise ValueError("the statistics do not have the width of the features")
-        return cls(folds, state["map"])
+        if any(isinstance(key, FoldLabel) != (n_folds > 1) for key in statistics.classes):
+            raise ValueError("the statistics are not in so many folds")
+        return cls(statistics, n_folds, state["map"])
+
+
+def _joined(states: Sequence[Mapping[str, Any]]) -> ClassStatistics:
+    """Folds that an earlier version kept apart, in one."""
+    folds = [messages.from_state(fold, ClassStatistics) for fold in states]
+    if len(folds) == 1:
+        return folds[0]
+    total = ClassStatistics(folds[0].n_features)
+    for number, fold in enumerate(folds):
+        total.merge(fold.regrouped({label: FoldLabel(label, number) for label in fold.classes}))
+    return total
 
 
 def _different_folds() -> DataError:

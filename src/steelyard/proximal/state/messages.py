@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from steelyard.exceptions import FileFormatError
 from steelyard.persistence import decode, encode
-from steelyard.proximal.state.moments import Moments
+from steelyard.proximal.state import earlier
+from steelyard.proximal.state.batches import FoldLabel
+from steelyard.proximal.state.grid import Grid
 
 if TYPE_CHECKING:
     from steelyard.proximal.state.statistics import ClassStatistics
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["from_bytes", "from_state", "get_state", "to_bytes"]
 
 _FORMAT = "steelyard class statistics"
-_VERSION = 1
+_VERSION = 2
+_EARLIER = 1  # sums of floating-point numbers
 
 
 def to_bytes(statistics: ClassStatistics) -> bytes:
@@ -31,7 +34,7 @@ def from_bytes(data: bytes, cls: type[ClassStatistics]) -> ClassStatistics:
     tree = decode(data)
     if not isinstance(tree, Mapping) or tree.get("format") != _FORMAT:
         raise FileFormatError("these bytes are not class statistics.", who="ClassStatistics.from_bytes")
-    if tree.get("version") != _VERSION:
+    if tree.get("version") not in {_VERSION, _EARLIER}:
         raise FileFormatError(
             f"the message has version {tree.get('version')!r}; this library reads version {_VERSION}.",
             who="ClassStatistics.from_bytes",
@@ -47,47 +50,82 @@ def from_bytes(data: bytes, cls: type[ClassStatistics]) -> ClassStatistics:
 
 def get_state(statistics: ClassStatistics) -> dict[str, Any]:
     """Everything that the statistics hold, as arrays and plain values."""
-    lower = np.tril_indices(statistics.n_features + 1)
+    sums, slots = statistics._sums.copy(), statistics._slots
+    settled, exponents, origins, rounds, mixed = sums.grid()
+    rows, weights, places, sparse = sums.get_early()
+    present = sums.has_rows(len(slots))
+    used = {label: slot for label, slot in slots.items() if present[slot]}
+    renumber = np.full(len(slots), -1, dtype=np.int32)
+    renumber[list(used.values())] = np.arange(len(used))
     return {
         "n_features": statistics.n_features,
-        "row_tolerance": statistics.row_tolerance,
-        "origin": statistics.origin,
-        "touched": [statistics.touched, statistics.look_after],
-        "classes": [
-            {
-                "label": label,
-                "triangle": None if moments.gram is None else moments.gram[lower],
-                "rows": moments.rows.copy(),
-                "weights": moments.weights.copy(),
-            }
-            for label, moments in ((label, statistics.moments(label)) for label in statistics.classes)
-        ],
+        "grid": Grid(exponents, origins, rounds, mixed).to_dict() if settled else None,
+        "weight_exponent": sums.weight_exponent,
+        "from_floats": statistics.from_floats,
+        "early": {
+            "rows": rows,
+            "weights": weights,
+            "classes": renumber[places],
+            "sparse": sparse,
+        },
+        "classes": [_class_state(label, sums.get_slot(slot)) for label, slot in used.items()],
+    }
+
+
+def _class_state(label: Any, block: Any) -> dict[str, Any]:
+    name, fold = (label.label, label.fold) if isinstance(label, FoldLabel) else (label, None)
+    if block is None:  # all its rows are early ones
+        return {"label": name, "fold": fold, "sums": None}
+    sums, each, rows, weights = block
+    return {
+        "label": name,
+        "fold": fold,
+        "sums": None if sums is None else np.frombuffer(sums, dtype=np.uint8),
+        "each": each,
+        "rows": rows,
+        "weights": weights,
     }
 
 
 def from_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> ClassStatistics:
     """The statistics that such values describe; ValueError and its like if they make no sense."""
-    n_features, origin = state["n_features"], state["origin"]
-    statistics = cls(n_features, row_tolerance=float(state["row_tolerance"]))
-    lower = np.tril_indices(n_features + 1)
-    if origin is not None:
-        statistics.origin = _finite_array(origin, (n_features,))
-    for entry in state["classes"]:
-        moments = Moments(n_features)
-        if entry["triangle"] is not None:
-            moments.gram = np.zeros((n_features + 1,) * 2)
-            moments.gram[lower] = _finite_array(entry["triangle"], (len(lower[0]),))
-            if origin is None:
-                raise ValueError("a matrix without an origin")
-        weights = _finite_array(entry["weights"], (len(entry["weights"]),))
-        moments.wait(_finite_array(entry["rows"], (len(weights), n_features)), weights)
-        statistics.set_moments(entry["label"], moments)
-    statistics.touched, statistics.look_after = map(float, state["touched"])
+    if "origin" in state:
+        return earlier.from_state(state, cls)
+    grid = None if state["grid"] is None else Grid(**state["grid"])
+    statistics = cls(state["n_features"], grid=grid)
+    sums = statistics._sums
+    sums.set_weight_exponent(state["weight_exponent"])
+    for slot, entry in enumerate(state["classes"]):
+        label = entry["label"] if entry["fold"] is None else FoldLabel(entry["label"], int(entry["fold"]))
+        statistics._slots[label] = slot
+        if "rows" in entry:
+            triangle = None if entry["sums"] is None else _array(entry["sums"], np.uint8).tobytes()
+            sums.set_slot(
+                slot,
+                triangle,
+                int(entry["each"]),
+                _array(entry["rows"], np.float64),
+                _array(entry["weights"], np.int64),
+            )
+    if len(statistics._slots) != len(state["classes"]):
+        raise ValueError("a class comes twice")
+    first = state["early"]
+    if len(first["weights"]):
+        classes = _array(first["classes"], np.int32)
+        if classes.min() < 0 or classes.max() >= len(statistics._slots):
+            raise ValueError("rows of no class")
+        sums.set_early(
+            _array(first["rows"], np.float64),
+            _array(first["weights"], np.int64),
+            classes,
+            bool(first["sparse"]),
+        )
+    statistics.from_floats = bool(state["from_floats"])
     return statistics
 
 
-def _finite_array(values: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
+def _array(values: Any, dtype: Any) -> NDArray[Any]:
     array = np.asarray(values)
-    if array.dtype != np.float64 or array.shape != shape or not np.isfinite(array).all():
-        raise ValueError(f"an array of shape {shape} with finite numbers was expected")
-    return array.copy()
+    if array.dtype != dtype or array.ndim != 1:
+        raise ValueError(f"a list of {np.dtype(dtype).name} numbers was expected")
+    return np.ascontiguousarray(array)

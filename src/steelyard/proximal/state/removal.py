@@ -1,56 +1,54 @@
-"""What shows that rows which are to be taken out were never there."""
+"""What shows that rows which are to be taken out were never there.
+
+Always detected: more rows of a class than it has; a class that would be left without rows but not without
+sums; negative sums of squares; a mean farther out than the squares allow; a direction in which squares are
+negative by more than 1e-8 of their size; a value between the steps of a feature that never rounded; and,
+while a class has few rows and is kept as these, any row that is not among them. Whatever leaves sums that
+some other rows could have given cannot be told from them: only a ledger of the rows can.
+"""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from steelyard._types import FloatArray
 from steelyard.base import Label
 from steelyard.exceptions import DataError
 
-__all__ = ["check_enough", "check_nothing_left", "check_semidefinite", "never_learned"]
+__all__ = ["OTHER_GRID", "TOO_MANY", "is_semidefinite", "never_learned", "too_many"]
 
-_INDEFINITE = 1e-8  # relative; above what rounding leaves after long histories of adding and removing
-
-
-def check_enough(amount: float, present: float, who: str, label: Label) -> None:
-    """Refuse to take out more rows than there are."""
-    if amount > present * (1 + 1e-12):
-        raise DataError(
-            f"{amount:g} rows of class {label!r} were to be forgotten, but only {present:g} are "
-            "learned; nothing was changed.",
-            who=who,
-            hint="forget only rows that were learned before; check what decides which rows retire",
-        )
+OTHER_GRID = "take out statistics that were made on the grid of those they were merged into: grid=model.grid_"
+_INDEFINITE = 1e-8  # relative; far above the one rounding of each number
+TOO_MANY = 1  # as native code numbers the reasons of a refusal
 
 
-def check_semidefinite(before: FloatArray, after: FloatArray, who: str, label: Label) -> None:
-    """Rows that were learned leave a matrix without negative directions; others need not.
-
-    ``before`` is the diagonal of the matrix that ``after`` was.
-    """
-    size = np.sqrt(before)
-    scale = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0.0)
-    scaled = scale[:, None] * after * scale
-    scaled[np.diag_indices_from(scaled)] += _INDEFINITE
-    if lapack.dpotrf(scaled.T, lower=0, clean=0, overwrite_a=1)[1] != 0:
-        raise never_learned(who, label)
-
-
-def check_nothing_left(before: FloatArray, after: FloatArray, who: str, label: Label) -> None:
-    """A class that has lost all its rows has a matrix of zeros, up to rounding."""
-    if _largest(after) > _INDEFINITE * _largest(before):
-        raise never_learned(who, label)
-
-
-def never_learned(who: str, label: Label) -> DataError:
+def too_many(wanted: float, present: float, who: str, label: Label) -> DataError:
     return DataError(
-        f"some rows of class {label!r} that were to be forgotten were never learned; nothing was changed.",
+        f"{wanted:g} rows of class {label!r} were to be forgotten, but only {present:g} are "
+        "learned; nothing was changed.",
         who=who,
-        hint="forget rows with exactly the values, labels and weights with which they were learned",
+        hint="forget only rows that were learned before; check what decides which rows retire",
     )
 
 
-def _largest(lower: FloatArray) -> float:
-    return float(np.abs(lower).max(initial=0.0))
+def is_semidefinite(lower: FloatArray, mixed: NDArray[np.uint8]) -> bool:
+    """Whether sums of products (their lower triangle) have no negative direction that is worth the name.
+
+    Features into which values of coarser quanta were merged are left out: what they leave proves nothing.
+    """
+    size = np.sqrt(np.maximum(np.diagonal(lower), 0.0))
+    size[:-1][mixed > 0] = 0.0
+    scale = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0.0)
+    scaled = scale[:, None] * lower * scale
+    scaled[np.diag_indices_from(scaled)] = 1.0 + _INDEFINITE
+    return bool(lapack.dpotrf(scaled.T, lower=0, clean=0, overwrite_a=1)[1] == 0)
+
+
+def never_learned(who: str, label: Label, hint: str | None = None) -> DataError:
+    return DataError(
+        f"some rows of class {label!r} that were to be forgotten were never learned; nothing was changed.",
+        who=who,
+        hint=hint or "forget rows with exactly the values, labels and weights with which they were learned",
+    )

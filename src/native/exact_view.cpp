@@ -1,0 +1,170 @@
+// From whole numbers to doubles: one well-defined way, with one rounding.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "steelyard/exact_sums.hpp"
+
+namespace steelyard {
+
+namespace {
+
+// Features whose deviations lie beyond have squares near the ends of the doubles, and get units of their own.
+constexpr int kExtreme = 200;
+
+int floor_half(int x) { return x >= 0 ? x / 2 : -((1 - x) / 2); }
+
+}  // namespace
+
+ExactView::ExactView(ExactState state, std::vector<std::int32_t> slots, unsigned n_threads)
+    : state_(std::move(state)),
+      slots_(std::move(slots)),
+      n_threads_(n_threads),
+      total_(1),
+      origin_(state_.n_features, 0.0),
+      variance_(state_.n_features, 0.0),
+      units_(state_.n_features, 0),
+      finer_(state_.n_features, 0),
+      pivot_(state_.n_features) {
+    settle(state_, n_threads_);  // for the time being, where there are too few rows for good
+    if (!state_.is_settled) {
+        ExactGrid plain;
+        plain.exponent.assign(state_.n_features, 0);
+        plain.origin.assign(state_.n_features, 0.0);
+        plain.rounds.assign(state_.n_features, 0);
+        plain.mixed = plain.rounds;
+        settle(state_, plain);
+    }
+    std::int32_t most = -1;
+    for (const std::int32_t slot : slots_) most = std::max(most, slot);
+    if (static_cast<std::size_t>(most + 1) > state_.slots.size())
+        state_.slots.resize(static_cast<std::size_t>(most + 1));
+    total_ = folded(state_, slots_, n_threads_);
+    const Big n = total_.count();
+    for (std::size_t j = 0; j < state_.n_features; ++j) look_at(j, n);
+}
+
+// Chooses where a feature is measured from: a multiple of about a sixteenth of its standard deviation, next to the
+// mean. Exponents follow from the numbers' lengths in value, not in quanta, so finer quanta give the same origin.
+void ExactView::look_at(std::size_t j, const Big& n) {
+    const std::size_t d = state_.n_features;
+    const int k = state_.grid.exponent[j];
+    const Big origin = Big::of_whole(state_.grid.origin[j]);
+    const Big sum = total_.get(d, j), scatter = n * total_.get(j, j) - sum * sum;
+    if (n.sign() <= 0) {
+        pivot_[j] = -origin;
+        return;
+    }
+    if (scatter.sign() <= 0) {  // constant: the origin is the very value
+        pivot_[j] = divide(sum, n);
+        origin_[j] = (pivot_[j] + origin).scaled(k);
+        return;
+    }
+    const int n_bits = static_cast<int>(n.bit_length());
+    const int deviation = floor_half(static_cast<int>(scatter.bit_length()) - 2 * n_bits) + k;
+    units_[j] = std::abs(deviation) > kExtreme ? deviation : 0;
+    int scatter_exponent, n_exponent;
+    const double scatter_part = scatter.nearest(&scatter_exponent), n_part = n.nearest(&n_exponent);
+    variance_[j] = std::ldexp(scatter_part / n_part / n_part, scatter_exponent - 2 * n_exponent + 2 * (k - units_[j]));
+    // What merged values of coarser quanta leave behind when their rows go is less than one of these.
+    const int dust = state_.grid.mixed[j] ? k + state_.grid.mixed[j] : deviation - 1;
+    if (deviation < dust) variance_[j] = 0.0;
+    const Big from_zero = sum + n * origin;
+    int step = deviation - 4;
+    if (!from_zero.is_zero()) step = std::max(step, static_cast<int>(from_zero.bit_length()) - n_bits + k - 50);
+    const unsigned finer = step < k ? static_cast<unsigned>(k - step) : 0;
+    const unsigned coarser = step > k ? static_cast<unsigned>(step - k) : 0;
+    const Big steps = divide((from_zero << (finer + 1)) + (n << coarser), n) >> (coarser + 1);
+    origin_[j] = steps.scaled(step);
+    finer_[j] = finer;
+    pivot_[j] = (steps << coarser) - (origin << finer);
+}
+
+Triangle ExactView::centered(Triangle triangle) const {
+    triangle.refine(finer_, 0);
+    triangle.translate(pivot_);
+    return triangle;
+}
+
+int ExactView::exponent(std::size_t j) const {
+    return j < state_.n_features ? state_.grid.exponent[j] - static_cast<int>(finer_[j]) - units_[j] : 0;
+}
+
+void ExactView::write(const Triangle& triangle, double* out) const {
+    const std::size_t size = triangle.size(), d = size - 1;
+    std::vector<double> scale(size);
+    bool plain = triangle.is_narrow();
+    for (std::size_t j = 0; j < size; ++j) {
+        scale[j] = std::ldexp(1.0, exponent(j));
+        plain = plain && std::abs(exponent(j)) < 400;
+    }
+    for (std::size_t a = 0, at = 0; a < size; ++a) {
+        const double left = std::ldexp(scale[a], state_.weight_exponent) * (a == d ? -1.0 : 1.0);
+        for (std::size_t b = 0; b <= a; ++b, ++at)
+            if (plain)
+                out[a * size + b] = static_cast<double>(triangle.narrow()[at]) * left * scale[b];
+            else
+                out[a * size + b] =
+                    (a == d ? -1.0 : 1.0) * triangle.get(at).scaled(exponent(a) + exponent(b) + state_.weight_exponent);
+    }
+    out[size * size - 1] = std::fabs(out[size * size - 1]);
+}
+
+double ExactView::count(std::size_t k) const {
+    return count_of(state_, static_cast<std::size_t>(slots_[k])).scaled(state_.weight_exponent);
+}
+
+void ExactView::sums(std::size_t k, double* out) const {
+    const std::size_t d = state_.n_features;
+    const auto& block = state_.slots[static_cast<std::size_t>(slots_[k])];
+    if (!block) {
+        std::fill_n(out, d, 0.0);
+        return;
+    }
+    const Big n = count_of(state_, static_cast<std::size_t>(slots_[k]));
+    for (std::size_t j = 0; j < d; ++j) {
+        Big sum = block->sums ? block->sums->get(d, j) : Big(0);
+        int128 waiting = 0;
+        for (std::size_t i = 0; i < block->weights.size(); ++i)
+            waiting += static_cast<int128>(block->weights[i]) * static_cast<std::int64_t>(block->rows[i * d + j]);
+        sum = ((sum + Big::of(waiting)) << finer_[j]) - n * pivot_[j];
+        out[j] = sum.scaled(exponent(j) + state_.weight_exponent);
+    }
+}
+
+void ExactView::matrix(std::size_t k, double* out) const {
+    write(centered(folded(state_, {&slots_[k], 1}, n_threads_)), out);
+}
+
+void ExactView::total(double* out) const { write(centered(total_), out); }
+
+std::vector<std::uint8_t> ExactView::canonical(std::size_t k) const {
+    const Triangle triangle = centered(folded(state_, {&slots_[k], 1}, n_threads_));
+    std::vector<std::uint8_t> bytes;
+    const auto put = [&](const void* data, std::size_t n) {
+        const auto* from = static_cast<const std::uint8_t*>(data);
+        bytes.insert(bytes.end(), from, from + n);
+    };
+    const std::size_t size = triangle.size();
+    bytes.reserve(12 * Triangle::entries(size));
+    std::uint64_t limbs[Big::kMost];
+    for (std::size_t a = 0, at = 0; a < size; ++a)
+        for (std::size_t b = 0; b <= a; ++b, ++at) {
+            Big value = triangle.get(at);
+            std::int32_t power = 0;
+            if (!value.is_zero()) {  // an odd number times a power of two
+                const unsigned zeros = value.trailing_zeros();
+                value = value >> zeros;
+                const auto of = [&](std::size_t j) { return j + 1 < size ? exponent(j) + units_[j] : 0; };
+                power = of(a) + of(b) + state_.weight_exponent + static_cast<int>(zeros);
+            }
+            const auto n = static_cast<std::uint8_t>(value.size());
+            value.store(limbs, n);
+            put(&power, sizeof power);
+            put(&n, 1);
+            put(limbs, n * sizeof *limbs);
+        }
+    return bytes;
+}
+
+}  // namespace steelyard

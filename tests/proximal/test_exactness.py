@@ -1,0 +1,245 @@
+"""Equal rows, equal bits: after any history, anywhere in the space of rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steelyard import ProximalSVC, RandomFeatures
+from steelyard.exceptions import DataError
+from steelyard.persistence import from_bytes, to_bytes
+from steelyard.proximal import ClassStatistics, Grid
+
+from .exact_reference import exact_statistics
+
+KINDS = ("normal", "count", "cents", "tail", "offset", "tiny", "huge", "rare", "late")
+
+
+def columns(rng, n, kinds=KINDS):
+    """Features of every kind that real tables have, and some that only adversaries have."""
+    made = {
+        "normal": rng.normal(size=n),
+        "count": rng.poisson(3.0, n).astype(float),
+        "cents": np.round(rng.gamma(2.0, 20.0, n), 2),
+        "tail": np.floor(rng.pareto(0.4, n)) * (rng.random(n) < 0.2),
+        "offset": 1e12 + rng.normal(scale=1e-3, size=n),
+        "tiny": rng.normal(size=n) * 1e-70,
+        "huge": rng.normal(size=n) * 1e70,
+        "rare": np.where(rng.random(n) < 0.01, 1e12, 0.0),
+        "late": np.where(np.arange(n) < n // 2, 0.0, rng.normal(size=n)),
+    }
+    return np.column_stack([made[kind] for kind in kinds])
+
+
+def far_points(rng, d):
+    return rng.normal(size=(7, d)) * 10.0 ** rng.integers(-2, 9, size=(7, 1))
+
+
+def assert_same_bits(model, fresh, rng):
+    assert model.digest() == fresh.digest()
+    np.testing.assert_array_equal(model.coef_, fresh.coef_)
+    np.testing.assert_array_equal(model.intercept_, fresh.intercept_)
+    points = far_points(rng, model.n_features_in_)
+    np.testing.assert_array_equal(model.decision_function(points), fresh.decision_function(points))
+
+
+def test_a_column_that_dies_out_is_dead():
+    rng = np.random.default_rng(29)
+    X = rng.normal(size=(1000, 2))
+    X[500:, 1] = 0.0
+    y = (X[:, 0] > 0).astype(int)
+    model = ProximalSVC().fit(X, y).forget(X[:500], y[:500])
+    assert model.coef_[0, 1] == 0.0
+    assert_same_bits(model, ProximalSVC(grid=model.grid_).fit(X[500:], y[500:]), rng)
+
+
+@pytest.mark.parametrize("n", [5, 200, 700])
+@pytest.mark.parametrize("weighted", [None, "whole", "fractions"])
+def test_sums_are_those_of_the_definition(n, weighted, rng):
+    X, y = columns(rng, n), rng.integers(0, 3, n)
+    weights = {
+        None: None,
+        "whole": rng.integers(1, 5, n).astype(float),
+        "fractions": rng.choice([0.1, 0.25, 1.0, 3.3], n),
+    }[weighted]
+    statistics = ClassStatistics(X.shape[1])
+    statistics.add(X, y, weights)
+    expected = exact_statistics(X, y, statistics.grid, weights)
+    assert statistics.digest() == expected.digest()
+    for label in statistics.classes:
+        assert statistics.count(label) == expected.count(label)
+
+
+@pytest.mark.parametrize("kinds", [("count",) * 9, ("normal",) * 9, ("count",) * 7 + ("normal",) * 2])
+def test_one_two_and_some_digits_give_the_same_sums_at_every_level(kinds, rng):
+    X, y = columns(rng, 3000, kinds), rng.integers(0, 2, 3000)
+    X = np.concatenate([X, rng.permutation(X.T).T], axis=1)
+    at_once = ClassStatistics(X.shape[1])
+    at_once.add(X, y)
+    row_by_row = ClassStatistics(X.shape[1], grid=at_once.grid)
+    for i in range(0, 3000, 7):  # seven rows at a time never fill a register tile
+        row_by_row.add(X[i : i + 7], y[i : i + 7], np.ones(len(y[i : i + 7])))
+    assert at_once.digest() == row_by_row.digest()
+
+
+def test_sparse_rows_are_the_same_rows(rng):
+    X = sp.random(900, 30, density=0.1, random_state=1, format="csr")
+    X.data = rng.normal(size=len(X.data))
+    y = rng.integers(0, 3, 900)
+    sparse, dense = ProximalSVC().fit(X, y), ProximalSVC().fit(X.toarray(), y)
+    assert_same_bits(sparse, ProximalSVC(grid=sparse.grid_).fit(X.toarray(), y), rng)
+    assert_same_bits(dense, ProximalSVC(grid=dense.grid_).fit(X, y), rng)
+    sparse.forget(X[100:500].toarray(), y[100:500])
+    dense.forget(X[100:500], y[100:500])
+    rest = np.r_[:100, 500:900]
+    for model in (sparse, dense):
+        assert_same_bits(model, ProximalSVC(grid=model.grid_).fit(X[rest], y[rest]), rng)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_any_history_ends_in_the_bits_of_a_fresh_fit(data):
+    seed = data.draw(st.integers(0, 2**32 - 1))
+    rng = np.random.default_rng(seed)
+    n = data.draw(st.sampled_from([60, 300, 900]))
+    kinds = data.draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4))
+    X, y = columns(rng, n, tuple(kinds)), rng.integers(0, data.draw(st.sampled_from([2, 3])), n)
+    C = data.draw(st.sampled_from([1.0, "auto"]))
+    model, held, new = ProximalSVC(C=C), np.zeros(n, bool), 0
+    while new < n:
+        step = data.draw(st.sampled_from(["add", "forget", "update", "save", "merge", "unmerge", "copy"]))
+        chunk = np.arange(new, min(n, new + int(rng.choice([1, 3, 40, 250]))))
+        old = rng.permutation(np.flatnonzero(held))[: rng.integers(0, max(1, held.sum() // 2))]
+        if step == "add" or not held.any():
+            model.partial_fit(X[chunk], y[chunk])
+            held[chunk], new = True, chunk[-1] + 1
+        elif step == "forget" and len(old):
+            model.forget(X[old], y[old])
+            held[old] = False
+        elif step == "update" and len(old):
+            model.update(add=(X[chunk], y[chunk]), retire=(X[old], y[old]))
+            held[chunk], new = True, chunk[-1] + 1
+            held[old] = False
+        elif step == "save":
+            model = from_bytes(to_bytes(model))
+        elif step == "merge":
+            model.merge(ProximalSVC(C=C, grid=model.grid_).fit(X[chunk], y[chunk]))
+            held[chunk], new = True, chunk[-1] + 1
+        elif step == "unmerge" and len(old):
+            model.unmerge(ProximalSVC(C=C, grid=model.grid_).fit(X[old], y[old]))
+            held[old] = False
+    fresh = ProximalSVC(C=C, grid=model.grid_).fit(X[held], y[held])
+    assert model.digest() == fresh.digest()
+    if C != "auto" or n > 100:
+        assert_same_bits(model, fresh, rng)
+
+
+def test_growing_and_moving_features_keeps_the_bits(rng):
+    X, y = columns(rng, 600), rng.integers(0, 2, 600)
+    wide = np.zeros((600, 14))
+    places = [3, 0, 13, 5, 1, 8, 9, 2, 7]
+    wide[:, places] = X
+    model = ProximalSVC().fit(X, y).rearranged(places, 13 + 1)
+    assert_same_bits(model, ProximalSVC(grid=model.grid_).fit(wide, y), rng)
+    model.grow(15).forget(np.pad(wide, ((0, 0), (0, 1)))[:300], y[:300])
+    fresh = ProximalSVC(grid=model.grid_).fit(np.pad(wide, ((0, 0), (0, 1)))[300:], y[300:])
+    assert_same_bits(model, fresh, rng)
+
+
+def test_mapped_rows_are_forgotten_to_the_bit(rng):
+    X, y = rng.normal(size=(900, 4)), rng.integers(0, 2, 900)
+    model = ProximalSVC(feature_map=RandomFeatures(60)).fit(X[:600], y[:600])
+    for i in range(600, 900, 50):
+        model.update(add=(X[i : i + 50], y[i : i + 50]), retire=(X[i - 600 : i - 550], y[i - 600 : i - 550]))
+    fresh = ProximalSVC(feature_map=model._state.feature_map).fit(X[300:], y[300:])
+    assert_same_bits(model, fresh, rng)
+
+
+def test_finer_quanta_change_no_bit(rng):
+    X, y = columns(rng, 800, ("count", "cents", "normal")), rng.integers(0, 2, 800)
+    plain = ProximalSVC().fit(X, y)
+    grid = plain.grid_
+    finer = Grid(grid.exponents - np.array([30, 0, 0]), None, grid.rounds)
+    other = ProximalSVC(grid=finer).fit(X, y)
+    assert_same_bits(plain, other, rng)
+
+
+def test_a_count_that_turns_out_to_have_fractions_gets_finer_quanta(rng):
+    X = rng.integers(0, 5, size=(1000, 2)).astype(float)
+    y = rng.integers(0, 2, 1000)
+    model = ProximalSVC().fit(X[:500], y[:500])
+    assert model.grid_.quanta.tolist() == [1.0, 1.0]
+    X[600:, 0] += 0.5
+    X[700:, 1] += rng.normal(size=300)
+    model.partial_fit(X[500:], y[500:])
+    assert model.grid_.quanta[0] == 0.5
+    assert model.grid_.rounds.tolist() == [False, True]
+    model.forget(X[:500], y[:500])
+    assert_same_bits(model, ProximalSVC(grid=model.grid_).fit(X[500:], y[500:]), rng)
+
+
+def test_grids_that_differ_merge_on_the_finer_one(rng):
+    X, y = rng.normal(size=(1200, 3)), rng.integers(0, 2, 1200)
+    X[600:] *= 1e-4
+    coarse, fine = ProximalSVC().fit(X[:600], y[:600]), ProximalSVC().fit(X[600:], y[600:])
+    assert (coarse.grid_.exponents > fine.grid_.exponents).all()
+    both = ProximalSVC().merge(coarse).merge(fine)
+    turned = ProximalSVC().merge(fine).merge(coarse)
+    assert both.digest() == turned.digest()
+    assert both.grid_.mixed.all()
+    assert both.unmerge(coarse).digest() == fine.digest()
+
+
+@pytest.mark.parametrize(
+    ("forget", "expected"),
+    [
+        (lambda m, X, y: m.forget(X[:5] + 0.25, y[:5]), "never learned"),
+        (lambda m, X, y: m.forget(np.full((1, 2), 1e9), [0]), "never learned"),
+        (lambda m, X, y: m.forget(np.concatenate([X, X[:1]]), np.append(y, y[0])), "only"),
+    ],
+)
+def test_what_always_shows_is_refused_and_nothing_changes(forget, expected, rng):
+    X, y = rng.integers(0, 9, size=(800, 2)).astype(float), rng.integers(0, 2, 800)
+    model = ProximalSVC().fit(X, y)
+    before = model.digest()
+    with pytest.raises(DataError, match=expected):
+        forget(model, X, y)
+    assert model.digest() == before
+
+
+def test_legitimate_forgetting_is_never_refused(rng):
+    X, y = columns(rng, 1500), rng.integers(0, 3, 1500)
+    weights = rng.choice([0.1, 0.1, 3.0, 1.0], 1500)
+    model = ProximalSVC().fit(X, y, weights)
+    for begin in range(0, 1500, 100):
+        chunk = slice(begin, begin + 100)
+        model.forget(X[chunk], y[chunk], weights[chunk])
+    assert model.classes_.tolist() == []
+
+
+def test_fading_away_leaves_nothing(rng):
+    X, y = rng.normal(size=(900, 3)), rng.integers(0, 2, 900)
+    model = ProximalSVC().fit(X, y).fade(0.5)
+    np.testing.assert_allclose(model.coef_, ProximalSVC(C=0.5).fit(X, y).coef_, rtol=1e-6)
+    model.fade(1e-200).fade(1e-200)
+    assert model.classes_.tolist() == []
+    with pytest.raises(DataError, match="factor"):
+        model.fade(1e300)
+    model.partial_fit(X, y)
+    np.testing.assert_allclose(model.coef_, ProximalSVC().fit(X, y).coef_, rtol=1e-6)
+
+
+def test_values_far_beyond_the_grid_widen_the_sums(rng):
+    X, y = rng.normal(size=(600, 2)), rng.integers(0, 2, 600)
+    model = ProximalSVC().fit(X, y)
+    before, coef = model.digest(), model.coef_
+    outliers = np.array([[1e75, 1.0], [-1e75, 1e60]])
+    for _ in range(3):
+        model.partial_fit(outliers, [0, 1])
+        assert np.isfinite(model.coef_).all()
+        model.forget(outliers, [0, 1])
+        assert model.digest() == before
+        np.testing.assert_array_equal(model.coef_, coef)
