@@ -17,6 +17,7 @@ from steelyard.params import Integer
 from steelyard.streams.chunks import Chunk, RowStream, check_chunk
 from steelyard.tables.arrow_sources import ArrowCsvSource, arrow_file_source, has_pyarrow, table_source
 from steelyard.tables.columns import ColumnBatch, Columns, RowError
+from steelyard.tables.databases import DatabaseSource, is_address, open_database
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.files import ByteSource, open_bytes
 from steelyard.tables.labels import LabelReader
@@ -242,9 +243,11 @@ def open_stream(
 
     Parameters
     ----------
-    source : path, binary file, ``"-"`` or table
+    source : path, binary file, ``"-"``, table or address
         CSV or TSV, JSON lines, Parquet or Arrow, recognised by its content; text may be packed with gzip;
-        ``"-"`` is standard input. Or a table of pandas, polars or pyarrow. Read in bounded memory.
+        ``"-"`` is standard input. Or a table of pandas, polars or pyarrow, or one in a
+        database: ``sqlite:///shop.db?table=payments`` (duckdb and postgresql likewise). Read in bounded
+        memory.
     target : str or None
         The column of labels; None for rows without labels.
     time : str, optional
@@ -318,6 +321,10 @@ def _names(names: str | Sequence[str]) -> tuple[str, ...]:
 
 def open_source(source: Any) -> Any:
     """The reader for a source, by what it begins with."""
+    if is_address(source):
+        return open_database(source)
+    if isinstance(source, DatabaseSource):
+        return source
     if not isinstance(source, str | os.PathLike) and not hasattr(source, "read"):
         _need_pyarrow("a table")
         return table_source(source)

@@ -1,0 +1,92 @@
+"""Tables in databases are read as the same rows in a file are, and nothing is written there."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import datetime
+
+import duckdb
+import numpy as np
+import pytest
+
+from steelyard.exceptions import DataError, FileAccessError
+from steelyard.tables import open_stream
+
+ROWS = [
+    (1.5, "NZ", 3, datetime(2026, 1, 2, 3, 4), 1),  # noqa: DTZ001  databases have such moments
+    (2.5, "AU", None, datetime(2026, 1, 3), 0),  # noqa: DTZ001
+    (-1.0, 'o"dd', 5, datetime(2026, 1, 4), 0),  # noqa: DTZ001
+]
+
+
+def make_sqlite(path):
+    connection = sqlite3.connect(path)
+    connection.execute(
+        'CREATE TABLE "pay""ments" (amount REAL, country TEXT, "n items" INT, "at" TEXT, fraud INT)'
+    )
+    connection.executemany(
+        'INSERT INTO "pay""ments" VALUES (?, ?, ?, ?, ?)', [(*r[:3], r[3].isoformat(), r[4]) for r in ROWS]
+    )
+    connection.commit()
+    connection.close()
+    return f"sqlite:///{path}"
+
+
+def make_duckdb(path):
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(
+            'CREATE TABLE "pay""ments" '
+            '(amount DOUBLE, country TEXT, "n items" INT, "at" TIMESTAMP, fraud INT)'
+        )
+        connection.executemany('INSERT INTO "pay""ments" VALUES (?, ?, ?, ?, ?)', ROWS)
+    return f"duckdb:///{path}"
+
+
+@pytest.fixture(params=[make_sqlite, make_duckdb])
+def address(request, tmp_path):
+    return request.param(tmp_path / "shop.db")
+
+
+TABLE = '?table=pay"ments'
+
+
+def test_a_table_is_a_stream(address):
+    stream = open_stream(address + TABLE, "fraud", time="at", missing="zero")
+    (chunk,) = list(stream)
+    assert stream.feature_names == ["amount", "n items", "country=NZ", "country=AU", 'country=o"dd']
+    np.testing.assert_array_equal(chunk.X, [[1.5, 3, 1, 0, 0], [2.5, 0, 0, 1, 0], [-1.0, 5, 0, 0, 1]])
+    assert chunk.y.tolist() == [1, 0, 0]
+    assert np.diff(chunk.time).tolist() == [75_360.0, 86_400.0]
+
+
+def test_a_missing_value_is_named_with_its_column(address):
+    with pytest.raises(DataError, match="column 'n items': a value is missing"):
+        list(open_stream(address + TABLE, "fraud", drop="at"))
+
+
+def test_an_unknown_table_or_column_is_told_with_near_names(address):
+    with pytest.raises(DataError, match="there is no table 'paymens'") as error:
+        open_stream(address + "?table=paymens", "fraud")
+    assert 'pay"ments' in str(error.value)
+    with pytest.raises(DataError, match="no table is named"):
+        open_stream(address, "fraud")
+    with pytest.raises(DataError, match="did you mean 'fraud'"):
+        open_stream(address + TABLE, "fraudd")
+
+
+def test_a_query_that_fails_is_told_in_the_engines_words(address):
+    with pytest.raises(DataError, match="the database refused"):
+        open_stream(address + "?query=SELECT nothing FROM nowhere", "fraud")
+
+
+def test_a_database_that_is_not_there_is_not_made(tmp_path):
+    for scheme in ("sqlite", "duckdb"):
+        with pytest.raises(FileAccessError, match="cannot be opened"):
+            open_stream(f"{scheme}:///{tmp_path}/none.db?table=t", "y")
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_can_be_written_through_an_address(address):
+    with pytest.raises(DataError, match="the database refused"):
+        open_stream(address + "?query=DELETE FROM x", "fraud")
+    assert len(next(iter(open_stream(address + TABLE, "fraud", drop="at", missing="mean")))) == 3
