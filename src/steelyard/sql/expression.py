@@ -1,0 +1,100 @@
+"""A linear model as SQL: scores and labels computed where the rows lie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from steelyard.exceptions import DataError, ParameterError
+from steelyard.proximal import ProximalSVC
+from steelyard.tables import TableModel
+
+__all__ = ["DIALECTS", "expression"]
+
+DIALECTS = ("duckdb", "sqlite", "postgres", "bigquery", "snowflake", "clickhouse", "spark")
+
+
+def expression(model: TableModel, table: str, dialect: str = "duckdb") -> str:
+    """A SELECT that scores the rows of a table as the model does.
+
+    Parameters
+    ----------
+    model : TableModel
+        A ProximalSVC without a feature map, with its columns.
+    table : str
+        The table to score.
+    dialect : str, default="duckdb"
+        The database: duckdb, sqlite, postgres, bigquery, snowflake, clickhouse or spark.
+
+    Returns
+    -------
+    str
+        A query that gives all columns of the table, ``score`` (two classes) or one ``score_k`` a class, and
+        ``label``.
+    """
+    from sqlglot import exp
+
+    if dialect not in DIALECTS:
+        raise ParameterError(f"dialect must be one of {', '.join(DIALECTS)}; got {dialect!r}.", who="sql")
+    learner = model.learner
+    if not isinstance(learner, ProximalSVC) or learner.feature_map is not None:
+        raise DataError(
+            f"only a ProximalSVC without a feature map is linear; this is {learner!r}.", who="sql"
+        )
+    coef, intercept = np.atleast_2d(learner.coef_), np.atleast_1d(learner.intercept_)
+    classes = learner.classes_.tolist()
+    names = ["score"] if len(coef) == 1 else [f"score_{k}" for k in range(len(coef))]
+    scores = [_plane(exp, model, c, float(b)) for c, b in zip(coef, intercept, strict=True)]
+    inner = exp.select("*", *(exp.alias_(s, n, quoted=True) for s, n in zip(scores, names, strict=True)))
+    inner = inner.from_(exp.Table(this=exp.to_identifier(table, quoted=True)))
+    label = exp.alias_(_label(exp, names, classes), "label", quoted=True)
+    query = exp.select("*", label).from_(inner.subquery("scored"))
+    return str(query.sql(dialect=dialect, pretty=True, unsupported_level=_raise()))
+
+
+def _raise() -> Any:
+    from sqlglot import ErrorLevel
+
+    return ErrorLevel.RAISE
+
+
+def _plane(exp: Any, model: TableModel, coef: Any, intercept: float) -> Any:
+    encoder = model.encoder
+    terms = [_number(exp, intercept)]
+    terms += [
+        exp.Mul(this=_number(exp, weight), expression=exp.column(name, quoted=True))
+        for name, weight in zip(encoder.numeric_, coef, strict=False)
+    ]
+    n_numeric = len(encoder.numeric_)
+    for (name, value), weight in zip(encoder.categories_, coef[n_numeric:], strict=False):
+        is_it = exp.EQ(this=exp.column(name, quoted=True), expression=exp.Literal.string(value))
+        terms.append(exp.Case().when(is_it, _number(exp, weight)).else_(_number(exp, 0.0)))
+    total = terms[0]
+    for term in terms[1:]:
+        total = exp.Add(this=total, expression=term)
+    return total
+
+
+def _number(exp: Any, value: float) -> Any:
+    """A number with all its digits, as a double: engines read bare decimals as something narrower."""
+    literal = exp.Literal.number(repr(abs(float(value))))
+    number = exp.Cast(this=literal, to=exp.DataType.build("double"))
+    return exp.Neg(this=number) if value < 0 else number
+
+
+def _label(exp: Any, names: list[str], classes: list[Any]) -> Any:
+    def literal(label: Any) -> Any:
+        return exp.Literal.string(label) if isinstance(label, str) else exp.Literal.number(repr(label))
+
+    if len(names) == 1:
+        won = exp.GT(this=exp.column("score", quoted=True), expression=exp.Literal.number("0"))
+        return exp.Case().when(won, literal(classes[-1])).else_(literal(classes[0]))
+    case = exp.Case()
+    for place, label in enumerate(classes[:-1]):
+        beats = [
+            exp.GTE(this=exp.column(names[place], quoted=True), expression=exp.column(other, quoted=True))
+            for other in names[place + 1 :]
+        ]
+        case = case.when(exp.and_(*beats), literal(label))
+    return case.else_(literal(classes[-1]))

@@ -1,0 +1,106 @@
+"""Learning in a database: the same model as from the same rows in memory; and models as queries."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+
+from steelyard import ProximalSVC, sql
+from steelyard.exceptions import DataError, DataTypeError
+from steelyard.tables import TableEncoder, TableModel
+
+
+def table(n=300, n_classes=2, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, n_classes, size=n)
+    return pd.DataFrame(
+        {
+            "amount": rng.normal(size=n) + y,
+            "n items": rng.integers(1, 9, size=n),
+            "country": rng.choice(["NZ", "AU", "o'dd"], size=n),
+            "kind": np.array(["ok", "fraud", "odd"])[y],
+        }
+    )
+
+
+@pytest.fixture(params=["sqlite", "duckdb"])
+def connect(request):
+    def made(frame):
+        if request.param == "sqlite":
+            connection = sqlite3.connect(":memory:")
+            frame.to_sql("pay", connection, index=False)
+        else:
+            connection = duckdb.connect()
+            connection.register("frame", frame)
+            connection.execute("CREATE TABLE pay AS SELECT * FROM frame")
+        return connection
+
+    return made
+
+
+def in_memory(frame):
+    model = TableModel(ProximalSVC(), TableEncoder(), "kind")
+    model.learn(model.open(frame, labelled=True))
+    return model
+
+
+def test_a_fit_in_the_database_is_the_fit_on_the_same_rows(connect):
+    frame = table()
+    model = sql.fit(ProximalSVC(), connect(frame), "pay", target="kind")
+    expected = in_memory(frame)
+    assert model.feature_names == expected.feature_names
+    np.testing.assert_array_equal(model.learner.coef_, expected.learner.coef_)
+    np.testing.assert_array_equal(model.learner.intercept_, expected.learner.intercept_)
+
+
+def test_rows_of_a_condition_are_learned_and_forgotten(connect):
+    frame = table()
+    connection = connect(frame)
+    few = sql.fit(ProximalSVC(), connection, "pay", target="kind", where="amount > ?", parameters=[0.5])
+    everything = sql.partial_fit(few, connection, "pay", where="amount <= ?", parameters=[0.5])
+    assert everything.learner.statistics_.n_rows == len(frame)
+    sql.forget(everything, connection, "SELECT * FROM pay", where="amount <= ?", parameters=[0.5])
+    expected = in_memory(frame[frame["amount"] > 0.5])
+    np.testing.assert_allclose(everything.learner.coef_, expected.learner.coef_, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_query_of_a_model_answers_as_the_model_does(connect, n_classes):
+    frame = table(n_classes=n_classes)
+    connection = connect(frame)
+    model = sql.fit(ProximalSVC(), connection, "pay", target="kind")
+    dialect = "sqlite" if isinstance(connection, sqlite3.Connection) else "duckdb"
+    cursor = connection.cursor()
+    answers = cursor.execute(sql.expression(model, "pay", dialect)) or cursor
+    names = [column[0] for column in answers.description]
+    rows = pd.DataFrame(answers.fetchall(), columns=names)
+    scores = np.concatenate([a.scores for _, a in model.answers(frame.drop(columns="kind"))])
+    labels = np.concatenate([a.labels for _, a in model.answers(frame.drop(columns="kind"))])
+    if n_classes == 2:
+        np.testing.assert_allclose(rows["score"], scores[:, 1], rtol=1e-12, atol=1e-12)
+    assert rows["label"].tolist() == labels.tolist()
+
+
+@pytest.mark.parametrize("dialect", ["bigquery", "snowflake", "clickhouse", "spark", "postgres"])
+def test_the_query_can_be_written_for_engines_that_are_not_here(connect, dialect):
+    import sqlglot
+
+    model = sql.fit(ProximalSVC(), connect(table()), "pay", target="kind")
+    theirs = sqlglot.parse_one(sql.expression(model, "pay", dialect), dialect=dialect)
+    ours = sqlglot.parse_one(sql.expression(model, "pay", "duckdb"), dialect="duckdb")
+    # Where a cast cannot fail, Spark's lenient one is the same.
+    assert theirs.sql("duckdb").replace("TRY_CAST", "CAST") == ours.sql("duckdb")
+
+
+def test_what_cannot_be_is_said(connect):
+    connection = connect(table())
+    with pytest.raises(DataError, match="the database refused"):
+        sql.fit(ProximalSVC(), connection, "pay", target="kind", where="nonsense > 3")
+    with pytest.raises(DataError, match="there is no target column"):
+        sql.fit(ProximalSVC(), connection, "pay", target="nobody")
+    with pytest.raises(DataTypeError, match=r"sql\.fit"):
+        sql.forget(ProximalSVC(), connection, "pay")
