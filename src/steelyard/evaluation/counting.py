@@ -111,34 +111,35 @@ class AnswerCounter:
         wide = [widened(block, self.n_classes) for block in whole]
         return np.array(wide, dtype=np.int64).reshape(len(wide), 3, self.n_classes), size
 
-    def window_blocks(self) -> Tallies:
-        """Tallies of the last window, cut into twenty blocks that end with the last row."""
-        true, predicted, _ = self._recent.content()
+    def window_blocks(self, ago: int = 0) -> Tallies:
+        """Tallies of the window that ended ``ago`` rows before the last, in up to twenty blocks."""
+        true, predicted, _ = self._recent.content(ago)
         rows = max(1, -(-len(true) // N_BLOCKS))
         age = np.arange(len(true) - 1, -1, -1) // rows  # 0 is the block that ends now
         n_blocks = int(age[0]) + 1 if len(true) else 0
         return block_tallies(true, predicted, n_blocks - 1 - age, n_blocks, self.n_classes)
 
-    def window_scores(self) -> tuple[Codes, FloatArray]:
-        """True labels and scores of the last window."""
-        true, _, scores = self._recent.content()
+    def window_scores(self, ago: int = 0) -> tuple[Codes, FloatArray]:
+        """True labels and scores of the window that ended ``ago`` rows before the last."""
+        true, _, scores = self._recent.content(ago)
         return true, scores
 
 
 class _Ring:
-    """The last rows: true label, answer and score of each."""
+    """The last rows, of two windows: true label, answer and score of each."""
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._true = np.zeros(2 * size, dtype=np.intp)
-        self._predicted = np.zeros(2 * size, dtype=np.intp)
-        self._scores = np.zeros(2 * size)
+        self._room = 4 * size
+        self._true = np.zeros(self._room, dtype=np.intp)
+        self._predicted = np.zeros(self._room, dtype=np.intp)
+        self._scores = np.zeros(self._room)
         self._end = 0
 
     def push(self, true: Codes, predicted: Codes, scores: FloatArray | None) -> None:
-        n = min(len(true), self._size)
-        if self._end + n > 2 * self._size:  # the last rows go to the front: once in so many rows
-            keep = self._size
+        n = min(len(true), 2 * self._size)
+        if self._end + n > self._room:  # the last rows go to the front: once in so many rows
+            keep = min(self._end, 2 * self._size)
             for array in (self._true, self._predicted, self._scores):
                 array[:keep] = array[self._end - keep : self._end]
             self._end = keep
@@ -147,6 +148,7 @@ class _Ring:
         self._scores[new] = 0.0 if scores is None else scores[-n:]
         self._end += n
 
-    def content(self) -> tuple[Codes, Codes, FloatArray]:
-        last = slice(max(0, self._end - self._size), self._end)
+    def content(self, ago: int) -> tuple[Codes, Codes, FloatArray]:
+        end = max(0, self._end - ago)
+        last = slice(max(0, end - self._size), end)
         return self._true[last], self._predicted[last], self._scores[last]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -235,21 +235,19 @@ class Race:
     def _measure(self, codes: Codes, answers: list[Answers | None]) -> None:
         """Count the answers, and keep the measures wherever ``every`` rows are full, not where chunks end."""
         speaks_for = self._speaks_for()
-        for rows in self._until_records(len(codes)):
+        for begin in range(0, len(codes), self.window):
+            part = slice(begin, min(len(codes), begin + self.window))
             for contender, answer in zip(self.contenders, answers, strict=True):
                 if answer is not None:
-                    part = answer if len(answer) == rows.stop - rows.start else answer.some(rows)
-                    contender.tracker.update(codes[rows], part, self.label_table, speaks_for)
-            self.n_rows += rows.stop - rows.start
-            if self.n_rows % self.every == 0:
-                self._record()
-
-    def _until_records(self, n_rows: int) -> Iterator[slice]:
-        begin = 0
-        while begin < n_rows:
-            end = min(n_rows, begin + self.every - self.n_rows % self.every)
-            yield slice(begin, end)
-            begin = end
+                    whole = len(answer) == part.stop - part.start
+                    contender.tracker.update(
+                        codes[part], answer if whole else answer.some(part), self.label_table, speaks_for
+                    )
+            until = self.n_rows + part.stop - part.start
+            while (row := (self.n_rows // self.every + 1) * self.every) <= until:
+                self.n_rows = row
+                self._record(until - row)
+            self.n_rows = until
 
     def finish(self) -> None:
         """Teach what labels are still on their way, and note the last measures."""
@@ -281,7 +279,8 @@ class Race:
                 ]
             self.n_learned += len(chunk)
 
-    def _record(self) -> None:
+    def _record(self, ago: int = 0) -> None:
+        """Keep the measures as they were so many rows ago, which is less than a window."""
         now = time.perf_counter()
         if now - self._memory[0] > _MEMORY_SECONDS:
             self._memory = now, resident_megabytes()
@@ -290,7 +289,7 @@ class Race:
         for contender in self.contenders:
             contender.carried_by.take(self.n_rows, contender.model)
         thinned = [
-            contender.tracker.record(self.n_rows, self.label_table, contender.rows_per_second, memory)
+            contender.tracker.record(self.n_rows, ago, self.label_table, contender.rows_per_second, memory)
             for contender in self.contenders
             if contender.tracker.n_scored
         ]

@@ -60,6 +60,8 @@ class Tracker:
         self.records: list[Record] = []
         self.speaks_for: int | None = None  # the class that scores are kept for
         self._seed = seed
+        self._asks_for_auc = bool({"auc", "pmauc"} & {*metrics})
+        self._answered: NDArray[np.bool_] | None = None  # rows of the last update, where some had no answer
         self._draws: dict[int, FloatArray] = {}
         self._tables: list[tuple[Codes, Answers]] = []  # the last window, where there are many classes
 
@@ -75,8 +77,9 @@ class Tracker:
         scores of two classes are each other's negatives. None where there are more.
         """
         predicted = answers.codes(table)
+        self._answered = None
         if predicted.min(initial=0) < 0:  # rows that the model had no answer to
-            answered = predicted >= 0
+            self._answered = answered = predicted >= 0
             true, predicted, answers = true[answered], predicted[answered], answers.some(answered)
         if not len(true):
             return
@@ -89,14 +92,22 @@ class Tracker:
         self.counter.update(true, predicted, scores, len(table))
         if "pmauc" in self.metrics and len(table) > 2:
             self._tables.append((true, answers))
-            while sum(len(y) for y, _ in self._tables[1:]) >= self.window:
+            while sum(len(y) for y, _ in self._tables[1:]) >= 2 * self.window:
                 self._tables.pop(0)
 
-    def record(self, row: int, table: LabelTable, rows_per_second: float, memory_mb: float) -> bool:
-        """Keep the last window as it is now; True when every other record had to be let go."""
-        auc = self._window_auc() if {"auc", "pmauc"} & {*self.metrics} else math.nan
-        blocks = self.counter.window_blocks().astype(np.int32)
-        self.records.append(Record(row, blocks, auc, self._pmauc(table, auc), rows_per_second, memory_mb))
+    def record(self, row: int, ago: int, table: LabelTable, rows_per_second: float, memory_mb: float) -> bool:
+        """Keep the window that ended ``ago`` rows before the last; True when every other had to be let go.
+
+        So many rows must have come with the last update.
+        """
+        if self._answered is not None and ago:
+            ago = int(self._answered[-ago:].sum())
+        auc = self._window_auc(ago) if self._asks_for_auc else math.nan
+        blocks = self.counter.window_blocks(ago).astype(np.int32)
+        if not len(blocks):
+            return False
+        pmauc = self._pmauc(table, auc, ago)
+        self.records.append(Record(row, blocks, auc, pmauc, rows_per_second, memory_mb))
         if len(self.records) > self._most_records(blocks.size):
             self.records = self.records[1::2]
             return True
@@ -142,10 +153,10 @@ class Tracker:
             self._draws[n] = rng.multinomial(n, np.full(n, 1 / n), size=_RESAMPLES).astype(np.float64)
         return bands(widened(blocks, self._width(positive)), self._draws[n], positive)
 
-    def _window_auc(self) -> float:
+    def _window_auc(self, ago: int) -> float:
         if self.speaks_for is None:
             return math.nan
-        true, scores = self.counter.window_scores()
+        true, scores = self.counter.window_scores(ago)
         is_positive = true == self.speaks_for
         positives, negatives = scores[is_positive], np.sort(scores[~is_positive])
         if not len(positives) or not len(negatives):
@@ -153,15 +164,17 @@ class Tracker:
         wins = [np.searchsorted(negatives, positives, side=side).sum() for side in ("left", "right")]
         return float(sum(wins) / (2 * len(positives) * len(negatives)))
 
-    def _pmauc(self, table: LabelTable, auc: float) -> float:
+    def _pmauc(self, table: LabelTable, auc: float, ago: int) -> float:
         if "pmauc" not in self.metrics or not self._tables:  # of two classes there is one pair
             return auc if "pmauc" in self.metrics else math.nan
-        true = np.concatenate([y for y, _ in self._tables])[-self.window :]
+        true = np.concatenate([y for y, _ in self._tables])
+        last = slice(max(0, len(true) - ago - self.window), len(true) - ago)
+        true = true[last]
         present = np.unique(true)
         if len(present) < 2:
             return math.nan
         classes = [table.labels[code] for code in present]
-        scores = np.concatenate([answers.table(classes) for _, answers in self._tables])[-self.window :]
+        scores = np.concatenate([answers.table(classes) for _, answers in self._tables])[last]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UndefinedMetricWarning)  # nan says it
             codes = range(len(present))

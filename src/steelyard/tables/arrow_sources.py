@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -75,8 +75,7 @@ class ArrowCsvSource:
                 if len(self.place.left_out) > n_left_out:
                     continue
                 raise DataError(f"{error}.", who=self.place.source) from error  # only pyarrow objected
-            columns = {name: _values(_in_one_piece(table.column(name)), name) for name in wanted}
-            yield ColumnBatch(columns, table.num_rows)
+            yield ColumnBatch(_ArrowColumns(table, wanted), table.num_rows)
             done += table.num_rows
 
     def _parsed(self, lines: bytes, wanted: list[str], kinds: Kinds) -> Any:
@@ -239,6 +238,25 @@ def _checked_table(make: Callable[[Any], Any], table: Any) -> Any:
             who="table",
             hint="every column must hold values of one kind, and all columns equally many",
         ) from error
+
+
+class _ArrowColumns(Mapping[str, NDArray[Any]]):
+    """Columns that become NumPy's when they are first asked for: by who uses them, not by who reads ahead."""
+
+    def __init__(self, table: Any, names: list[str]) -> None:
+        self._table, self._names = table, names
+        self._made: dict[str, NDArray[Any]] = {}
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name not in self._made:
+            self._made[name] = _values(_in_one_piece(self._table.column(name)), name)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def _in_one_piece(column: Any) -> Any:

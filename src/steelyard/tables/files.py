@@ -103,7 +103,7 @@ class ByteSource(io.RawIOBase):
 
     def _too_long(self, line: int) -> DataError:
         return DataError(
-            f"line {line:,} is longer than {_LONGEST_LINE:,} bytes.",
+            f"{'a line' if self._file is None else f'line {line:,}'} is longer than {_LONGEST_LINE:,} bytes.",
             who=self.name,
             hint="is this a table? Every row must be a line",
         )
@@ -135,29 +135,44 @@ class ByteSource(io.RawIOBase):
 
         With ``quotes`` a line break between quotes ends no line.
         """
-        rest, n_lines = b"", 0
+        rest, n_bytes = b"", 0
         while data := self._read_some(size):
-            rest += data
-            if b"\n" not in data and len(rest) <= _LONGEST_LINE:
-                continue
-            end = _end_of_lines(rest) if quotes else rest.rfind(b"\n") + 1
-            if end:
-                n_lines += rest.count(b"\n", 0, end)
-                yield rest[:end]
-                rest = rest[end:]
+            if quotes and (b'"' in data or b'"' in rest):
+                whole = rest + data
+                end = _end_of_lines(whole)
+                block, rest = whole[:end], whole[end:]
+            else:
+                end = data.rfind(b"\n") + 1
+                block = b"".join((rest, memoryview(data)[:end])) if end else b""
+                rest = data[end:] if end else rest + data
+            if block:
+                n_bytes += len(block)
+                yield block
             elif len(rest) > _LONGEST_LINE:
-                raise self._too_long(n_lines + 1)
+                raise self._too_long(self._n_lines(n_bytes) + 1)
         if rest:
             yield rest
 
     def _read_some(self, size: int) -> bytes:
-        data = self.read(size) or b""
-        while self._size is not None and 0 < len(data) < size:
-            more = self.read(size - len(data))
-            if not more:
-                break
-            data += more
+        """The next bytes: as many as asked for from a file, from a pipe those that have come."""
+        if self._position < len(self.head):
+            data = self.head[self._position : self._position + size]
+        elif self._size is not None:
+            data = self._checked(self._content.read, size)
+        else:
+            data = self._checked(getattr(self._content, "read1", self._content.read), size)
+            if self._digest is not None:
+                self._digest.update(data)
+        self._position += len(data)
         return data
+
+    def _n_lines(self, n_bytes: int) -> int:
+        """Lines in the first bytes, to name a place; what came through a pipe is not there any more."""
+        if self._file is None:
+            return 0
+        with self._file.open("rb") as file:
+            content = gzip.GzipFile(fileobj=file) if self.path is None else file
+            return content.read(n_bytes).count(b"\n")
 
     def fraction_read(self) -> float | None:
         """How much of the file has been read; a closed one tells how far it had come."""
