@@ -16,7 +16,7 @@ from steelyard.tables.text_sources import CsvSource, Kinds, OnBad
 
 __all__ = ["ArrowCsvSource", "ArrowSource", "arrow_file_source", "has_pyarrow", "table_source"]
 
-_BLOCK_BYTES = 1 << 19
+BLOCK_BYTES = 1 << 19
 _BATCH_ROWS = 1 << 14
 
 
@@ -60,7 +60,7 @@ class ArrowCsvSource:
         import pyarrow as pa
 
         done = 0
-        blocks = self._exact.data.blocks(_BLOCK_BYTES)
+        blocks = self._exact.data.blocks(BLOCK_BYTES)
         for number, block in enumerate(blocks):
             lines = block if number else without_header(block)
             if not lines or lines.isspace():
@@ -170,7 +170,7 @@ def arrow_file_source(data: ByteSource) -> ArrowSource:
             return ArrowSource(
                 lambda wanted: _selected(batches, wanted), file.schema, data.name, None, data.close
             )
-        reader = pa.ipc.open_stream(pa.PythonFile(io.BufferedReader(data, _BLOCK_BYTES), mode="r"))
+        reader = pa.ipc.open_stream(pa.PythonFile(io.BufferedReader(data, BLOCK_BYTES), mode="r"))
     except (pa.ArrowInvalid, pa.ArrowIOError, OSError) as error:
         raise DataError(f"the file is damaged or cut short: {error}.", who=data.name) from error
     return ArrowSource(lambda wanted: _selected(reader, wanted), reader.schema, data.name, None, data.close)
