@@ -21,7 +21,7 @@ from steelyard.datasets import Dataset
 from steelyard.persistence import from_bytes, to_bytes
 from steelyard.proximal import ProximalSVC
 
-__all__ = ["table_1", "table_2", "table_3"]
+__all__ = ["privacy", "table_1", "table_2", "table_3"]
 
 ARTICLE = "Distributed incremental wLPSVM"
 
@@ -347,3 +347,47 @@ def _four_ways(X: Floats, y: Labels, start: int, n_cores: int) -> dict[str, Call
         "parallel": partial(_solved, X, y, n_cores),
         "parallel incremental": partial(added, n_cores),
     }
+
+
+# -- what a message tells -------------------------------------------------------------------------
+
+
+@experiment(
+    "distributed-privacy", paper=ARTICLE, title="Section I: what can be read from the statistics of a node"
+)
+def privacy(context: Context) -> Result:
+    """Rows that whoever receives a node's message can compute from it."""
+    X, y = _binary("wdbc", context.load("wdbc"))
+    order = context.rng("nodes").permutation(len(y))
+    X, y = X[order], y[order]
+    lone = np.append(np.flatnonzero(y == 0)[:100], np.flatnonzero(y == 1)[:1])
+    alone = _sums(_learn((X[lone], y[lone])))
+    learned = _learn((X[:200], y[:200]))
+    before = _sums(learned)
+    late = np.flatnonzero(y[200:] == 1)[:1] + 200
+    after = _sums(learned.partial_fit(X[late], y[late]))
+    rows = [
+        ("the only rare row of a node", _relative(alone, X[lone[-1]])),
+        ("a row that came between two messages", _relative(after - before, X[late[0]])),
+    ]
+    who, measure = "whoever gets the messages", "relative error"
+    return Result([Row(on, who, measure, error) for on, error in rows], _NOTES_PRIVACY)
+
+
+def _sums(model: ProximalSVC) -> Floats:
+    """Sums of the features over the rare rows, as they stand in what a node sends: rows are [x, -1]."""
+    return np.asarray(-model.statistics_.gram(1)[-1, :-1], dtype=np.float64)
+
+
+def _relative(found: Floats, row: Floats) -> float:
+    return float(np.linalg.norm(found - row) / np.linalg.norm(row))
+
+
+_NOTES_PRIVACY = paragraphs(
+    """
+    The paper says that privacy is "naturally preserved", since only what a node has learned is sent. That is
+    counts, sums and sums of products for each class. A class with a single row in a node is that row, and
+    what is new in a second message of the same node is the rows in between. With many rows of each class
+    only means, variances and correlations can be read.
+    """
+)

@@ -1,94 +1,107 @@
-"""The page of the documentation that shows the results of a run."""
+"""The pages of the documentation that show the results: a summary, a page for each paper, and the claims."""
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from papers.claims import claims_page
 from papers.experiment import experiments
-from papers.result import Report
+from papers.sections import Section, find_sections, read_sections, section_of
 from papers.storage import read_reports
-from papers.tables import markdown_table
-from papers.verdict import judge
 from steelyard.exceptions import ParameterError
 
 __all__ = ["write_page"]
 
-_HEAD = """# Papers
+_WRITTEN = "<!-- Written by `python -m papers page`; change the experiments, not this page. -->"
+_SUMMARY = f"""# Papers
 
-<!-- Written by `python -m papers page`; change the experiments, not this page. -->
+{_WRITTEN}
 
-Every table and figure of the five papers this library grew out of, computed afresh by
-`python -m papers run all` and shown beside what the papers print. `python -m papers list` names the
-experiments, `python -m papers run NAME` runs one; data sets come from where {doc}`datasets` says.
+Every table and figure of the five papers this library grew out of, computed afresh and shown beside what the
+papers print. In a clone of the repository `python -m papers list` names the experiments and
+`python -m papers run NAME` runs one; data sets come from where {{doc}}`datasets` says.
 
-**Verdicts.** A number is *reached* if it differs from the paper's by no more than the tolerance of its row or
-two standard errors of the difference of the means; otherwise it is *better* or *short* by the difference. In
-wide tables a cell reads "ours ± spread (paper's)" and a sign: `=` reached, `+` better, `-` short. "±" is the
-standard deviation over the rounds. No number of a paper enters a computation.
+A number is *reached* if it differs from the paper's by no more than the tolerance of its row or two standard
+errors of the difference of the means; otherwise it is *better* or *short* by the difference. No number of a
+paper enters a computation.
 """
+_LEGEND = """In wide tables a cell reads "ours ± spread (paper's)" and a sign: `=` reached, `+` better, `-`
+short. "±" is the standard deviation over the rounds. Each section says how its numbers were run.
+"""
+# Pages by the beginning of the experiments' names.
+_PAGES = {
+    "dcil": "DCIL-IncLPSVM",
+    "distributed": "Distributed incremental wLPSVM",
+    "koil": "KOIL",
+    "kba": "Kernel boundary alignment",
+    "mhe": "MHE-CIL",
+    "own": "The best of this library on the papers' sets",
+}
 
 
 def write_page(results: Sequence[Path], page: Path) -> None:
-    """Write the page from the reports below the folders; pictures go to ``_static/papers`` beside it."""
+    """Write the summary to `page` and the others to the folder of its name beside it.
+
+    Experiments come from the reports below the folders; what these do not hold stays as the pages have it.
+    Pictures go to ``_static/papers`` beside the summary.
+    """
     if page.suffix != ".md":
         raise ParameterError(f"papers: the page must be a Markdown file; got `{page}`.")
-    stored = {name: report for folder in results for name, report in read_reports(folder).items()}
-    order = [name for name in experiments() if name in stored]
-    pictures = page.parent / "_static" / "papers"
-    parts, paper = [_HEAD, _glance([stored[name][0] for name in order])], None
+    folder = page.with_suffix("")
+    stored = {name: report for one in results for name, report in read_reports(one).items()}
+    sections = read_sections(folder) if folder.is_dir() else {}
+    if page.exists():
+        sections |= find_sections(page.read_text(encoding="utf-8"))
+    for name, (report, files) in stored.items():
+        sections[name] = section_of(report, _kept_pictures(name, files, page.parent / "_static" / "papers"))
+    order = [name for name in experiments() if name in sections]
+    folder.mkdir(parents=True, exist_ok=True)
+    of_paper: dict[str, list[Section]] = {}
     for name in order:
-        report, files = stored[name]
-        if report.paper != paper:
-            paper = report.paper
-            parts.append(f"## {paper}\n")
-        parts.append(_section(report, files, pictures, page.parent))
-    page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text("\n".join(parts), encoding="utf-8")
+        of_paper.setdefault(name.split("-")[0], []).append(sections[name])
+    for key, own in of_paper.items():
+        head = [f"# {_PAGES[key]}\n", f"{_WRITTEN}\n", _LEGEND]
+        _write(folder / f"{key}.md", "\n".join([*head, *(section.text for section in own)]))
+    _write(folder / "claims.md", claims_page({name: sections[name] for name in order}, _WRITTEN))
+    _write(page, _summary(of_paper, page.stem))
 
 
-def _glance(reports: Sequence[Report]) -> str:
-    """How many numbers of each experiment are reached."""
-    lines = [
-        "## At a glance\n",
-        "| experiment | printed numbers | reached | better | short |",
-        "|---|---|---|---|---|",
-    ]
-    for report in reports:
-        kinds = _kinds(report)
-        counts = [kinds.total() - kinds["none"], kinds["reached"], kinds["better"], kinds["short"]]
-        cells = " | ".join("-" if not counts[0] else str(count) for count in counts)
-        lines.append(f"| {report.paper}: {report.title} | {cells} |")
-    return "\n".join(lines) + "\n"
+def _write(path: Path, text: str) -> None:
+    path.write_text(text.rstrip() + "\n", encoding="utf-8")
 
 
-def _kinds(report: Report) -> Counter[str]:
-    return Counter(judge(row).kind for row in report.result.rows)
-
-
-def _section(report: Report, files: dict[Path, str], pictures: Path, base: Path) -> str:
-    extent = "quick run" if report.quick else "full run"
-    time = f"{report.seconds:,.0f} s"
-    if report.saved_seconds:
-        time += f", of which {report.saved_seconds:,.0f} s for cells kept from a run before"
-    text = [f"### {report.title}\n"]
-    text.append(f"`python -m papers run {report.name}` ({extent}, seed {report.seed}, {time})\n")
-    if report.result.rows:
-        text.append(f"{markdown_table(report.result)}\n")
+def _kept_pictures(name: str, files: Mapping[Path, str], pictures: Path) -> dict[str, str]:
+    """Copy the pictures of a report; returns their paths, as the pages see them, and captions."""
+    kept = {}
     for file, caption in files.items():
         pictures.mkdir(parents=True, exist_ok=True)
-        copy = pictures / f"{report.name}-{file.name}"
+        copy = pictures / f"{name}-{file.name}"
         if not copy.exists() or copy.read_bytes() != file.read_bytes():
             shutil.copyfile(file, copy)
-        text.append(f"![{caption}]({copy.relative_to(base).as_posix()})\n\n{caption}\n")
-    text += [f"- {note}" for note in report.result.notes]
-    text += [f"- Not available: {_without_paths(sentence)}" for sentence in report.unavailable]
-    return "\n".join(text) + "\n"
+        kept[f"../_static/papers/{copy.name}"] = caption
+    return kept
 
 
-def _without_paths(text: str) -> str:
-    """Where the data lay on the machine that ran it says nothing to a reader."""
-    return re.sub(r"folder `[^`]*`", "the data folder", text)
+def _summary(of_paper: Mapping[str, Sequence[Section]], stem: str) -> str:
+    lines = ["| paper | experiments | printed numbers | reached | better | short |", f"|{'---|' * 6}"]
+    total: Counter[str] = Counter()
+    for key, sections in of_paper.items():
+        counts: Counter[str] = sum((section.counts for section in sections), Counter())
+        total += counts
+        lines.append(f"| {{doc}}`{_PAGES[key]} <{stem}/{key}>` | {len(sections)} | {_cells(counts)} |")
+    lines.append(f"| all | {sum(map(len, of_paper.values()))} | {_cells(total)} |")
+    pages = "\n".join([f"{stem}/claims", *(f"{stem}/{key}" for key in of_paper), "misprints?"])
+    links = (
+        f"What the papers say in words, and whether it holds: {{doc}}`{stem}/claims`. Where their print and "
+        "their meaning part, and what is done here: {doc}`misprints`.\n"
+    )
+    return "\n".join([_SUMMARY, *lines, "", links, f"```{{toctree}}\n:maxdepth: 1\n:hidden:\n\n{pages}\n```"])
+
+
+def _cells(counts: Counter[str]) -> str:
+    printed = counts.total()
+    numbers = [printed, *(counts[kind] for kind in ("reached", "better", "short"))]
+    return " | ".join(str(number) if printed else "-" for number in numbers)

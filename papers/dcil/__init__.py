@@ -2,6 +2,7 @@
 
 from papers.dcil.equality import table_5_1
 from papers.dcil.membership import figure_5_1, figure_5_2
+from papers.dcil.multiple import multiple_step
 from papers.dcil.planes import figures_2
 from papers.dcil.recognition import figures_5_3_to_5_6
 from papers.dcil.settings import table_5_3_settings
@@ -12,6 +13,7 @@ __all__ = [
     "figure_5_2",
     "figures_2",
     "figures_5_3_to_5_6",
+    "multiple_step",
     "table_5_1",
     "table_5_3",
     "table_5_3_settings",

@@ -163,7 +163,7 @@ def _verdicts(found: dict[tuple[str, str], dict[str, list[tuple[float, ...]]]]) 
                 - float(np.nanmean([t[place] for t in values["SVM"]]))
                 for values in found.values()
             ]
-            up, down = sum(gain > 0.05 for gain in gains), sum(gain < -0.05 for gain in gains)
+            up, down = sum(gain > 0.15 for gain in gains), sum(gain < -0.15 for gain in gains)
             counts.append(f"{measure} rises in {up}, falls in {down} and stays in {len(gains) - up - down}")
         sentences.append(
             f"{machine} against the machine it starts from, {len(found)} cases: {'; '.join(counts)}."

@@ -61,11 +61,17 @@ def _neighbors(budget: int) -> int:
 
 
 def one_kernel(
-    loss: str, policy: str, budget: int, seed: int, n_neighbors: int | None = None, **params: Any
+    loss: str,
+    policy: str,
+    budget: int | tuple[int, int],
+    seed: int,
+    n_neighbors: int | None = None,
+    **params: Any,
 ) -> KOIL:
     """KOIL as the thesis sets it up, with another number of neighbours if one is given."""
+    n_neighbors = n_neighbors or _neighbors(budget if isinstance(budget, int) else sum(budget) // 2)
     return KOIL(
-        budget=budget, n_neighbors=n_neighbors or _neighbors(budget), learning_rate=LEARNING_RATE,
+        budget=budget, n_neighbors=n_neighbors, learning_rate=LEARNING_RATE,
         loss=loss, policy=policy, threshold="zero", random_state=seed, **params,
     )  # fmt: skip
 

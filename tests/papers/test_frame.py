@@ -140,7 +140,8 @@ def test_the_command_runs_writes_and_makes_a_page(tmp_path, monkeypatch):
     assert "BreastWisconsin" in said.stdout
     assert "not available: datasets.load: 'msweb' cannot be had" in said.stderr
     assert cli_runner().invoke(papers_command, ["page", str(results), "-o", str(page)]).exit_code == 0
-    assert "### Table I" in page.read_text(encoding="utf-8")
+    assert "| 1 | 3 | 3 | 0 | 0 |" in page.read_text(encoding="utf-8")
+    assert "### Table I" in (page.parent / "papers" / "distributed.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -186,8 +187,8 @@ def test_the_page_carries_pictures_and_names_no_folder(tmp_path):
 
     write_report(run(Experiment("dcil-table-5.1", "P", "T", function), Context()), tmp_path / "results")
     write_page([tmp_path / "results"], tmp_path / "papers.md")
-    text = (tmp_path / "papers.md").read_text(encoding="utf-8")
-    assert "![A curve.](_static/papers/dcil-table-5.1-curve.png)" in text
+    text = (tmp_path / "papers" / "dcil.md").read_text(encoding="utf-8")
+    assert "![A curve.](../_static/papers/dcil-table-5.1-curve.png)" in text
     assert (tmp_path / "_static" / "papers" / "dcil-table-5.1-curve.png").exists()
     assert "- A note." in text
     assert "secret" not in text

@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 
 from papers import Context
+from papers.koil import mixture
 from papers.koil.contenders import CONTENDERS, MANY_KERNELS, Contender
+from papers.koil.options import PlainKOIL
 from papers.koil.protocol import benchmarks, choose, parameters
 from papers.koil.published import PAPER_MANY_KERNELS, PAPER_ONE_KERNEL, PAPER_OTHERS
 from papers.koil.tables import REAL, SYNTHETIC, better
+from steelyard import KOIL
+from steelyard.metrics import roc_auc_score
 from tests.papers.generated import generated, generated_splits
 
 
@@ -84,3 +88,35 @@ def test_a_paired_difference_is_found_where_single_runs_overlap():
     assert better(theirs, ours) == -1
     assert better(theirs, rng.permutation(theirs)) == 0
     assert better(theirs, theirs) == 0
+
+
+def test_the_best_possible_errors_and_ranking_are_those_of_drawn_rows():
+    rng = np.random.default_rng(0)
+    frequent = mixture.CENTRES[rng.integers(4, size=200_000)] + 0.1 * rng.normal(size=(200_000, 2))
+    rare = 0.5 + 0.1 * rng.normal(size=(50_000, 2))
+    X, y = np.concatenate([frequent, rare]), np.repeat([0, 1], [200_000, 50_000])
+    scores = np.subtract(*map(np.log, mixture.densities(X)))
+    assert mixture.bayes_auc() == pytest.approx(roc_auc_score(y, scores), abs=0.002)
+    wrong = np.mean((scores > np.log(4.0)) != (y == 1))
+    assert mixture.bayes_error(4.0) == pytest.approx(wrong, abs=0.002)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 2.0])
+def test_the_plain_transcription_is_koil_while_nothing_leaves(gamma, rng):
+    y = (rng.random(150) < 0.3).astype(int)
+    X = rng.normal(size=(150, 2)) + y[:, None]
+    plain = PlainKOIL(150, 0, 3.0, gamma).fit(X, y)
+    learner = KOIL(3.0, budget=150, n_neighbors=15, gamma=gamma, threshold="zero").fit(X, y)
+    np.testing.assert_allclose(
+        plain.decision_function(X), learner.decision_function(X), rtol=1e-9, atol=1e-12
+    )
+
+
+def test_nearest_first_acts_on_fewer_than_violators_first(rng):
+    y = (rng.random(200) < 0.3).astype(int)
+    X = rng.normal(size=(200, 2)) + y[:, None]
+    weights = [
+        np.abs(PlainKOIL(60, 0, 3.0, 1.0, nearest_first=first).fit(X, y).weights).sum()
+        for first in (True, False)
+    ]
+    assert weights[0] < weights[1]

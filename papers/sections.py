@@ -1,0 +1,119 @@
+"""The sections of the pages: made from a report, found again in a page, and read as numbers.
+
+A full run of everything takes hours, so that a page is seldom made from one. What was not run again stays as
+it stands in the page, with the circumstances that it names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from papers.result import Report
+from papers.tables import markdown_table
+from papers.verdict import judge
+
+__all__ = ["Numbers", "Section", "find_sections", "read_sections", "section_of"]
+
+# What stands in a table by what it was measured on, the learner and the measure: ours and the paper's.
+Numbers = dict[tuple[str, str, str], tuple[float, float | None]]
+
+_NAME = re.compile(r"^`python -m papers run ([\w.\-]+)`", re.MULTILINE)
+_COUNTS = re.compile(r"^Printed numbers: (\d+); reached (\d+), better (\d+), short (\d+)\.$", re.MULTILINE)
+_KINDS = ("reached", "better", "short")
+
+
+@dataclass(frozen=True)
+class Section:
+    """One experiment of a page, as Markdown that begins with its heading."""
+
+    name: str
+    text: str
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many printed numbers were reached, bettered or missed."""
+        found = _COUNTS.search(self.text)
+        if found is None:
+            return Counter()
+        return Counter(dict(zip(_KINDS, map(int, found.groups()[1:]), strict=True)))
+
+    @property
+    def circumstances(self) -> str:
+        """How it was run, such as "full run, seed 0, 6 s"."""
+        found = re.search(r"^`python -m papers run [^`]*` \(([^)]*)\)", self.text, re.MULTILINE)
+        return found[1] if found else ""
+
+    def numbers(self) -> Numbers:
+        """The numbers of its table, with the digits that are shown."""
+        lines = [line for line in self.text.splitlines() if line.startswith("|")]
+        if len(lines) < 3:
+            return {}
+        names, *body = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+        found: Numbers = {}
+        for cells in body[1:]:
+            if len(cells) != len(names):
+                continue
+            if names[2:4] == ["measure", "paper"]:
+                ours, paper = _number(cells[4]), _number(cells[3])
+                if ours is not None:
+                    found[cells[0], cells[1], cells[2]] = ours, paper
+                continue
+            for measure, cell in zip(names[2:], cells[2:], strict=True):
+                ours = _number(cell)
+                if ours is not None:
+                    inside = re.search(r"\(([^)]*)\)", cell)
+                    found[cells[0], cells[1], measure] = ours, _number(inside[1]) if inside else None
+        return found
+
+
+def _number(cell: str) -> float | None:
+    found = re.match(r"[-+]?[\d,]*\.?\d+(e[-+]?\d+)?", cell.strip())
+    return float(found[0].replace(",", "")) if found else None
+
+
+def find_sections(page: str) -> dict[str, Section]:
+    """The sections of a page by the names of their experiments."""
+    parts = re.split(r"^(?=### )", page, flags=re.MULTILINE)[1:]
+    found = {}
+    for part in parts:
+        text = re.split(r"^(?=## )", part, flags=re.MULTILINE)[0].rstrip() + "\n"
+        name = _NAME.search(text)
+        if name:
+            found[name[1]] = Section(name[1], text)
+    return found
+
+
+def section_of(report: Report, pictures: dict[str, str]) -> Section:
+    """A report as a section; pictures are paths, as the page sees them, and their captions."""
+    extent = "quick run" if report.quick else "full run"
+    time = f"{report.seconds:,.0f} s"
+    if report.saved_seconds:
+        time += f", of which {report.saved_seconds:,.0f} s for cells kept from a run before"
+    text = [f"### {report.title}\n"]
+    text.append(f"`python -m papers run {report.name}` ({extent}, seed {report.seed}, {time})\n")
+    kinds: Counter[str] = Counter(judge(row).kind for row in report.result.rows)
+    if printed := kinds.total() - kinds["none"]:
+        counted = ", ".join(f"{kind} {kinds[kind]}" for kind in _KINDS)
+        text.append(f"Printed numbers: {printed}; {counted}.\n")
+    if report.result.rows:
+        text.append(f"{markdown_table(report.result)}\n")
+    text += [f"![{caption}]({path})\n\n{caption}\n" for path, caption in pictures.items()]
+    text += [f"- {note}" for note in report.result.notes]
+    text += [f"- Not available: {_without_paths(sentence)}" for sentence in report.unavailable]
+    return Section(report.name, "\n".join(text).rstrip() + "\n")
+
+
+def _without_paths(text: str) -> str:
+    """Where the data lay on the machine that ran it says nothing to a reader."""
+    return re.sub(r"folder `[^`]*`", "the data folder", text)
+
+
+def read_sections(folder: Path) -> dict[str, Section]:
+    """The sections of all pages in a folder."""
+    found: dict[str, Section] = {}
+    for page in sorted(folder.glob("*.md")):
+        found |= find_sections(page.read_text(encoding="utf-8"))
+    return found

@@ -1,0 +1,87 @@
+"""Contradictions in the papers' print: as printed something breaks, as read here it holds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from papers.dcil.multiple import MultipleStep
+from steelyard import ProximalSVC
+from steelyard.kernels import Kernel
+from steelyard.metrics import g_mean_score
+
+
+@pytest.fixture
+def rows(rng):
+    y = rng.random(2000) < 0.03
+    return rng.normal(size=(2000, 4)) + 1.5 * y[:, None], y
+
+
+def plane(E_positive, E_negative, weights, C=1.0):
+    """(21): rows are [x, -1]."""
+    positive, negative = weights
+    matrix = np.eye(E_positive.shape[1]) / C
+    matrix += positive * E_positive.T @ E_positive + negative * E_negative.T @ E_negative
+    return np.linalg.solve(matrix, positive * E_positive.sum(axis=0) - negative * E_negative.sum(axis=0))
+
+
+def expanded(X):
+    return np.column_stack([X, -np.ones(len(X))])
+
+
+def test_weights_as_29_prints_them_give_the_rare_class_up_and_17_is_what_is_computed_here(rows):
+    X, y = rows
+    share = y.mean()
+    planes = {
+        "(29)": plane(expanded(X[y]), expanded(X[~y]), (share, 1.0 - share)),
+        "(17)": plane(expanded(X[y]), expanded(X[~y]), (1.0 - share, share)),
+    }
+    g_means = {name: g_mean_score(y, expanded(X) @ w > 0) for name, w in planes.items()}
+    assert g_means["(29)"] < 0.1
+    assert g_means["(17)"] > 0.8
+    model = ProximalSVC(standardize=False).fit(X, y)
+    np.testing.assert_allclose(np.append(model.coef_[0], -model.intercept_), planes["(17)"], rtol=1e-8)
+
+
+def test_the_plane_of_a_new_class_needs_the_new_number_of_rows_throughout(rng):
+    """(4.26) mixes l and l'; with l' throughout it is (4.23) on all rows."""
+    X, labels = rng.normal(size=(300, 3)), np.repeat([0, 1, 2], [200, 60, 40])
+    X += labels[:, None]
+    E, new = expanded(X), labels == 2
+    l_before, l_now, l_class = 260, 300, 40
+    M, M_class, v, v_class = E.T @ E, E[new].T @ E[new], E.sum(axis=0), E[new].sum(axis=0)
+
+    def solved(share_of_all, share_in_v):
+        matrix = np.eye(4) + share_of_all * M + (l_now - 2 * l_class) / l_now * M_class
+        return np.linalg.solve(matrix, v_class - share_in_v * v)
+
+    model = ProximalSVC(standardize=False).fit(X, labels)
+    own = np.append(model.coef_[2], -model.intercept_[2])
+    np.testing.assert_allclose(solved(l_class / l_now, l_class / l_now), own, rtol=1e-8)
+    assert np.abs(solved(l_class / l_before, l_class / l_now) - own).max() > 1e-3
+
+
+@pytest.mark.parametrize("beta", [0.5, 1.0, 2.0])
+def test_the_printed_f_measure_gives_a_perfect_answer_more_than_one(beta):
+    recall = precision = 1.0
+    printed = (1 + beta) ** 2 * recall * precision / (beta**2 * recall + precision)
+    usual = (1 + beta**2) * recall * precision / (beta**2 * precision + recall)
+    assert printed > 1.0
+    assert usual == 1.0
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_the_multiple_step_solves_3_18_and_ends_at_the_optimum(rng, together):
+    y = np.where(rng.random(90) < 0.4, 1.0, -1.0)
+    X = rng.normal(size=(90, 3)) + 0.8 * (y == 1)[:, None]
+    path = MultipleStep(Kernel("rbf", gamma=0.3).block(X), y, 1.0)
+    path.add(list(range(60)))
+    new = list(range(60, 90))
+    for part in [new] if together else [[i] for i in new]:
+        path.add(part)
+    g, alpha = path.g(), path.alpha
+    inside = (alpha > 1e-6) & (alpha < 1 - 1e-6)
+    assert np.abs(g[inside]).max() < 1e-5  # margin vectors
+    assert g[alpha <= 1e-6].min() > -1e-5  # reserve vectors
+    assert g[alpha >= 1 - 1e-6].max(initial=-1.0) < 1e-5  # error vectors
+    assert abs(y @ alpha) < 1e-6

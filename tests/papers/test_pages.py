@@ -1,0 +1,88 @@
+"""Pages keep what was not run again, and claims are judged by their numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from papers import Context, Experiment, Result, Row, experiments, run
+from papers.claims import CLAIMS, judged
+from papers.page import write_page
+from papers.sections import Section, find_sections, read_sections, section_of
+from papers.storage import write_report
+
+PAGES = Path(__file__).parents[2] / "docs" / "papers"
+
+
+def report(name, mean, *, layout="long", quick=False):
+    rows = [
+        Row("a set", "ours", "AUC", mean, std=0.01, rounds=5, paper=0.9, paper_std=0.02, tolerance=0.01),
+        Row("a set", "theirs, too", "G-mean", 1234.5),
+    ]
+    experiment = Experiment(
+        name, "Paper", f"Title of {name}", lambda _: Result(rows, ["A note."], layout=layout)
+    )
+    return run(experiment, Context(quick=quick))
+
+
+@pytest.mark.parametrize("layout", ["long", "wide"])
+def test_a_section_is_found_again_with_its_numbers_and_counts(layout):
+    made = section_of(report("dcil-table-5.1", 0.95, layout=layout, quick=True), {})
+    found = find_sections(f"# Page\n\nText.\n\n{made.text}\n## Another chapter\n")["dcil-table-5.1"]
+    assert found == made
+    assert found.numbers() == {
+        ("a set", "ours", "AUC"): (0.95, 0.9),
+        ("a set", "theirs, too", "G-mean"): (1234.5, None),
+    }
+    assert found.counts == {"better": 1, "reached": 0, "short": 0}
+    assert found.circumstances.startswith("quick run, seed 0")
+
+
+def test_what_was_not_run_again_stays_in_the_pages(tmp_path):
+    page = tmp_path / "papers.md"
+    for folder, name, mean in (("first", "dcil-table-5.1", 0.95), ("first", "kba-table-4", 0.7)):
+        write_report(report(name, mean), tmp_path / folder)
+    write_page([tmp_path / "first"], page)
+    before = (tmp_path / "papers" / "kba.md").read_text(encoding="utf-8")
+    write_report(report("dcil-table-5.1", 0.5), tmp_path / "second")
+    write_page([tmp_path / "second"], page)
+    assert (tmp_path / "papers" / "kba.md").read_text(encoding="utf-8") == before
+    assert "short by 0.400" in (tmp_path / "papers" / "dcil.md").read_text(encoding="utf-8")
+    assert "| all | 2 | 2 | 0 | 0 | 2 |" in page.read_text(encoding="utf-8")
+
+
+def test_every_section_of_the_pages_is_an_experiment_of_today():
+    assert set(read_sections(PAGES)) <= set(experiments())
+
+
+def test_a_claim_whose_numbers_are_missing_is_not_judged():
+    assert {judged(claim, {}).kind for claim in CLAIMS} == {"not measured"}
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.words[:40])
+def test_every_claim_is_judged_by_the_pages(claim):
+    finding = judged(claim, read_sections(PAGES))
+    assert finding.kind in {"holds", "holds in part", "does not hold"}
+    assert any(character.isdigit() for character in finding.numbers)
+
+
+def test_a_claim_follows_its_numbers():
+    claim = next(claim for claim in CLAIMS if claim.needs == ("dcil-table-5.1",))
+    for value, kind in ((1e-14, "holds"), (0.3, "does not hold")):
+        row = Row("iris", "DCIL-IncLPSVM", "angle", value)
+        made = run(Experiment("dcil-table-5.1", "P", "T", lambda _, row=row: Result([row])), Context())
+        assert judged(claim, {"dcil-table-5.1": section_of(made, {})}).kind == kind
+
+
+def test_the_page_of_claims_is_the_one_that_the_sections_give(tmp_path):
+    from papers.claims import claims_page
+    from papers.page import _WRITTEN
+
+    sections = read_sections(PAGES)
+    order = {name: sections[name] for name in experiments() if name in sections}
+    assert (PAGES / "claims.md").read_text(encoding="utf-8") == claims_page(order, _WRITTEN)
+
+
+def test_a_section_without_a_table_has_no_numbers():
+    assert Section("x", "### T\n\n`python -m papers run x` (full run, seed 0, 1 s)\n").numbers() == {}
