@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard.exceptions import DataTypeError
+from steelyard.exceptions import DataError, DataTypeError
 
 __all__ = [
     "PLAIN_LABELS",
@@ -62,7 +62,12 @@ def is_plain_labels(y: Any, n_rows: int) -> bool:
 
 
 def numpy_labels(y: Any) -> Any:
-    """Labels of types beside NumPy's usual ones as these, where scikit-learn would refuse or round them."""
+    """Labels of types beside NumPy's usual ones as these, where scikit-learn would refuse or round them.
+
+    Texts that NumPy would cut stay whole, for :func:`encode_labels` to refuse them.
+    """
+    if isinstance(y, list | tuple) and any(map(_ends_with_nul, y)):
+        return np.array(y, dtype=object)
     dtype = getattr(y, "dtype", None)
     if getattr(dtype, "kind", None) == "T":  # NumPy's strings of any length
         return np.asarray(y, dtype=object)
@@ -70,6 +75,21 @@ def numpy_labels(y: Any) -> Any:
     if getattr(numpy_dtype, "kind", "") in set("iub") and not y.isna().any():
         return y.to_numpy(dtype=numpy_dtype)
     return y
+
+
+def _ends_with_nul(label: object) -> bool:
+    return isinstance(label, str) and label.endswith("\0")
+
+
+def _check_whole(labels: Iterable[Label]) -> None:
+    """Refuse texts that NumPy, and so ``classes_``, shows without their end: two of them would look alike."""
+    cut = next(filter(_ends_with_nul, labels), None)
+    if cut is not None:
+        raise DataError(
+            f"the label {cut!r} ends with the character NUL, which arrays of text leave out; nothing was "
+            "changed.",
+            hint="take the character away, for example with label.rstrip('\\0')",
+        )
 
 
 def check_sortable(labels: Iterable[Label], who: str) -> None:
@@ -100,6 +120,8 @@ def encode_labels(y: NDArray[Any]) -> tuple[list[Label], NDArray[np.int32]]:
     """
     if type(y) is NumberedLabels and y._encoded is not None:
         return y._encoded
+    if y.dtype.kind == "O":
+        _check_whole(y.tolist())
     if len(y) == 1:
         return y.tolist(), np.zeros(1, dtype=np.int32)
     if y.dtype.kind in "iub":

@@ -253,6 +253,8 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
             labels, codes = encode_labels(y)
         except TypeError as error:
             raise unsortable_error(f"{type(self).__name__}.{method}", error) from error
+        except DataError as error:
+            raise error.told_by(f"{type(self).__name__}.{method}") from None
         if y.dtype.kind not in PLAIN_LABELS:
             check_classification_targets(y)
         return labels, codes

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import math
 import os
 import pathlib
+import stat
+import subprocess
+import sys
 
 import pytest
 from persistence_samples import Inner, Learner, learner
 
 from steelyard.exceptions import DataTypeError, FileAccessError, FileFormatError
-from steelyard.persistence import describe, load, save, to_bytes
+from steelyard.persistence import describe, files, load, save, to_bytes
 
 
 def test_a_model_in_a_file_comes_back(tmp_path):
@@ -56,6 +60,62 @@ def test_a_new_file_has_the_permissions_of_any_new_file(tmp_path):
     save(Inner(), tmp_path / "m")
     (tmp_path / "plain").write_bytes(b"")
     assert (tmp_path / "m").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664])
+def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path, mode):
+    save(Inner(1.0), tmp_path / "m")
+    (tmp_path / "m").chmod(mode)
+    save(Inner(2.0), tmp_path / "m")
+    assert stat.S_IMODE((tmp_path / "m").stat().st_mode) == mode
+    assert load(tmp_path / "m").width == 2.0
+
+
+def test_a_private_file_is_not_open_to_others_while_it_is_written(tmp_path, monkeypatch):
+    save(Inner(1.0), tmp_path / "m")
+    (tmp_path / "m").chmod(0o600)
+    seen = []
+    sync = os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda file: (seen.append(stat.S_IMODE(os.fstat(file).st_mode)), sync(file))[1]
+    )
+    save(Inner(2.0), tmp_path / "m")
+    assert seen[0] == 0o600
+
+
+def test_what_a_killed_saver_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path):
+    script = "import os, signal; print(os.getpid(), flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    dead = int(subprocess.run([sys.executable, "-c", script], capture_output=True, check=False).stdout)
+    machine = files._machine()
+    left = tmp_path / f".steelyard-{machine}-{dead}-{'0' * 16}.tmp"
+    others = [
+        tmp_path / f".steelyard-{machine}-{os.getpid()}-{'0' * 16}.tmp",
+        tmp_path / f".steelyard-{'0' * 8}-{dead}-{'0' * 16}.tmp",  # of another machine
+        tmp_path / f".steelyard-{dead}.tmp",
+    ]
+    for path in (left, *others):
+        path.write_bytes(b"half")
+    save(Inner(), tmp_path / "m")
+    assert sorted(tmp_path.iterdir()) == sorted([*others, tmp_path / "m"])
+
+
+def test_a_folder_that_cannot_be_synced_is_reported_unless_no_folder_can_be(tmp_path, monkeypatch):
+    sync = os.fsync
+
+    def only_files(number):
+        def call(file):
+            if stat.S_ISDIR(os.fstat(file).st_mode):
+                raise OSError(number, os.strerror(number))
+            sync(file)
+
+        return call
+
+    monkeypatch.setattr(os, "fsync", only_files(errno.EIO))
+    with pytest.raises(FileAccessError, match="the new file is in place, but the folder could not be synced"):
+        save(Inner(3.0), tmp_path / "m")
+    assert load(tmp_path / "m").width == 3.0
+    monkeypatch.setattr(os, "fsync", only_files(errno.EINVAL))
+    save(Inner(4.0), tmp_path / "m")
 
 
 def test_a_link_stays_a_link_and_its_target_is_replaced(tmp_path):

@@ -12,7 +12,7 @@ import pytest
 from persistence_samples import Learner, learner, resign, seal
 
 from steelyard.exceptions import FileFormatError
-from steelyard.persistence import from_bytes, to_bytes
+from steelyard.persistence import from_bytes, objects, to_bytes
 
 
 class Watch:
@@ -176,6 +176,7 @@ def attempt(data):
 @pytest.fixture
 def forbidden(monkeypatch, watch):
     """Fail the test if anything is unpickled, evaluated, imported or executed."""
+    objects._meet_our_own()  # rooms of the package, a fixed list, are imported for a name not known yet
     reached = []
     for name in ("loads", "load", "Unpickler"):
         monkeypatch.setattr(pickle, name, lambda *a, **k: reached.append("pickle"))

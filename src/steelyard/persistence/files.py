@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import hashlib
 import os
+import platform
+import re
 import secrets
 import stat
+from functools import cache
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from steelyard.exceptions import DataTypeError, FileAccessError, FileFormatError, SteelyardError
@@ -16,6 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 __all__ = ["describe", "load", "save", "write_whole"]
+
+# Temporary files name the machine and the process that write them: who saves later can tell whether it lives.
+_LEFTOVER = re.compile(r"\.steelyard-([0-9a-f]{8})-(\d{1,10})-[0-9a-f]{16}\.tmp", re.ASCII)
+_CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EROFS}  # nothing broke: it is not done here
 
 PathOrFile = str | os.PathLike[str] | IO[bytes]
 Result = TypeVar("Result")
@@ -192,14 +201,11 @@ def _write_atomically(target: str, parts: Iterable[bytes | memoryview]) -> None:
         kind = "a folder" if os.path.isdir(target) else "not a regular file"  # noqa: PTH112
         raise OSError(f"it is {kind}")
     folder = os.path.dirname(target)  # noqa: PTH120
-    temporary = os.path.join(folder, f".steelyard-{secrets.token_hex(8)}.tmp")  # noqa: PTH118
-    # Not the tempfile module, whose files only their owner may read: the umask decides here.
-    file = open(temporary, "xb")  # noqa: PTH123, SIM115  # closed below
+    _remove_leftovers(folder)
+    name = f".steelyard-{_machine()}-{os.getpid()}-{secrets.token_hex(8)}.tmp"
+    temporary = os.path.join(folder, name)  # noqa: PTH118
     try:
-        with file:
-            file.writelines(parts)
-            file.flush()
-            os.fsync(file.fileno())
+        _write_beside(temporary, target, parts)
         os.replace(temporary, target)  # noqa: PTH105
     except BaseException:  # Ctrl-C too must leave nothing behind
         with contextlib.suppress(OSError):
@@ -208,14 +214,74 @@ def _write_atomically(target: str, parts: Iterable[bytes | memoryview]) -> None:
     _sync_folder(folder)
 
 
+def _write_beside(temporary: str, target: str, parts: Iterable[bytes | memoryview]) -> None:
+    """Write and sync a new file that may be read by whoever may read the one that it will replace."""
+    mode = _mode_of(target)
+    # Not the tempfile module, whose files only their owner may read: for a new file the umask decides. One
+    # that replaces another is never, not even for a moment, open to more people than that.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600)
+    with open(descriptor, "wb") as file:  # noqa: PTH123
+        if mode is not None and hasattr(os, "fchmod"):
+            os.fchmod(descriptor, mode)
+        file.writelines(parts)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def _mode_of(target: str) -> int | None:
+    try:
+        return stat.S_IMODE(os.stat(target).st_mode)  # noqa: PTH116
+    except FileNotFoundError:
+        return None
+
+
+def _remove_leftovers(folder: str) -> None:
+    """Remove what savers that were killed have left in a folder: files of processes that are no more."""
+    with contextlib.suppress(OSError), os.scandir(folder or ".") as entries:
+        for entry in entries:
+            writer = _LEFTOVER.fullmatch(entry.name)
+            if writer is not None and writer[1] == _machine() and not _is_alive(int(writer[2])):
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)  # noqa: PTH108
+
+
+@cache
+def _machine() -> str:
+    """Tells machines apart that write to one folder over a network."""
+    return hashlib.blake2b(platform.node().encode(errors="replace"), digest_size=4).hexdigest()
+
+
+def _is_alive(process: int) -> bool:
+    if os.name != "posix":  # elsewhere signal 0 is no question
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # somebody else's, or a number that no process can have here
+        return True
+    return True
+
+
 def _sync_folder(folder: str) -> None:
     """Make the new name itself durable, on file systems that can."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    try:
+        descriptor = os.open(folder or ".", os.O_RDONLY)
+    except OSError:  # a folder that may be written to but not listed, or a system that opens no folders
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno in _CANNOT_SYNC:
+            return
+        raise OSError(
+            error.errno,
+            "the new file is in place, but the folder could not be synced, so that it is not certain to "
+            f"outlast a power cut ({error.strerror})",
+        ) from error
+    finally:
+        os.close(descriptor)
 
 
 def _write_all(file: IO[bytes], data: bytes) -> None:

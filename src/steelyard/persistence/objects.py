@@ -41,8 +41,8 @@ _names: dict[type, str] = {}
 
 # Where this package registers classes; those of others register themselves when they are imported.
 _ROOMS = (
-    "alignment", "distributed.files", "enclosing", "exact", "features", "memory", "online", "proximal",
-    "sequence_kernels", "tables",
+    "alignment", "committee", "distributed.files", "enclosing", "exact", "features", "memory", "online",
+    "proximal", "sequence_kernels", "tables",
 )  # fmt: skip
 
 _OBJECT = "object"

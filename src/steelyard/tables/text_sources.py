@@ -224,16 +224,41 @@ class JsonLinesSource:
 
 def _json_record(line: bytes) -> dict[str, Any]:
     try:
-        record = json.loads(line.decode("utf-8-sig"))
+        record = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_Record)
     except ValueError as error:
         raise DataError(f"this is not a JSON object: {error}.") from error
     except RecursionError:
         raise DataError(
             "this JSON object is nested too deeply; its values must be numbers, text, true or false."
         ) from None
-    if not isinstance(record, dict):
+    if not isinstance(record, _Record):
         raise DataError(f"expected a JSON object; got {str(record)[:40]!r}.")
+    _check_values(record)
     return record
+
+
+class _Record(dict[str, Any]):
+    """A JSON object that remembers a name that came twice: the one that counts is anybody's guess."""
+
+    twice: str | None = None
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        if len(self) < len(pairs):
+            names = [name for name, _ in pairs]
+            self.twice = next(name for name in names if names.count(name) > 1)
+
+
+def _check_values(record: _Record) -> None:
+    if record.twice is not None:
+        raise DataError(f"the field {record.twice!r} stands twice in this JSON object.")
+    for name, value in record.items():
+        if isinstance(value, list | dict):
+            kind = "a list" if isinstance(value, list) else "an object"
+            raise DataError(
+                f"the value of {name!r} is {kind}; expected a number, text, true, false or null.",
+                hint="give each value that it holds a field of its own",
+            )
 
 
 def _check_fields(record: dict[str, Any], known: set[str]) -> None:

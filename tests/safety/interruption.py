@@ -1,0 +1,169 @@
+"""Interrupts a call at a moment of one's choice, as a signal handler that raises would.
+
+The interpreter runs signal handlers between instructions: when a function begins, and when a call of native
+code has returned. These are the moments at which a profiler is called, so one that raises is such a handler,
+with the advantage that every moment can be tried, one after the other.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from steelyard import IncrementalSVC
+from steelyard.persistence import encode, from_bytes, to_bytes
+
+__all__ = ["Count", "Interrupted", "interrupt_at", "interrupt_by_signal", "lock_is_free", "try_call"]
+
+
+class Interrupted(BaseException):
+    """What the handler raises; no code has a reason to catch it."""
+
+
+def interrupt_at(moment: int, call: Callable[[], object]) -> bool:
+    """Run a call and interrupt it at its so-and-so-manieth moment; whether it was, or had ended before."""
+    left = moment
+
+    def profiler(_frame: Any, event: str, argument: Any) -> None:
+        nonlocal left
+        if event in {"call", "c_return"} and argument is not sys.setprofile:
+            left -= 1
+            if left < 0:
+                sys.setprofile(None)
+                raise Interrupted
+
+    # What strikes while a generator is put away is only printed; the call then comes to its end.
+    before, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        sys.setprofile(profiler)
+        call()
+    except BaseException:
+        if left >= 0:
+            raise
+        return True  # NumPy makes errors of its own of what interrupts it
+    finally:
+        sys.setprofile(None)
+        sys.unraisablehook = before
+    return left < 0
+
+
+def interrupt_by_signal(longest: float, call: Callable[[], object], random_: random.Random) -> bool:
+    """Run a call and let a timer's signal interrupt it after a random time; whether it did."""
+
+    fired = False
+
+    def handler(_number: int, _frame: Any) -> None:
+        nonlocal fired
+        fired = True
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, handler)
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        signal.setitimer(signal.ITIMER_REAL, max(1e-6, random_.uniform(0.0, longest)))
+        call()
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+    except BaseException:
+        if not fired:
+            raise
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+        sys.unraisablehook = hook
+    return fired
+
+
+def lock_is_free(model: Any) -> bool:
+    """Whether another thread could go on with the learner."""
+    lock = model.__dict__.get("_lock")
+    if lock is None:
+        return True
+    found: list[bool] = []
+
+    def other() -> None:
+        found.append(lock.acquire(timeout=5.0))
+        if found[0]:
+            lock.release()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def essence(model: Any) -> bytes:
+    """The learner's bytes, but for what an exact solver keeps only to be faster.
+
+    An interrupted one may keep other rows of the kernel matrix than before, and a factor of the same matrix
+    that it has worked out anew, with other last digits. What answers come from is the same, bit for bit.
+    """
+    learner = getattr(model, "learner_", model)
+    if not isinstance(learner, IncrementalSVC):
+        return to_bytes(model)
+    tree = learner._get_state()
+    for name in ("kept", "n_wanted", "value_bytes"):
+        del tree["solution"][name]
+    for problem in tree["solution"]["problems"]:
+        del problem["factor"]
+    kernel = repr(tree.pop("kernel"))
+    window = None if learner is model else {k: v for k, v in model._get_state().items() if k != "learner"}
+    return encode({"tree": tree, "kernel": kernel, "window": window})
+
+
+@dataclass
+class Count:
+    """How interrupted calls left their learners."""
+
+    before: int = 0
+    after: int = 0
+    not_reached: int = 0
+
+
+def try_call(
+    taught: Any,
+    questions: Any,
+    call: Callable[[Any], object],
+    interrupt: Callable[[int, Callable[[], object]], bool],
+    n_times: int,
+) -> Count:
+    """Interrupt a call on copies of a learner again and again; it must be before or after it every time.
+
+    ``interrupt`` gets a number from 0 on and the call, and says whether it interrupted it.
+    """
+    taught.decision_function(questions)  # ProximalSVC(C="auto") chooses when it is first asked
+    count, before = Count(), essence(taught)
+    done = copy.deepcopy(taught)
+    call(done)
+    after = essence(done)
+    reference = {before: taught, after: done}
+    for number in range(n_times):
+        model = copy.deepcopy(taught)
+        model.decision_function(questions)  # so that there is something remembered that could be stale
+        if not interrupt(number, lambda: call(model)):  # noqa: B023 - called at once
+            count.not_reached += 1
+            if count.not_reached > 3:  # moments are tried in order: no more of them are to come
+                break
+        state = essence(model)
+        assert state in {before, after}, f"neither before nor after, at moment {number}"
+        count.before += state == before
+        count.after += state == after
+        asked = padded(questions, model.n_features_in_)
+        expected = from_bytes(to_bytes(reference[state])).decision_function(asked)
+        assert np.array_equal(model.decision_function(asked), expected), f"stale at moment {number}"
+        assert lock_is_free(model), f"the lock is not free after moment {number}"
+    return count
+
+
+def padded(questions: Any, width: int) -> Any:
+    """Questions for a learner that may have grown meanwhile."""
+    if isinstance(questions, list) or questions.shape[1] == width:
+        return questions
+    return np.pad(questions, ((0, 0), (0, width - questions.shape[1])))

@@ -1,0 +1,96 @@
+"""Any number of threads may ask while one learns; two that learn are put in line."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+
+import numpy as np
+import pytest
+
+from steelyard import EnclosingClassifier, IncrementalSVC, ProximalSVC
+from steelyard.persistence import from_bytes, to_bytes
+from tests.safety.subjects import SUBJECTS, X, Y
+from tests.safety.threads import ask_while_one_learns, learn_at_once, switching_often
+
+STREAMING = [subject for subject in SUBJECTS if hasattr(subject.learner, "partial_fit")]
+
+
+# ProximalSVC(C="auto") chooses C when it is asked, so its states depend on when that was, not on rows alone.
+COUNTABLE = [subject for subject in SUBJECTS if subject.name != "ProximalSVC auto"]
+
+
+@pytest.mark.parametrize("subject", COUNTABLE, ids=lambda subject: subject.name)
+def test_every_answer_belongs_to_one_state(subject):
+    assert ask_while_one_learns(subject, seconds=0.3).answers > 0
+
+
+@pytest.mark.parametrize("subject", STREAMING, ids=lambda subject: subject.name)
+def test_no_lesson_is_lost_or_learned_twice(subject):
+    model, rows = learn_at_once(subject)
+    if hasattr(model, "class_count_"):
+        assert float(np.sum(model.class_count_)) == len(subject.start()[1]) + len(rows)
+    elif hasattr(model, "n_rows_"):
+        assert model.n_rows_ == 50
+    if subject.learner._traits.exact:
+        expected = subject.taught_copy()
+        for row in rows:
+            expected.partial_fit(*row)
+        np.testing.assert_allclose(
+            model.decision_function(subject.questions),
+            expected.decision_function(subject.questions),
+            rtol=1e-6,
+            atol=1e-7,
+        )
+
+
+@pytest.mark.parametrize("make", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), to_bytes])
+@pytest.mark.parametrize("learner", [ProximalSVC(), IncrementalSVC(gamma=0.4)], ids=repr)
+def test_a_copy_is_of_one_moment(learner, make):
+    model = learner.fit(X[:40], Y[:40])
+    stop = threading.Event()
+
+    def teach():
+        while not stop.is_set():
+            model.update(add=(X[40:48], Y[40:48]))
+            model.forget(X[40:48], Y[40:48])
+
+    teacher = threading.Thread(target=teach)
+    with switching_often():
+        teacher.start()
+        try:
+            for _ in range(30):
+                twin = make(model)
+                twin = from_bytes(twin) if isinstance(twin, bytes) else twin
+                assert twin.class_count_.sum() in {40, 48}
+                assert np.isfinite(twin.decision_function(X[:3])).all()
+        finally:
+            stop.set()
+            teacher.join()
+
+
+def test_two_learners_that_merge_each_other_do_not_wait_for_ever():
+    kinds = (
+        lambda label: ProximalSVC().fit(X[:20], Y[:20]),
+        lambda label: EnclosingClassifier().fit(X[:20], np.full(20, label)),
+    )
+    for make in kinds:
+        left, right = make(0), make(1)
+
+        def merge(mine, other):
+            for _ in range(20):
+                try:
+                    mine.merge(other)
+                except ValueError:  # by then both know the same classes
+                    return
+
+        threads = [
+            threading.Thread(target=merge, args=pair, daemon=True) for pair in ((left, right), (right, left))
+        ]
+        with switching_often():
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(timeout=60.0)
+        assert not any(thread.is_alive() for thread in threads)
