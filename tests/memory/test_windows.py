@@ -153,7 +153,7 @@ def test_every_drift_window_equals_a_fresh_fit_on_its_rows():
     model = DriftWindows(ProximalSVC(), (200, 1000, None), block=50, shrink=False)
     for begin in range(0, 2000, 130):
         model.partial_fit(X[begin : begin + 130], y[begin : begin + 130])
-    for learner, length in zip(model._learners, (200, 1000, 2000), strict=True):
+    for learner, length in zip(model._totals, (200, 1000, 2000), strict=True):
         _close(learner, ProximalSVC().fit(X[-length:], y[-length:]))
 
 

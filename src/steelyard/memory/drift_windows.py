@@ -13,7 +13,7 @@ from sklearn.base import clone
 
 from steelyard._turns import all_or_nothing, of_one_moment, twin_of
 from steelyard._types import FloatArray
-from steelyard.exceptions import ParameterError
+from steelyard.exceptions import DataError, ParameterError
 from steelyard.memory.wrappers import Wrapper
 from steelyard.params import Constraint, Fraction, Integer, OneOf, Positive, Switch
 from steelyard.persistence import storable
@@ -107,9 +107,8 @@ class DriftWindows(Wrapper):
     }
 
     _waiting: tuple[FloatArray, NDArray[Any]]  # rows of a block that is not full yet
-    _learners: list[Any]  # one a window, none before the first block
-    _blocks: deque[ClassStatistics]
-    _totals: list[ClassStatistics]  # one a window
+    _blocks: deque[Any]  # learners, each of the rows of one block
+    _totals: list[Any]  # learners, one a window; none before the first block
     _records: list[_Record]
     _held: list[int]
     best_: int
@@ -168,8 +167,8 @@ class DriftWindows(Wrapper):
             self._take_block(rows[begin : begin + self.block], labels[begin : begin + self.block])
         self._waiting = rows[n_whole:].copy(), labels[n_whole:].copy()
         if n_whole:
-            self.learner_ = self._learners[self.best_]
-        elif not self._learners:  # until the first block is full, what there is answers
+            self.learner_ = self._totals[self.best_]
+        elif not self._totals:  # until the first block is full, what there is answers
             self.learner_ = clone(self.learner).fit(*self._waiting)
         return self
 
@@ -188,14 +187,11 @@ class DriftWindows(Wrapper):
         """
         self._answering("grow")
         self._separate()
-        self._totals = [total.copy().grow(n_features) for total in self._totals]
+        self._totals = [twin_of(learner).grow(n_features) for learner in self._totals]
         self._blocks = deque(
-            (block.copy().grow(n_features) for block in self._blocks), maxlen=self._blocks.maxlen
+            (twin_of(block).grow(n_features) for block in self._blocks), maxlen=self._blocks.maxlen
         )
-        self._learners = [twin_of(learner).grow(n_features) for learner in self._learners]
-        self.learner_ = (
-            self._learners[self.best_] if self._learners else twin_of(self.learner_).grow(n_features)
-        )
+        self.learner_ = self._totals[self.best_] if self._totals else twin_of(self.learner_).grow(n_features)
         self._widen(n_features)
         return self
 
@@ -225,13 +221,13 @@ class DriftWindows(Wrapper):
         ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
         best, X = self._answering("decision_function"), self._check_rows(X, "decision_function")
-        if self.rule == "best" or not self._learners:
+        if self.rule == "best" or not self._totals:
             return np.asarray(best.decision_function(X))
-        alike = [np.array_equal(learner.classes_, best.classes_) for learner in self._learners]
+        alike = [np.array_equal(learner.classes_, best.classes_) for learner in self._totals]
         weights = np.exp(np.array(self.scores_) * _SHARPNESS) * alike
         scores = sum(
             weight * learner.decision_function(X)
-            for weight, learner in zip(weights / weights.sum(), self._learners, strict=True)
+            for weight, learner in zip(weights / weights.sum(), self._totals, strict=True)
             if weight > 0.0
         )
         return np.asarray(scores)
@@ -268,10 +264,9 @@ class DriftWindows(Wrapper):
                 who="DriftWindows",
             )
         self._limits = [None if n is None else max(1, n // self.block) for n in self.lengths]
-        self._totals = [ClassStatistics(width) for _ in self.lengths]
+        self._totals = []
         self._held = [0] * len(self.lengths)  # blocks in each window
         self._records = [_Record() for _ in self.lengths]
-        self._learners = []
         self._blocks = deque(maxlen=max((n for n in self._limits if n), default=1) + 1)
         self._waiting = np.zeros((0, width)), np.zeros(0, dtype=np.int64)
         self._n_seen = 0
@@ -279,28 +274,42 @@ class DriftWindows(Wrapper):
 
     def _take_block(self, rows: FloatArray, labels: NDArray[Any]) -> None:
         fading = 2.0 ** (-self.block / self.half_life)
-        for learner, record in zip(self._learners, self._records, strict=bool(self._learners)):
+        for learner, record in zip(self._totals, self._records, strict=bool(self._totals)):
             record.count(labels, learner.predict(rows), fading)
         self._n_seen += len(labels)
-        whole = self._totals[-1]  # blocks are cut from what one grid holds, once there is one
-        block = ClassStatistics(rows.shape[1], grid=whole.grid if whole.is_settled else None)
-        block.add(rows, labels)
+        block = self._fresh_learner(rows)
+        whole = self._totals[-1] if self._totals else None
+        if whole is not None and self._map is None and whole.statistics_.is_settled:
+            block.set_params(grid=whole.grid_)  # blocks are cut from what one grid holds, once there is one
+        block.fit(rows, labels)
         self._blocks.append(block)
-        for window in range(len(self._totals)):
-            self._add(window, block)
+        self._totals = [self._moved(window, block) for window in range(len(self.lengths))]
         if self.shrink:
             self._cut_outdated()
         # The longest of equally good windows: it knows most.
         self.best_ = max(range(len(self._records)), key=lambda k: (*self._records[k].score(), k))
-        self._learners = [clone(self.learner).merge(total) for total in self._totals]
 
-    def _add(self, window: int, block: ClassStatistics) -> None:
-        total, limit = self._totals[window] + block, self._limits[window]
-        self._totals[window] = total
+    def _moved(self, window: int, block: Any) -> Any:
+        """The learner of a window with a new block, and without the one that leaves."""
+        limit = self._limits[window]
         self._held[window] += 1
+        if not self._totals:
+            return block
+        total = self._joined([self._totals[window], block])
         if limit is not None and self._held[window] > limit:
             self._held[window] = limit
-            self._totals[window] = total - self._blocks[-limit - 1]
+            try:
+                total.unmerge(self._blocks[-limit - 1])
+            except DataError:  # sums that rounding has worn out are made anew, of the blocks that stay
+                total = self._joined(list(self._blocks)[-limit:])
+        return total
+
+    def _joined(self, parts: list[Any]) -> Any:
+        """A learner that has learned what several have."""
+        total = clone(self.learner)
+        for part in parts:
+            total.merge(part)
+        return total
 
     def _cut_outdated(self) -> None:
         """Cut longer windows down to a shorter one that is better by more than chance allows."""
@@ -312,7 +321,7 @@ class DriftWindows(Wrapper):
                 if self._held[long] > self._held[short] and mean - self._records[long].score()[1] > chance
             ]
             for long in outdated:
-                self._totals[long], self._held[long] = self._totals[short].copy(), self._held[short]
+                self._totals[long], self._held[long] = self._totals[short], self._held[short]
                 self._records[long] = record.copy()
             if outdated:
                 self.drifts_.append(self._n_seen)
@@ -324,8 +333,8 @@ class DriftWindows(Wrapper):
             return {}
         return {
             **super()._get_state(),
-            "totals": [total.to_bytes() for total in self._totals],
-            "blocks": [block.to_bytes() for block in self._blocks],
+            "totals": [_without_map(total) for total in self._totals],
+            "blocks": [_without_map(block) for block in self._blocks],
             "held": list(self._held),
             "records": [
                 {"labels": list(r.rows), "rows": list(r.rows.values()), "hits": list(r.hits.values())}
@@ -335,15 +344,14 @@ class DriftWindows(Wrapper):
             "seen": self._n_seen,
             "best": self.best_,
             "drifts": list(self.drifts_),
-            "started": bool(self._learners),
         }
 
     def _set_state(self, state: dict[str, Any]) -> None:
         super()._set_state(state)
         X, y = (np.asarray(part) for part in state["waiting"])
         self._begin(X.shape[1])
-        self._totals = [ClassStatistics.from_bytes(total) for total in state["totals"]]
-        self._blocks.extend(ClassStatistics.from_bytes(block) for block in state["blocks"])
+        self._totals = [self._with_map(learned) for learned in state["totals"]]
+        self._blocks.extend(self._with_map(learned) for learned in state["blocks"])
         self._held = [int(n) for n in state["held"]]
         self._records = [
             _Record(
@@ -353,8 +361,19 @@ class DriftWindows(Wrapper):
         ]
         self._waiting, self._n_seen = (X, y), int(state["seen"])
         self.best_, self.drifts_ = int(state["best"]), [int(row) for row in state["drifts"]]
-        if not len(self._totals) == len(self._held) == len(self._records) == len(self.lengths):
+        n_windows = len(self.lengths)
+        if len(self._totals) not in {0, n_windows} or not len(self._held) == len(self._records) == n_windows:
             raise ValueError("there must be one of everything for each window")
-        if state["started"]:
-            self._learners = [clone(self.learner).merge(total) for total in self._totals]
-            self.learner_ = self._learners[self.best_]
+        if self._totals:
+            self.learner_ = self._totals[self.best_]
+
+    def _with_map(self, learned: dict[str, Any]) -> Any:
+        """A learner as ``_without_map`` told it."""
+        learner = self._fresh_learner(np.zeros((1, int(learned["n_features"]))))
+        learner._set_state({**learned, "map": self._map})
+        return learner
+
+
+def _without_map(learner: Any) -> dict[str, Any]:
+    """What a learner has learned; the map that all of them share is told once."""
+    return {**learner._get_state(), "map": None}

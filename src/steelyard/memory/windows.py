@@ -301,7 +301,9 @@ class Fading(Wrapper):
         ages = np.arange(len(labels) - 1, -1, -1)
         weights = np.exp2(-ages / self.half_life)
         learnable = weights >= _DROP_BELOW * 1e-3
-        fresh = clone(self.learner).fit(rows[learnable], labels[learnable], sample_weight=weights[learnable])
+        fresh = self._fresh_learner(rows).fit(
+            rows[learnable], labels[learnable], sample_weight=weights[learnable]
+        )
         if not first:
             faded = twin_of(self.learner_)  # the learner at work stays as it is: what follows may be refused
             faded.fade(float(np.exp2(-len(labels) / self.half_life)), drop_below=_DROP_BELOW)

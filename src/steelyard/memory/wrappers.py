@@ -7,12 +7,14 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 
 from steelyard._turns import all_or_nothing, lock_of, of_one_moment, twin_of
 from steelyard._types import FloatArray
 from steelyard.base import BatchLearner, sorted_classes
 from steelyard.exceptions import ParameterError
+from steelyard.features import RandomFeatures
 
 __all__ = ["Wrapper"]
 
@@ -34,6 +36,7 @@ class Wrapper(BatchLearner):
 
     learner: Any
     learner_: Any
+    _map: RandomFeatures | None = None  # settled, where several learners share one
 
     def fit(self, X: ArrayLike, y: ArrayLike, **more: Any) -> Self:  # type: ignore[override]
         """Forget all, then learn these rows.
@@ -161,14 +164,28 @@ class Wrapper(BatchLearner):
 
     # -- files --------------------------------------------------------------------------------------
 
+    def _fresh_learner(self, rows: FloatArray) -> Any:
+        """A clone of the learner without rows; its feature map is settled by the first rows, for all of them.
+
+        Several learners can only be brought together behind one map.
+        """
+        learner = clone(self.learner)
+        if getattr(learner, "feature_map", None) is not None:
+            if self._map is None:
+                self._map = learner.feature_map.settled(rows)
+            learner.set_params(feature_map=self._map)
+        return learner
+
     def _get_state(self) -> dict[str, Any]:
         if not self._is_started():
             return {}
-        return {"learner": self.learner_, "names": self.__dict__.get("feature_names_in_")}
+        return {"learner": self.learner_, "names": self.__dict__.get("feature_names_in_"), "map": self._map}
 
     def _set_state(self, state: dict[str, Any]) -> None:
         self.learner_ = self._of_my_kind(state["learner"])
-        names = state.get("names")  # files of earlier versions have none
+        names, self._map = state.get("names"), state.get("map")  # files of earlier versions have none
+        if self._map is not None and not isinstance(self._map, RandomFeatures):
+            raise ValueError("the map inside must be one of random features")
         self._set_features({"n_features": self.learner_.n_features_in_, "feature_names": names})
 
     def _of_my_kind(self, learner: Any) -> Any:
