@@ -58,6 +58,26 @@ def test_models_lists_what_this_installation_has(run):
     assert "proximal" in names
 
 
+def test_models_lists_what_each_takes(run):
+    head, *lines = [line.split("\t") for line in run("models").stdout.splitlines()]
+    takes = {line[0]: line[head.index("takes")] for line in lines}
+    assert "class_weight" in takes["proximal"].split(", ")
+    assert "budget" in takes["koil"].split(", ")
+
+
+def test_every_parameter_of_every_model_is_explained(run):
+    for name in available():
+        told = json.loads(run("models", name, "--json").stdout)
+        assert told["name"] == name
+        assert [line["parameter"] for line in told["parameters"] if not line["meaning"]] == [], name
+
+
+def test_a_model_that_is_not_there_is_not_explained(run):
+    result = run("models", "nonsense")
+    assert result.exit_code == 1
+    assert "there is no model 'nonsense'; there are auto, proximal" in result.stderr
+
+
 def test_version_names_this_package(run):
     assert run("version").stdout.startswith("steelyard ")
     assert json.loads(run("version", "--json").stdout)["steelyard"]
@@ -149,7 +169,7 @@ def test_a_setting_that_no_model_takes_is_refused():
 
 
 def test_an_unknown_model_is_refused_with_the_known_names():
-    with pytest.raises(ParameterError, match="there are proximal"):
+    with pytest.raises(ParameterError, match="there are auto, proximal"):
         make_models(["nonsense"], {})
 
 

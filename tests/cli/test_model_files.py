@@ -142,7 +142,7 @@ def test_tune_finds_the_best_of_a_grid_and_saves_it(run, files):
 
 def test_a_file_that_holds_no_table_model_is_refused(files):
     steelyard.save(ProximalSVC(), files / "bare")
-    result = cli_runner().invoke(main, ["inspect", str(files / "bare")])
+    result = cli_runner().invoke(main, ["predict", str(files / "bare"), str(files / "first.csv")])
     assert result.exit_code == 1
     assert "without the columns" in result.stderr
 
@@ -228,3 +228,23 @@ def test_statistics_of_rows_that_a_model_has_learned_are_refused(run, files):
 
 def test_combine_says_where_it_has_gone():
     assert "is `steelyard merge` now" in refused("combine", "a.stats", "--set", "C=1", "-o", "m")
+
+
+def test_inspect_understands_statistics(run, files):
+    part = json.loads(
+        run("statistics", files / "first.csv", "--target", "y", "-o", files / "a.stats", "--json")
+    )
+    facts = json.loads(run("inspect", files / "a.stats", "--json"))
+    assert facts["kind"] == "statistics"
+    assert facts["parts"] == [{"id": part["id"], "source": str(files / "first.csv")}]
+    assert sum(facts["classes"].values()) == 600
+    assert part["id"] in run("inspect", files / "a.stats")
+
+
+def test_inspect_tells_what_a_learner_without_columns_is(run, files):
+    frame = _frame()
+    steelyard.save(ProximalSVC(C=3).fit(frame[["a", "b"]].to_numpy(), frame["y"]), files / "bare")
+    facts = json.loads(run("inspect", files / "bare", "--json"))
+    assert (facts["kind"], facts["class"], facts["features"]) == ("model without columns", "ProximalSVC", 2)
+    assert facts["parameters"]["C"] == "3"
+    assert "ProximalSVC" in run("inspect", files / "bare")

@@ -78,9 +78,9 @@ def test_missing_zero_takes_zero():
     assert chunk.X.tolist() == [[0.0, 1.0], [2.0, 0.0]]
 
 
-def test_a_column_of_identifiers_is_refused():
+def test_too_many_categories_are_refused_also_where_somebody_insists():
     with pytest.raises(DataError, match="column 'c' has more than 1,000 distinct values"):
-        _read(_frame(np.zeros(1500), c=[f"id{i}" for i in range(1500)]), chunk=500)
+        _read(_frame(np.zeros(1500), c=[f"id{i}" for i in range(1500)]), chunk=500, categorical="c")
 
 
 def test_a_saved_encoder_goes_on_where_it_was():

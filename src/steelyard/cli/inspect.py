@@ -1,4 +1,4 @@
-"""``steelyard inspect``: what a saved model is and knows."""
+"""``steelyard inspect``: what a saved file is and knows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from steelyard.cli.models_io import load_table_model, summary_of
+from steelyard.cli.models_io import summary_of
 from steelyard.cli.options import MODEL_FILE
 from steelyard.cli.output import emit_json, emit_pairs, emit_table, json_option
 
@@ -18,38 +18,86 @@ __all__ = ["inspect_command"]
 
 
 @click.command("inspect")
-@click.argument("model", type=MODEL_FILE)
+@click.argument("file", type=MODEL_FILE)
 @click.option(
     "--top", type=click.IntRange(1), default=10, show_default=True, metavar="N", help="Features to list."
 )
 @json_option
-def inspect_command(model: Path, top: int, as_json: bool) -> None:
-    """Tell what MODEL is: its classes and counts, most telling features, size and history."""
-    from steelyard.persistence import describe
+def inspect_command(file: Path, top: int, as_json: bool) -> None:
+    """Tell what FILE is: a model with its classes, most telling features and history, or statistics.
 
-    known = load_table_model(model)
-    file = describe(model)
-    facts = {
-        "file": str(model),
-        **summary_of(known),
-        "parameters": _parameters(known),
-        "columns": known.encoder.columns_,
-        "features": len(known.feature_names),
-        "missing": known.encoder.missing,
-        "bytes": file["n_bytes"],
-        "written by": f"steelyard {file['versions']['steelyard']}",
-    }
+    A learner that was saved from Python, without the columns of a table, is told with what it has.
+    """
+    from steelyard.distributed.files import StatisticsPart
+    from steelyard.persistence import load
+    from steelyard.tables import TableModel
+
+    found = load(file)
+    if isinstance(found, StatisticsPart):
+        parts = [{"id": rows_id, "source": source} for rows_id, source in found.sources.items()]
+        kind, known = "statistics", found.model
+    else:
+        parts, kind, known = [], "model", found
+    if not isinstance(known, TableModel):
+        _tell_learner(known, file, kind, parts, as_json=as_json)
+        return
+    facts = {"file": str(file), "kind": kind, **summary_of(known), **_of_table(known), **_of_file(file)}
     features = telling_features(known)[:top]
     if as_json:
         facts["parameters"] = known.learner.get_params(deep=False)
-        emit_json({**facts, "telling_features": features, "history": known.history})
+        more = {"parts": parts} if parts else {}
+        emit_json({**facts, **more, "telling_features": features, "history": known.history})
         return
     emit_pairs(facts)
-    click.echo()
-    if features:
-        emit_table(["feature", "class", "weight"], features)
+    for columns, lines in (
+        (["feature", "class", "weight"], features),
+        (["id", "source"], parts),
+        (["when", "what", "rows", "source"], known.history),
+    ):
+        if lines:
+            click.echo()
+            emit_table(columns, lines)
+
+
+def _tell_learner(learner: Any, file: Path, kind: str, parts: list[dict[str, str]], *, as_json: bool) -> None:
+    """What can be told of a learner without columns."""
+    inner = getattr(learner, "learner_", learner)
+    counts = getattr(inner, "class_count_", None)
+    classes: Any = [str(label) for label in getattr(inner, "classes_", [])]
+    if counts is not None:
+        classes = dict(zip(classes, map(float, counts), strict=True))
+    facts = {
+        "file": str(file),
+        "kind": f"{kind} without columns",
+        "class": type(learner).__name__,
+        "classes": classes,
+        "parameters": {name: repr(value) for name, value in learner.get_params(deep=False).items()},
+        "features": getattr(inner, "n_features_in_", None),
+        **_of_file(file),
+    }
+    if as_json:
+        emit_json({**facts, "parts": parts})
+        return
+    emit_pairs(facts)
+    if parts:
         click.echo()
-    emit_table(["when", "what", "rows", "source"], known.history)
+        emit_table(["id", "source"], parts)
+
+
+def _of_table(model: TableModel) -> dict[str, Any]:
+    return {
+        "parameters": _parameters(model),
+        "columns": model.encoder.columns_,
+        "features": len(model.feature_names),
+        "missing": model.encoder.missing,
+    }
+
+
+def _of_file(file: Path) -> dict[str, Any]:
+    from steelyard.persistence import describe
+
+    about = describe(file)
+    return {"bytes": about["n_bytes"], "written by": f"steelyard {about['versions']['steelyard']}"}
 
 
 def _parameters(model: TableModel) -> dict[str, Any]:

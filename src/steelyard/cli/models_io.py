@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from steelyard.cli.output import tell
 from steelyard.exceptions import DataTypeError, FileFormatError, ParameterError
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def open_table(source: str, target: str, columns: ColumnOptions, *, on_bad_row: 
     """A labelled table, as the column options say."""
     from steelyard.tables import open_stream
 
-    return open_stream(
+    stream = open_stream(
         source,
         target,
         time=columns.time,
@@ -68,6 +69,8 @@ def open_table(source: str, target: str, columns: ColumnOptions, *, on_bad_row: 
         max_classes=columns.max_classes,
         on_bad_row=on_bad_row,
     )
+    stream.on_notice = lambda sentence: tell(f"note: {stream.name}: {sentence}")
+    return stream
 
 
 def summary_of(model: TableModel) -> dict[str, Any]:

@@ -175,7 +175,7 @@ class TableEncoder(BaseEstimator):
                     f"column {name!r} has more than {self.max_categories:,} distinct values, "
                     "too many for one feature each.",
                     who=place.source,
-                    hint=f"leave the column out (drop {name!r}), or raise max_categories",
+                    hint=f"leave the column out: drop={name!r} (--drop {name} on the command line)",
                 )
             new += [(row, order, name, value) for value, row in firsts.items()]
         for _, _, name, value in sorted(new):

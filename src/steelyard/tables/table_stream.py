@@ -23,6 +23,7 @@ from steelyard.tables.files import ByteSource, open_bytes
 from steelyard.tables.labels import LabelReader
 from steelyard.tables.read_ahead import END, ReadAhead
 from steelyard.tables.text_sources import JsonLinesSource, csv_source
+from steelyard.tables.watch import ColumnWatch
 
 __all__ = ["ON_BAD_ROW", "TableStream", "open_source", "open_stream", "seconds_of"]
 
@@ -59,6 +60,8 @@ class TableStream(RowStream):
     ----------
     n_bad_rows : int
         Rows that were left out.
+    notices : list of str
+        Columns that are hardly features, and what to do about them; ``on_notice`` is called with each.
     bad_rows : list of str
         What was wrong with each of them and where it stands; of the first thousand.
     """
@@ -96,6 +99,12 @@ class TableStream(RowStream):
         if limit is not None and self.n_rows is not None:
             self.n_rows = min(limit, self.n_rows)
         self._kept: tuple[str, ...] = ()
+        self.notices: list[str] = []
+        self.on_notice: Callable[[str], None] = lambda _: None
+        self._watch: ColumnWatch | None = None
+        if "columns_" not in vars(encoder):  # else somebody has looked before
+            named = (*columns.categorical, *(columns.features or ()))
+            self._watch = ColumnWatch(self._features, named, self.name, self._notice)
         self._done = 0
         self._skips = on_bad_row == "skip"
         self.n_bad_rows, self.bad_rows = 0, list[str]()
@@ -132,6 +141,8 @@ class TableStream(RowStream):
             self._source.close()
         if not self._done:
             raise DataError("there are no rows.", who=self.name)
+        if self._watch is not None:
+            self._watch.finish()
 
     @property
     def feature_names(self) -> list[str] | None:
@@ -160,6 +171,10 @@ class TableStream(RowStream):
         found = self._source.bytes_source.fingerprint() if hasattr(self._source, "bytes_source") else None
         return None if found is None else str(found)
 
+    def _notice(self, sentence: str) -> None:
+        self.notices.append(sentence)
+        self.on_notice(sentence)
+
     def _note_bad(self, error: DataError) -> None:
         self.n_bad_rows += 1
         if len(self.bad_rows) < _MOST_NOTED:
@@ -167,6 +182,8 @@ class TableStream(RowStream):
 
     def _chunks_until_error(self, batch: ColumnBatch) -> Iterator[Chunk]:
         """The batch as a chunk; where a row is bad, the rows before it come first and then the error."""
+        if self._watch is not None:
+            self._watch.add(batch)
         while batch.n_rows:
             bad, good = None, batch
             while good.n_rows:

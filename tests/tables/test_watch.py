@@ -1,0 +1,118 @@
+"""Columns that are hardly features are noticed, named, and come with the option that helps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from steelyard.cli import main
+from steelyard.exceptions import DataError
+from steelyard.tables import open_stream
+from tests.runner import cli_runner
+
+N = 1500
+
+
+def frame(n=N, **more):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.normal(size=n), "kind": rng.choice(["x", "z"], n)})
+    for name, values in more.items():
+        table[name] = values
+    table["y"] = np.where(table["a"] > 1, "bad", "ok")
+    return table
+
+
+def noticed(table, **options):
+    stream = open_stream(table, "y", **options)
+    for _ in stream:
+        pass
+    return stream.notices
+
+
+def test_an_honest_table_is_not_talked_about():
+    rng = np.random.default_rng(1)
+    more = {
+        "count": rng.poisson(3, N),
+        "flag": rng.integers(0, 2, N),
+        "city": rng.choice(list("abcdefghij"), N),
+    }
+    assert noticed(frame(**more)) == []
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 200, 999, 1000, 5000])
+def test_what_is_noticed_does_not_depend_on_the_chunks(chunk):
+    table = frame(index=np.arange(N), clock=np.cumsum(np.random.default_rng(2).random(N)), same=7.0, word="w")
+    assert noticed(table, chunk=chunk) == [
+        "column 'index' counts the rows, as an index does (--drop index)",
+        "column 'clock' grows from row to row, as a clock or a counter does (--time or --drop clock)",
+        "columns 'same', 'word': each is the same in the first 1,000 rows and tells nothing (--drop)",
+    ]
+
+
+DAYS = pd.date_range("2020-01-01", periods=N, freq="D")
+TEXTS = {
+    "dates": (pd.date_range("2025-01-01", periods=N, freq="h").astype(str), "holds dates", "--time when"),
+    "days": (DAYS.strftime("%Y-%m-%d"), "holds dates", "--time when"),
+    "other dates": (DAYS.strftime("%d/%m/%Y"), "dates", "--drop when"),
+    "ids": ([f"tx-{k * 7919:x}" for k in range(N)], "as an identifier has", "--drop when"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("chunk", [50, 1000])
+def test_text_with_a_value_for_every_row_is_refused_before_it_becomes_features(name, chunk):
+    values, what, option = TEXTS[name]
+    stream = open_stream(frame(when=values), "y", chunk=chunk)
+    learned = 0
+    with pytest.raises(DataError, match=what) as error:  # noqa: PT012  rows before it may come
+        for part in stream:
+            learned += len(part)
+    assert learned <= 200
+    assert option in error.value.hint
+
+
+def test_who_insists_gets_what_was_asked_for():
+    table = frame(900, when=TEXTS["ids"][0][:900])
+    assert noticed(table, categorical="when") == []
+    assert noticed(table, features=["a", "when"]) == []
+
+
+def test_the_time_column_and_dropped_columns_are_not_talked_about():
+    table = frame(when=TEXTS["dates"][0], same=1.0)
+    assert noticed(table, time="when", drop="same") == []
+
+
+def test_a_few_dates_are_categories():
+    days = pd.Series(pd.date_range("2025-01-01", periods=12, freq="MS").astype(str))
+    assert noticed(frame(month=days.sample(N, replace=True, random_state=0).to_list())) == []
+
+
+def test_a_short_table_is_talked_about_at_its_end():
+    assert noticed(frame(150, index=np.arange(150))) == [
+        "column 'index' counts the rows, as an index does (--drop index)"
+    ]
+    assert noticed(frame(50, index=np.arange(50))) == []
+
+
+def test_a_saved_model_is_not_asked_again(tmp_path):
+    table = frame(index=np.arange(N))
+    stream = open_stream(table, "y")
+    list(stream)
+    again = open_stream(table, "y", encoder=stream.encoder)
+    list(again)
+    assert again.notices == []
+
+
+def test_the_command_names_column_and_option(tmp_path):
+    table = frame(when=TEXTS["dates"][0])
+    table.to_csv(tmp_path / "rows.csv")  # with an index, as pandas writes it by default
+    words = ["fit", str(tmp_path / "rows.csv"), "--target", "y", "-o", str(tmp_path / "m")]
+    result = cli_runner().invoke(main, words)
+    assert result.exit_code == 1
+    assert "column 'when' holds dates" in result.stderr
+    assert "(--time when) or leave it out (--drop when)" in result.stderr
+    result = cli_runner().invoke(main, [*words, "--time", "when"])
+    assert result.exit_code == 0, result.output
+    assert "note:" in result.stderr
+    assert "column '' counts the rows, as an index does (--drop '')" in result.stderr
