@@ -129,6 +129,10 @@ class Hub:
         """The sum of all bulletins."""
         return self._need()[1].copy()
 
+    def digest(self) -> str:
+        """What stands for the sum: equal to that of one learner on all the rows, on the same grid."""
+        return self._need()[1].digest()
+
     def _need(self) -> tuple[Schema, ClassStatistics]:
         if self._schema is None or self._total is None:
             raise DataError("no site has published yet.", who="Hub")

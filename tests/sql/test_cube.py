@@ -1,0 +1,141 @@
+"""A cube: the model of any slice is that of a fit on its rows, to the last bit."""
+
+from __future__ import annotations
+
+import io
+from copy import deepcopy
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from steelyard import ProximalSVC, load, save
+from steelyard.exceptions import DataError, ParameterError
+from steelyard.sql import StatisticsCube
+from steelyard.tables import TableModel
+
+
+def shops(n=600, seed=0):
+    rng = np.random.default_rng(seed)
+    fraud = (rng.random(n) < 0.3).astype(int)
+    return pd.DataFrame(
+        {
+            "country": rng.choice(["DE", "FR", "NZ"], size=n),
+            "channel": rng.choice(["web", "shop"], size=n),
+            "day": pd.to_datetime("2026-05-01") + pd.to_timedelta(rng.integers(0, 6 * 24, size=n), unit="h"),
+            "amount": rng.integers(1, 500, size=n) / 4.0 + 20.0 * fraud,
+            "items": rng.integers(1, 9, size=n),
+            "card": rng.choice(["gold", "blue"], size=n),
+            "fraud": fraud,
+        }
+    )
+
+
+def cube(frame, **options):
+    return StatisticsCube(["country", "channel"], "fraud", time="day", **options).add(frame)
+
+
+def fitted(frame, like):
+    """A fit on rows alone, with the columns and the grid of the cube."""
+    model = TableModel(ProximalSVC(grid=like.learner.grid_), deepcopy(like.encoder), "fraud")
+    model.learn(model.open(frame.drop(columns=["country", "channel", "day"]), labelled=True))
+    return model
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        {},
+        {"country": "DE"},
+        {"country": ["DE", "NZ"], "channel": "web"},
+        {"since": "2026-05-02", "until": "2026-05-04"},
+        {"country": "FR", "since": "2026-05-03"},
+    ],
+)
+def test_a_slice_has_the_digest_and_the_bits_of_a_fit_on_its_rows(where):
+    frame = shops()
+    model = cube(frame).model(**where)
+    rows = frame
+    for name in ("country", "channel"):
+        if name in where:
+            values = where[name] if isinstance(where[name], list) else [where[name]]
+            rows = rows[rows[name].isin(values)]
+    if "since" in where:
+        rows = rows[rows["day"] >= where["since"]]
+    if "until" in where:
+        rows = rows[rows["day"] < where["until"]]
+    expected = fitted(rows, model)
+    assert model.learner.statistics_.n_rows == len(rows)
+    assert model.learner.statistics_.digest() == expected.learner.statistics_.digest()
+    np.testing.assert_array_equal(model.learner.coef_, expected.learner.coef_)
+
+
+def test_one_model_for_each_value():
+    frame = shops()
+    models = cube(frame).models("country")
+    assert list(models) == ["DE", "FR", "NZ"]
+    for country, model in models.items():
+        assert model.learner.statistics_.n_rows == (frame["country"] == country).sum()
+    assert set(cube(frame).models(["country", "channel"])) == set(
+        map(tuple, frame[["country", "channel"]].drop_duplicates().to_numpy())
+    )
+
+
+def test_added_in_pieces_forgotten_and_merged_it_is_the_same_cube():
+    frame = shops()
+    whole = cube(frame)
+    pieces = cube(frame.iloc[:400]).add(frame.iloc[400:])
+    more = cube(pd.concat([frame, frame.iloc[:50]])).forget(frame.iloc[:50])
+    merged = cube(frame.iloc[:300]).merge(cube(frame.iloc[300:]))
+    for other in (pieces, more, merged):
+        assert other.n_rows == whole.n_rows
+        np.testing.assert_allclose(
+            other.model(country="DE").learner.coef_, whole.model(country="DE").learner.coef_, rtol=1e-9
+        )
+    with pytest.raises(DataError, match="forgotten"):
+        whole.forget(frame.head(3).assign(amount=1e4))
+    assert whole.n_rows == 600
+
+
+def test_the_comparison_shows_the_slice_where_the_common_model_fails():
+    frame = shops(3000)
+    turned = frame["country"] == "NZ"
+    frame.loc[turned, "amount"] = 200.0 - frame.loc[turned, "amount"]
+    standings = {standing.slice[0]: standing for standing in cube(frame).compare("country")}
+    assert standings["NZ"].auc < 0.5 < standings["NZ"].own_auc
+    assert standings["DE"].auc > 0.5
+    assert standings["DE"].own_squared_error <= standings["DE"].squared_error
+    assert sum(standings["DE"].shares.values()) == pytest.approx(1.0)
+
+
+def test_a_thin_slice_may_borrow():
+    frame = shops()
+    built = cube(frame)
+    alone = built.model(country="DE", channel="web").learner
+    helped = built.model(country="DE", channel="web", borrow=1e6).learner
+    everything = built.model().learner
+    assert np.abs(helped.coef_ - everything.coef_).max() < np.abs(alone.coef_ - everything.coef_).max()
+
+
+def test_a_cube_is_saved_and_goes_on(tmp_path):
+    frame = shops()
+    built = cube(frame.iloc[:300])
+    save(built, tmp_path / "cube.steelyard")
+    again = load(tmp_path / "cube.steelyard").add(frame.iloc[300:])
+    assert again.model(country="NZ").learner.statistics_.n_rows == (frame["country"] == "NZ").sum()
+    file = io.BytesIO()
+    save(StatisticsCube(["a"], "y"), file)
+
+
+def test_what_cannot_be_is_said():
+    built = cube(shops())
+    with pytest.raises(ParameterError, match="cut by"):
+        built.model(colour="red")
+    with pytest.raises(DataError, match="no row is in this slice"):
+        built.model(country="XX")
+    with pytest.raises(ParameterError, match="border of a bucket"):
+        built.model(since="2026-05-02T05:00:00")
+    with pytest.raises(ParameterError, match="different columns"):
+        StatisticsCube(["fraud"], "fraud")
+    with pytest.raises(DataError, match="no rows have been added"):
+        StatisticsCube(["a"], "y").model()
