@@ -54,6 +54,42 @@ void IncrementalSvc::update(LabelledRows add, LabelledRows retire, const std::ve
     version_.fetch_add(1, std::memory_order_release);
 }
 
+bool IncrementalSvc::slide(const double* in, std::int32_t in_code, const double* out, std::int32_t out_code,
+                           double tolerance) {
+    if (count(in_code) == 0 || count(out_code) < 2) return false;
+    std::vector<ProblemSpec> specs;
+    for (const auto& problem : problems_) specs.push_back(problem->spec);
+    const double weight = 1.0;
+    try {
+        update({in, {&in_code, 1}, {&weight, 1}}, {out, {&out_code, 1}, {&weight, 1}}, specs, tolerance);
+    } catch (const UnknownRow&) {
+        return false;
+    } catch (const SolverFailure&) {
+        return false;
+    }
+    return true;
+}
+
+std::size_t IncrementalSvc::count(std::int32_t code) const {
+    const auto place = static_cast<std::size_t>(code);
+    return place < counts_.size() ? counts_[place] : 0;
+}
+
+void IncrementalSvc::count_row(std::int32_t code, int change) {
+    const auto place = static_cast<std::size_t>(code);
+    if (place >= counts_.size()) counts_.resize(place + 1);
+    counts_[place] += static_cast<std::size_t>(change);
+}
+
+std::vector<std::uint32_t> IncrementalSvc::support() const {
+    std::vector<std::uint32_t> found;
+    for (std::uint32_t i = 0; i < codes_.size(); ++i)
+        if (std::any_of(problems_.begin(), problems_.end(),
+                        [i](const auto& problem) { return problem->svm.state().z[i] != 0.0; }))
+            found.push_back(i);
+    return found;
+}
+
 void IncrementalSvc::append(LabelledRows rows) {
     const std::size_t d = rows_.n_features();
     for (std::size_t k = 0; k < rows.codes.size(); ++k) {
@@ -62,6 +98,7 @@ void IncrementalSvc::append(LabelledRows rows) {
         const double diagonal = rows_.diagonal(rows_.size() - 1);
         if (!(diagonal >= 0.0)) throw SolverFailure("the kernel is not positive: it is below 0 for a row with itself");
         codes_.push_back(rows.codes[k]);
+        count_row(rows.codes[k], 1);
         weights_.push_back(rows.weights[k]);
         hashes_.push_back(hash_row(x, d, rows.codes[k], rows.weights[k]));
         index_.insert(static_cast<std::uint32_t>(codes_.size() - 1), hashes_.back());
@@ -129,6 +166,7 @@ void IncrementalSvc::roll_back(std::size_t n_before, const std::vector<std::uint
     while (codes_.size() > n_before) {
         const auto last = static_cast<std::uint32_t>(codes_.size() - 1);
         index_.erase(last);
+        count_row(codes_.back(), -1);
         codes_.pop_back();
         weights_.pop_back();
         hashes_.pop_back();
@@ -139,6 +177,7 @@ void IncrementalSvc::roll_back(std::size_t n_before, const std::vector<std::uint
 // The last row takes the number of the one that goes; its place in the index was cleared before.
 void IncrementalSvc::remove_row(std::uint32_t i) {
     const auto last = static_cast<std::uint32_t>(codes_.size() - 1);
+    count_row(codes_[i], -1);
     if (i != last) {
         index_.renumber(last, i);
         codes_[i] = codes_[last];

@@ -460,6 +460,11 @@ class IncrementalSvc:
 
     def rows(self, which: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]: ...
 
+    def support(self) -> tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]]:
+        """
+        Rows with a coefficient other than 0 in any problem, the coefficients, a row a problem, and the constants.
+        """
+
     def positive(self, problem: int) -> int: ...
 
     def coefficients(self, problem: int) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]:

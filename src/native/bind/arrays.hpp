@@ -5,9 +5,13 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <vector>
+
+#include "steelyard/rows.hpp"
 
 namespace steelyard::bind {
 
@@ -24,6 +28,16 @@ std::span<T> span(const Array<T, 1>& array) {
     return {array.data(), array.size()};
 }
 
+template <class T>
+Rows<T> rows(const Array<const T, 2>& X) {
+    return {X.data(), X.shape(0), X.shape(1)};
+}
+
+// What must hold lest a loop read or write where nothing is.
+inline void require(bool agrees, const char* message) {
+    if (!agrees) throw nb::value_error(message);
+}
+
 // A new zero-filled NumPy array that owns its memory.
 template <class T, int N>
 NumpyArray<T, N> zeros(const std::size_t (&shape)[N]) {
@@ -32,6 +46,22 @@ NumpyArray<T, N> zeros(const std::size_t (&shape)[N]) {
     T* data = new T[size]();
     nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
     return NumpyArray<T, N>(data, N, shape, owner);
+}
+
+// Numbers copied into a new NumPy array, and out of one.
+template <class T>
+NumpyArray<T, 1> array_of(const std::vector<T>& values) {
+    auto array = zeros<T, 1>({values.size()});
+    std::copy(values.begin(), values.end(), array.data());
+    return array;
+}
+template <class T>
+std::vector<T> vector_of(const Array<const T, 1>& values) {
+    return {values.data(), values.data() + values.size()};
+}
+template <class T>
+std::vector<T> vector_of(nb::handle array) {
+    return vector_of<T>(nb::cast<Array<const T, 1>>(array));
 }
 
 void bind_simd(nb::module_& m);

@@ -17,9 +17,7 @@ using Matrix = Array<const double, 2>;
 using Vector = Array<const double, 1>;
 using Positions = Array<const std::int64_t, 1>;
 
-void require(bool agrees) {
-    if (!agrees) throw nb::value_error("kernel boundary: array shapes disagree");
-}
+void require_shapes(bool agrees) { require(agrees, "kernel boundary: array shapes disagree"); }
 
 // Positions come from our own Python code, but a wrong one would read out of bounds.
 void check_positions(const Positions& positions, std::size_t n) {
@@ -28,13 +26,13 @@ void check_positions(const Positions& positions, std::size_t n) {
 }
 
 KernelView view(const Matrix& K, const Vector& row_factor, const Vector& reference_factor) {
-    require(row_factor.size() == K.shape(0) && reference_factor.size() == K.shape(1));
+    require_shapes(row_factor.size() == K.shape(0) && reference_factor.size() == K.shape(1));
     return {K.data(), K.shape(0), K.shape(1), row_factor.data(), reference_factor.data()};
 }
 
 BoundaryPoints points(const Positions& rare, const Positions& other, double beta, const Vector& lengths,
                       std::size_t n_reference) {
-    require(rare.size() == other.size() && rare.size() == lengths.size());
+    require_shapes(rare.size() == other.size() && rare.size() == lengths.size());
     check_positions(rare, n_reference);
     check_positions(other, n_reference);
     return {span(rare), span(other), beta, lengths.data()};
@@ -46,7 +44,7 @@ void bind_boundary(nb::module_& m) {
     m.def(
         "scaled_part",
         [](Matrix K, Vector factor, Positions rows, Array<double, 2> out, unsigned n_threads) {
-            require(K.shape(0) == K.shape(1) && out.shape(0) == rows.size() && out.shape(1) == rows.size());
+            require_shapes(K.shape(0) == K.shape(1) && out.shape(0) == rows.size() && out.shape(1) == rows.size());
             check_positions(rows, K.shape(0));
             const KernelView current = view(K, factor, factor);
             nb::gil_scoped_release unlocked;
@@ -59,10 +57,10 @@ void bind_boundary(nb::module_& m) {
         [](Matrix K, Vector row_factor, Vector reference_factor, Vector self, Positions rare, Positions other,
            double beta, Vector lengths, Vector widths, Array<double, 1> out, bool symmetric, unsigned n_threads) {
             KernelView current = view(K, row_factor, reference_factor);
-            require(!symmetric || K.shape(0) == K.shape(1));
+            require_shapes(!symmetric || K.shape(0) == K.shape(1));
             current.symmetric = symmetric;
             const BoundaryPoints all = points(rare, other, beta, lengths, K.shape(1));
-            require(self.size() == K.shape(0) && out.size() == K.shape(0) && widths.size() == rare.size());
+            require_shapes(self.size() == K.shape(0) && out.size() == K.shape(0) && widths.size() == rare.size());
             nb::gil_scoped_release unlocked;
             largest_exponents(current, self.data(), all, widths.data(), out.data(), n_threads);
         },
@@ -73,7 +71,7 @@ void bind_boundary(nb::module_& m) {
     m.def(
         "weighted_rows",
         [](Matrix K, Positions rows, Vector coefficients, Array<double, 1> out, unsigned n_threads) {
-            require(coefficients.size() == rows.size() && out.size() == K.shape(1));
+            require_shapes(coefficients.size() == rows.size() && out.size() == K.shape(1));
             check_positions(rows, K.shape(0));
             const KernelView all{K.data(), K.shape(0), K.shape(1), nullptr, nullptr};
             nb::gil_scoped_release unlocked;
@@ -86,10 +84,11 @@ void bind_boundary(nb::module_& m) {
         [](Matrix K, Vector signs, Matrix factors, Matrix bounds, Array<const bool, 2> likely, Array<double, 2> z,
            Array<double, 2> scores, Array<double, 1> intercepts, double tolerance, double slack, unsigned n_threads) {
             const std::size_t n = signs.size(), n_machines = intercepts.size();
-            require(K.shape(0) == n && K.shape(1) == n);
+            require_shapes(K.shape(0) == n && K.shape(1) == n);
             for (const auto* shape :
                  {factors.shape_ptr(), bounds.shape_ptr(), likely.shape_ptr(), z.shape_ptr(), scores.shape_ptr()})
-                require(static_cast<std::size_t>(shape[0]) == n_machines && static_cast<std::size_t>(shape[1]) == n);
+                require_shapes(static_cast<std::size_t>(shape[0]) == n_machines &&
+                               static_cast<std::size_t>(shape[1]) == n);
             std::vector<RoughMachine> machines;
             for (std::size_t m = 0; m < n_machines; ++m)
                 machines.push_back({factors.data() + m * n, bounds.data() + m * n, likely.data() + m * n,
@@ -107,7 +106,7 @@ void bind_boundary(nb::module_& m) {
     m.def(
         "find_asymmetry",
         [](Matrix K, double tolerance, unsigned n_threads) -> std::optional<std::pair<std::size_t, std::size_t>> {
-            require(K.shape(0) == K.shape(1));
+            require_shapes(K.shape(0) == K.shape(1));
             const std::size_t n = K.shape(0);
             std::size_t place;
             {
@@ -123,7 +122,7 @@ void bind_boundary(nb::module_& m) {
         "mean_near_distances",
         [](Matrix K, Vector factor, Positions rare, Positions other, double beta, Vector lengths, double limit,
            std::size_t most, Array<double, 1> out, unsigned n_threads) {
-            require(K.shape(0) == K.shape(1) && out.size() == rare.size());
+            require_shapes(K.shape(0) == K.shape(1) && out.size() == rare.size());
             const KernelView current = view(K, factor, factor);
             const BoundaryPoints all = points(rare, other, beta, lengths, K.shape(1));
             nb::gil_scoped_release unlocked;

@@ -43,8 +43,6 @@ using Vector = Array<const double, 1>;
 using Starts = Array<const std::size_t, 1>;
 using NearestArrays = std::pair<NumpyArray<std::int64_t, 1>, NumpyArray<double, 1>>;
 
-Rows<double> rows_of(const Table& table) { return {table.data(), table.shape(0), table.shape(1)}; }
-
 void check_bodies(const Table& X, const Table& centers) {
     if (X.shape(1) != centers.shape(1)) throw nb::value_error("enclosing bodies: array shapes disagree");
 }
@@ -69,7 +67,7 @@ NumpyArray<double, 2> distances_to_spheres(Table X, Table centers, unsigned n_th
     check_bodies(X, centers);
     auto out = zeros<double, 2>({X.shape(0), centers.shape(0)});
     nb::gil_scoped_release unlocked;
-    sphere_distances(rows_of(X), rows_of(centers), out.data(), n_threads);
+    sphere_distances(rows<double>(X), rows<double>(centers), out.data(), n_threads);
     return out;
 }
 
@@ -77,7 +75,7 @@ NumpyArray<double, 2> distances_to_ellipsoids(Table X, Table axes, Vector offset
     check_bodies(X, axes, offsets, starts);
     auto out = zeros<double, 2>({X.shape(0), starts.size() - 1});
     nb::gil_scoped_release unlocked;
-    ellipsoid_distances(rows_of(X), rows_of(axes), span(offsets), span(starts), out.data(), n_threads);
+    ellipsoid_distances(rows<double>(X), rows<double>(axes), span(offsets), span(starts), out.data(), n_threads);
     return out;
 }
 
@@ -86,7 +84,8 @@ NearestArrays find_nearest_sphere(Table X, Table centers, Vector radii, unsigned
     check_radii(radii, centers.shape(0));
     NearestArrays out = room_for_nearest(X.shape(0));
     nb::gil_scoped_release unlocked;
-    nearest_sphere(rows_of(X), rows_of(centers), span(radii), {out.first.data(), out.second.data()}, n_threads);
+    nearest_sphere(rows<double>(X), rows<double>(centers), span(radii), {out.first.data(), out.second.data()},
+                   n_threads);
     return out;
 }
 
@@ -96,7 +95,7 @@ NearestArrays find_nearest_ellipsoid(Table X, Table axes, Vector offsets, Starts
     check_radii(radii, starts.size() - 1);
     NearestArrays out = room_for_nearest(X.shape(0));
     nb::gil_scoped_release unlocked;
-    nearest_ellipsoid(rows_of(X), rows_of(axes), span(offsets), span(starts), span(radii),
+    nearest_ellipsoid(rows<double>(X), rows<double>(axes), span(offsets), span(starts), span(radii),
                       {out.first.data(), out.second.data()}, n_threads);
     return out;
 }

@@ -4,15 +4,12 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <cfloat>
-#include <cmath>
-#include <initializer_list>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <tuple>
 
 #include "arrays.hpp"
+#include "plain_row.hpp"
 #include "steelyard/incremental_svc.hpp"
 
 namespace steelyard::bind {
@@ -20,19 +17,7 @@ namespace steelyard::bind {
 namespace {
 
 using StateDict = nb::typed<nb::dict, nb::str, nb::any>;
-using LabelCodes = nb::typed<nb::dict, nb::any, nb::int_>;
 using Counts = nb::typed<nb::list, nb::int_>;
-
-template <class T>
-NumpyArray<T, 1> copy_of(const std::vector<T>& values) {
-    auto array = zeros<T, 1>({values.size()});
-    std::copy(values.begin(), values.end(), array.data());
-    return array;
-}
-
-void require(bool agrees, const char* message) {
-    if (!agrees) throw nb::value_error(message);
-}
 
 // Rows with their codes looked up and their weights spelled out.
 struct OwnedRows {
@@ -92,43 +77,37 @@ StateDict dumped(IncrementalSvc& self, std::size_t k) {
     const SvmState& state = state_of(self, k);
     StateDict values{nb::dict()};
     values["positive"] = self.spec(k).positive;
-    values["class_bounds"] = copy_of(self.spec(k).class_bounds);
-    values["y"] = copy_of(state.y);
-    values["z"] = copy_of(state.z);
-    values["e"] = copy_of(state.e);
-    values["lower"] = copy_of(state.lower);
-    values["upper"] = copy_of(state.upper);
-    values["margin"] = copy_of(state.margin);
-    values["factor"] = copy_of(state.factor.packed());
+    values["class_bounds"] = array_of(self.spec(k).class_bounds);
+    values["y"] = array_of(state.y);
+    values["z"] = array_of(state.z);
+    values["e"] = array_of(state.e);
+    values["lower"] = array_of(state.lower);
+    values["upper"] = array_of(state.upper);
+    values["margin"] = array_of(state.margin);
+    values["factor"] = array_of(state.factor.packed());
     values["constant"] = state.constant;
     values["bias"] = state.bias;
     values["n_sums"] = state.n_sums;
     values["slack"] = state.slack;
-    values["exact_at"] = copy_of(state.exact_at);
-    values["active"] = copy_of(self.problem(k).active());
+    values["exact_at"] = array_of(state.exact_at);
+    values["active"] = array_of(self.problem(k).active());
     return values;
-}
-
-template <class T>
-std::vector<T> vector_of(const nb::dict& values, const char* name) {
-    const auto array = nb::cast<Array<const T, 1>>(values[name]);
-    return {array.data(), array.data() + array.size()};
 }
 
 void load_problem(IncrementalSvc& self, const StateDict& values) {
     SvmState state;
-    state.y = vector_of<double>(values, "y");
-    state.z = vector_of<double>(values, "z");
-    state.e = vector_of<double>(values, "e");
-    state.lower = vector_of<double>(values, "lower");
-    state.upper = vector_of<double>(values, "upper");
-    state.margin = vector_of<std::uint32_t>(values, "margin");
-    const std::vector<double> factor = vector_of<double>(values, "factor");
+    state.y = vector_of<double>(values["y"]);
+    state.z = vector_of<double>(values["z"]);
+    state.e = vector_of<double>(values["e"]);
+    state.lower = vector_of<double>(values["lower"]);
+    state.upper = vector_of<double>(values["upper"]);
+    state.margin = vector_of<std::uint32_t>(values["margin"]);
+    const std::vector<double> factor = vector_of<double>(values["factor"]);
     const std::size_t n = self.rows().size(), m = state.margin.size();
-    state.exact_at = vector_of<double>(values, "exact_at");
+    state.exact_at = vector_of<double>(values["exact_at"]);
     for (const auto* column : {&state.y, &state.z, &state.e, &state.lower, &state.upper, &state.exact_at})
         require(column->size() == n, "IncrementalSvc: a problem must have one number for each row");
-    const std::vector<std::uint32_t> active = vector_of<std::uint32_t>(values, "active");
+    const std::vector<std::uint32_t> active = vector_of<std::uint32_t>(values["active"]);
     std::vector<int> n_seen(n);
     for (const std::uint32_t i : active)
         require(i < n && n_seen[i]++ == 0,
@@ -143,7 +122,7 @@ void load_problem(IncrementalSvc& self, const StateDict& values) {
     state.bias = nb::cast<double>(values["bias"]);
     state.n_sums = nb::cast<std::uint64_t>(values["n_sums"]);
     state.slack = nb::cast<double>(values["slack"]);
-    self.restore_problem({nb::cast<std::int32_t>(values["positive"]), vector_of<double>(values, "class_bounds")},
+    self.restore_problem({nb::cast<std::int32_t>(values["positive"]), vector_of<double>(values["class_bounds"])},
                          std::move(state), active);
 }
 
@@ -168,91 +147,33 @@ OwnedRows owned(const IncrementalSvc& self, const std::optional<Batch>& batch) {
     return owned(self, X, numbers, label_codes, weights);
 }
 
-bool is_finite(const double* values, std::size_t n) {
-    bool found = false;
-    for (std::size_t i = 0; i < n; ++i) found |= !(std::abs(values[i]) <= DBL_MAX);
-    return !found;
-}
-
-// A buffer of a NumPy array, given back at the end. None at all of other objects, subclasses among them.
-class ArrayView {
-  public:
-    explicit ArrayView(PyObject* array) {
-        if (std::string_view(Py_TYPE(array)->tp_name) != "numpy.ndarray") return;
-        is_open_ = PyObject_GetBuffer(array, &view_, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) == 0;
-        if (!is_open_) PyErr_Clear();
-    }
-    ~ArrayView() {
-        if (is_open_) PyBuffer_Release(&view_);
-    }
-    ArrayView(const ArrayView&) = delete;
-    ArrayView& operator=(const ArrayView&) = delete;
-
-    bool has_shape(std::initializer_list<std::size_t> shape) const {
-        return is_open_ && static_cast<std::size_t>(view_.ndim) == shape.size() &&
-               std::equal(shape.begin(), shape.end(), view_.shape, [](std::size_t wanted, Py_ssize_t there) {
-                   return static_cast<Py_ssize_t>(wanted) == there;
-               });
-    }
-    bool has_doubles() const { return is_open_ && std::string_view(view_.format) == "d"; }
-    const double* doubles() const { return static_cast<const double*>(view_.buf); }
-
-  private:
-    Py_buffer view_;
-    bool is_open_ = false;
-};
-
-// One row and its label out of (X, y), looked at in the cheapest way. `code` is that of the label, or -1 when anything
-// is out of the ordinary.
-struct PlainRow {
-    ArrayView X;
-    std::int32_t code = -1;
-
-    PlainRow(nb::handle pair, std::size_t n_features, const LabelCodes& codes) : X(item(pair, 0)) {
-        if (!X.has_shape({1, n_features}) || !X.has_doubles()) return;
-        PyObject* y = item(pair, 1);
-        if (!ArrayView(y).has_shape({1})) return;
-        const nb::object label = nb::handle(y).attr("item")();
-        const PyTypeObject* type = Py_TYPE(label.ptr());
-        if (type != &PyLong_Type && type != &PyBool_Type && type != &PyUnicode_Type) return;
-        PyObject* found = PyDict_GetItemWithError(codes.ptr(), label.ptr());
-        if (found) code = nb::cast<std::int32_t>(nb::handle(found));
-    }
-
-    static PyObject* item(nb::handle pair, Py_ssize_t i) {
-        const bool is_pair = PyTuple_CheckExact(pair.ptr()) && PyTuple_GET_SIZE(pair.ptr()) == 2;
-        return is_pair ? PyTuple_GET_ITEM(pair.ptr(), i) : Py_None;
-    }
-};
-
 // One row in and one out, of weight 1, on the problems as they are. False: nothing changed, update() knows why.
 bool slide(IncrementalSvc& self, nb::handle add, nb::handle retire, const LabelCodes& codes, Counts counts,
            double tolerance) {
     const std::size_t n_features = self.rows().n_features();
     const PlainRow in(add, n_features, codes), out(retire, n_features, codes);
     if (in.code < 0 || out.code < 0 || !is_finite(in.X.doubles(), n_features)) return false;
-    const auto count = nb::cast<std::int64_t>(counts[in.code]), old_count = nb::cast<std::int64_t>(counts[out.code]);
-    if (count == 0 || old_count < 2) return false;  // the problems are others then
-    std::vector<ProblemSpec> specs;
-    for (std::size_t k = 0; k < self.n_problems(); ++k) specs.push_back(self.spec(k));
-    for (const ProblemSpec& spec : specs)
-        require(static_cast<std::size_t>(std::max(in.code, out.code)) < spec.class_bounds.size(),
-                "IncrementalSvc: a code is out of range");
-    const double weight = 1.0;
-    try {
+    {
         nb::gil_scoped_release unlocked;
-        self.update({in.X.doubles(), {&in.code, 1}, {&weight, 1}}, {out.X.doubles(), {&out.code, 1}, {&weight, 1}},
-                    specs, tolerance);
-    } catch (const UnknownRow&) {
-        return false;
-    } catch (const SolverFailure&) {
-        return false;
+        if (!self.slide(in.X.doubles(), in.code, out.X.doubles(), out.code, tolerance)) return false;
     }
-    if (in.code != out.code) {
-        counts[in.code] = count + 1;
-        counts[out.code] = old_count - 1;
-    }
+    for (const std::int32_t code : {in.code, out.code}) counts[code] = self.count(code);
     return true;
+}
+
+// Support vectors of all problems, their coefficients (a row a problem) and the constants.
+std::tuple<NumpyArray<double, 2>, NumpyArray<double, 2>, NumpyArray<double, 1>> support(IncrementalSvc& self) {
+    const std::vector<std::uint32_t> support = self.support();
+    const std::size_t d = self.rows().n_features(), n = support.size(), n_problems = self.n_problems();
+    auto vectors = zeros<double, 2>({n, d}), coef = zeros<double, 2>({n_problems, n});
+    auto intercept = zeros<double, 1>({n_problems});
+    for (std::size_t s = 0; s < n; ++s) std::copy_n(self.rows().sample(support[s]), d, vectors.data() + s * d);
+    for (std::size_t k = 0; k < n_problems; ++k) {
+        const SvmState& state = self.problem(k).state();
+        for (std::size_t s = 0; s < n; ++s) coef.data()[k * n + s] = state.z[support[s]];
+        intercept.data()[k] = state.bias;
+    }
+    return {vectors, coef, intercept};
 }
 
 // The position of a row to forget that was never learned, or None: the sentence is written in Python.
@@ -306,20 +227,23 @@ void bind_incremental_svc(nb::module_& m) {
             "value_bytes", [](const IncrementalSvc& self) { return static_cast<int>(self.rows().precision()); },
             "Bytes of a kept kernel value: 2 (fixed point), 4 (float) or 8 (double).")
         .def(
-            "kept_rows", [](const IncrementalSvc& self) { return copy_of(self.rows().kept_samples()); },
+            "kept_rows", [](const IncrementalSvc& self) { return array_of(self.rows().kept_samples()); },
             "Rows whose kernel values are kept, in the order of sums over them.")
         .def(
-            "order", [](const IncrementalSvc& self) { return copy_of(self.order()); },
+            "order", [](const IncrementalSvc& self) { return array_of(self.order()); },
             "Rows in the order in which equal ones are found, the last one first.")
         .def_prop_ro("n_problems", &IncrementalSvc::n_problems)
-        .def("codes", [](const IncrementalSvc& self) { return copy_of(self.codes()); })
-        .def("weights", [](const IncrementalSvc& self) { return copy_of(self.weights()); })
+        .def("codes", [](const IncrementalSvc& self) { return array_of(self.codes()); })
+        .def("weights", [](const IncrementalSvc& self) { return array_of(self.weights()); })
         .def("rows", &rows_of, "which"_a.noconvert())
+        .def("support", &support,
+             "Rows with a coefficient other than 0 in any problem, the coefficients, a row a problem, and the "
+             "constants.")
         .def(
             "positive", [](IncrementalSvc& self, std::size_t k) { return state_of(self, k), self.spec(k).positive; },
             "problem"_a)
         .def(
-            "coefficients", [](IncrementalSvc& self, std::size_t k) { return copy_of(state_of(self, k).z); },
+            "coefficients", [](IncrementalSvc& self, std::size_t k) { return array_of(state_of(self, k).z); },
             "problem"_a, "y times alpha of every row.")
         .def(
             "bias", [](IncrementalSvc& self, std::size_t k) { return state_of(self, k).bias; }, "problem"_a)

@@ -58,15 +58,6 @@ void bind_spec(nb::module_& m) {
 }
 
 template <class T>
-Rows<T> rows(const Array<const T, 2>& X) {
-    return {X.data(), X.shape(0), X.shape(1)};
-}
-
-void require(bool agrees, const char* message) {
-    if (!agrees) throw nb::value_error(message);
-}
-
-template <class T>
 void bind_blocks(nb::module_& m) {
     m.def(
         "kernel_block",

@@ -22,23 +22,6 @@ BufferPolicy policy_of(const std::string& name) {
     throw nb::value_error(("KoilRule: there is no policy '" + name + "'").c_str());
 }
 
-void require(bool agrees, const char* message) {
-    if (!agrees) throw nb::value_error(message);
-}
-
-template <class T>
-NumpyArray<T, 1> array_of(const std::vector<T>& values) {
-    auto array = zeros<T, 1>({values.size()});
-    std::copy(values.begin(), values.end(), array.data());
-    return array;
-}
-
-template <class T>
-std::vector<T> vector_of(nb::handle array) {
-    const auto values = nb::cast<Array<const T, 1>>(array);
-    return {values.data(), values.data() + values.size()};
-}
-
 nb::dict dict_of(const KoilMachineState& state) {
     nb::list sides;
     for (const KoilMachineState::Side& side : state.sides) {
@@ -118,8 +101,7 @@ void bind_ensemble(nb::module_& m, const char* name) {
                 std::vector<KoilMachineState> states;
                 for (nb::handle machine : machines)
                     states.push_back(state_of(nb::cast<nb::dict>(machine), vectors.shape(0), budgets));
-                return new Ensemble(Rows<T>{vectors.data(), vectors.shape(0), vectors.shape(1)}, kernels, budgets, seed,
-                                    n_seen, states);
+                return new Ensemble(rows<T>(vectors), kernels, budgets, seed, n_seen, states);
             },
             "kernels"_a, "budgets"_a, "seed"_a, "n_seen"_a, "vectors"_a.noconvert(), "machines"_a,
             nb::rv_policy::take_ownership)
@@ -167,7 +149,7 @@ void bind_ensemble(nb::module_& m, const char* name) {
                 const KoilRule rule{C,     learning_rate,     n_neighbors, smooth,
                                     decay, policy_of(policy), weight_rate, rate_decay};
                 nb::gil_scoped_release unlocked;
-                self.learn({X.data(), X.shape(0), X.shape(1)}, signs.data(), rule, n_threads);
+                self.learn(rows<T>(X), signs.data(), rule, n_threads);
             },
             "X"_a.noconvert(), "signs"_a.noconvert(), "C"_a, "learning_rate"_a, "n_neighbors"_a, "smooth"_a, "decay"_a,
             "policy"_a, "weight_rate"_a, "rate_decay"_a = 0.0, "n_threads"_a = 1,
@@ -178,7 +160,7 @@ void bind_ensemble(nb::module_& m, const char* name) {
                 require(X.shape(1) == self.n_features(), "KoilEnsemble.scores: wrong number of features");
                 auto out = zeros<double, 2>({self.n_machines(), X.shape(0)});
                 nb::gil_scoped_release unlocked;
-                self.scores({X.data(), X.shape(0), X.shape(1)}, out.data(), n_threads);
+                self.scores(rows<T>(X), out.data(), n_threads);
                 return out;
             },
             "X"_a.noconvert(), "n_threads"_a = 1, "The decision function of every machine at every row.")

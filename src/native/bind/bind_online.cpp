@@ -11,32 +11,11 @@ namespace steelyard::bind {
 
 namespace {
 
-void require(bool agrees, const char* message) {
-    if (!agrees) throw nb::value_error(message);
-}
-
 template <class T>
 using Table = Array<const T, 2>;
 using SignRows = Array<const std::int8_t, 2>;
 
 const std::int8_t* row_of(const SignRows& signs, std::size_t k) { return signs.data() + k * signs.shape(1); }
-
-template <class T>
-Rows<T> rows(const Table<T>& X) {
-    return {X.data(), X.shape(0), X.shape(1)};
-}
-
-template <class T>
-NumpyArray<T, 1> array_of(const std::vector<T>& values) {
-    auto array = zeros<T, 1>({values.size()});
-    std::copy(values.begin(), values.end(), array.data());
-    return array;
-}
-
-template <class T>
-std::vector<T> vector_of(const Array<const T, 1>& values) {
-    return {values.data(), values.data() + values.size()};
-}
 
 // One machine a target: row k of the signs is what machine k is told. All of them learn in one call, so that nobody
 // ever finds some of them before the rows and others after.
@@ -64,7 +43,7 @@ void bind_expansion(nb::module_& m, const char* name) {
                std::uint64_t mistakes, std::uint64_t seen) {
                 require(coef.size() == vectors.shape(0) && times.size() == vectors.shape(0),
                         "KernelExpansion: vectors, weights and times disagree");
-                return new Expansion(kernel, rows<T>(vectors), vector_of(coef), vector_of(times),
+                return new Expansion(kernel, rows<T>(vectors), vector_of<double>(coef), vector_of<std::uint64_t>(times),
                                      Numbers{bias, margin, deviation, mistakes, seen});
             },
             "kernel"_a, "vectors"_a.noconvert(), "coef"_a.noconvert(), "times"_a.noconvert(), "bias"_a, "margin"_a,

@@ -25,9 +25,7 @@ Sequences<std::int32_t> sequences(const Array<const std::int32_t, 1>& symbols, c
     return {symbols.data(), offsets.data(), offsets.size() - 1, 1};
 }
 
-void require(bool agrees) {
-    if (!agrees) throw nb::value_error("sequence kernel: array shapes disagree");
-}
+void require_shapes(bool agrees) { require(agrees, "sequence kernel: array shapes disagree"); }
 
 }  // namespace
 
@@ -39,8 +37,8 @@ void bind_sequences(nb::module_& m) {
         [](double gamma, std::size_t band, Elements X, Offsets X_offsets, Elements Z, Offsets Z_offsets,
            Array<double, 2> out, unsigned n_threads) {
             const auto left = sequences(X, X_offsets), right = sequences(Z, Z_offsets);
-            require(left.n_features == right.n_features && out.shape(0) == left.n_sequences &&
-                    out.shape(1) == right.n_sequences);
+            require_shapes(left.n_features == right.n_features && out.shape(0) == left.n_sequences &&
+                           out.shape(1) == right.n_sequences);
             nb::gil_scoped_release unlocked;
             log_alignment_block({gamma, band}, left, right, out.data(), n_threads);
         },
@@ -51,7 +49,7 @@ void bind_sequences(nb::module_& m) {
         "log_alignment_matrix",
         [](double gamma, std::size_t band, Elements X, Offsets X_offsets, Array<double, 2> out, unsigned n_threads) {
             const auto both = sequences(X, X_offsets);
-            require(out.shape(0) == both.n_sequences && out.shape(1) == both.n_sequences);
+            require_shapes(out.shape(0) == both.n_sequences && out.shape(1) == both.n_sequences);
             nb::gil_scoped_release unlocked;
             log_alignment_matrix({gamma, band}, both, out.data(), n_threads);
         },
@@ -61,7 +59,7 @@ void bind_sequences(nb::module_& m) {
         "log_alignment_diagonal",
         [](double gamma, std::size_t band, Elements X, Offsets X_offsets, Array<double, 1> out, unsigned n_threads) {
             const auto all = sequences(X, X_offsets);
-            require(out.size() == all.n_sequences);
+            require_shapes(out.size() == all.n_sequences);
             nb::gil_scoped_release unlocked;
             log_alignment_diagonal({gamma, band}, all, out.data(), n_threads);
         },
@@ -72,7 +70,7 @@ void bind_sequences(nb::module_& m) {
         [](double substitution, double gap, Symbols X, Offsets X_offsets, Symbols Z, Offsets Z_offsets,
            Array<double, 2> out, unsigned n_threads) {
             const auto left = sequences(X, X_offsets), right = sequences(Z, Z_offsets);
-            require(out.shape(0) == left.n_sequences && out.shape(1) == right.n_sequences);
+            require_shapes(out.shape(0) == left.n_sequences && out.shape(1) == right.n_sequences);
             nb::gil_scoped_release unlocked;
             log_edit_block({substitution, gap}, left, right, out.data(), n_threads);
         },
@@ -83,7 +81,7 @@ void bind_sequences(nb::module_& m) {
         "log_edit_matrix",
         [](double substitution, double gap, Symbols X, Offsets X_offsets, Array<double, 2> out, unsigned n_threads) {
             const auto both = sequences(X, X_offsets);
-            require(out.shape(0) == both.n_sequences && out.shape(1) == both.n_sequences);
+            require_shapes(out.shape(0) == both.n_sequences && out.shape(1) == both.n_sequences);
             nb::gil_scoped_release unlocked;
             log_edit_matrix({substitution, gap}, both, out.data(), n_threads);
         },
@@ -93,7 +91,7 @@ void bind_sequences(nb::module_& m) {
         "log_edit_diagonal",
         [](double substitution, double gap, Symbols X, Offsets X_offsets, Array<double, 1> out, unsigned n_threads) {
             const auto all = sequences(X, X_offsets);
-            require(out.size() == all.n_sequences);
+            require_shapes(out.size() == all.n_sequences);
             nb::gil_scoped_release unlocked;
             log_edit_diagonal({substitution, gap}, all, out.data(), n_threads);
         },

@@ -29,7 +29,7 @@ template <size_t Terms>
 [[gnu::always_inline]] static inline VecD polynomial(const double (&coefficients)[Terms], VecD x) {
     VecD value = broadcast(coefficients[Terms - 1]);
 #pragma GCC unroll 16
-    for (size_t k = Terms - 1; k-- > 0;) value = rounded(value * x) + coefficients[k];
+    for (size_t k = 1; k < Terms; ++k) value = rounded(value * x) + coefficients[Terms - 1 - k];
     return value;
 }
 

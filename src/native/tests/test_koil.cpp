@@ -35,7 +35,7 @@ struct SlowKoil {
     };
     const Matrix& K;
     KoilRule rule;
-    std::size_t budget;
+    KoilBudgets budgets;
     std::uint64_t seed;
     std::vector<Vector> sides[2] = {};
     std::size_t oldest[2] = {0, 0};
@@ -52,6 +52,7 @@ struct SlowKoil {
     void learn(std::size_t t, int y) {
         const int own = y > 0;
         ++seen[own];
+        const double rate = rule.learning_rate / std::pow(static_cast<double>(seen[0] + seen[1]), rule.rate_decay);
         std::vector<double> losses;
         for (const Vector& vector : sides[1 - own]) losses.push_back(1.0 - y * (score(t) - score(vector.sample)));
         std::vector<std::size_t> violators;
@@ -62,21 +63,22 @@ struct SlowKoil {
         });
         violators.resize(std::min(violators.size(), rule.n_neighbors));
         for (auto& side : sides)
-            for (Vector& vector : side) vector.weight *= rule.decay ? 1.0 - rule.learning_rate : 1.0;
+            for (Vector& vector : side) vector.weight *= rule.decay ? 1.0 - rate : 1.0;
         double weight = 0.0;
         loss = 0.0;
         for (const std::size_t i : violators) {
-            const double step = rule.learning_rate * rule.C * y * (rule.smooth ? 2.0 * losses[i] : 1.0);
+            const double step = rate * rule.C * y * (rule.smooth ? 2.0 * losses[i] : 1.0);
             sides[1 - own][i].weight -= step;
             weight += step;
             loss += rule.smooth ? losses[i] * losses[i] : losses[i];
         }
-        if (violators.empty() && (sides[0].empty() || sides[1].empty())) weight = rule.learning_rate * rule.C * y;
+        if (violators.empty() && (sides[0].empty() || sides[1].empty())) weight = rate * rule.C * y;
         if (weight != 0.0) put(own, {t, weight}, uniform_at(seed, t));
     }
 
     void put(int own, Vector vector, double uniform) {
         auto& side = sides[own];
+        const std::size_t budget = budgets[static_cast<std::size_t>(own)];
         if (rule.policy == BufferPolicy::unbounded || side.size() < budget) return side.push_back(vector);
         std::size_t place = static_cast<std::size_t>(uniform * static_cast<double>(seen[own]));
         if (rule.policy == BufferPolicy::fifo || rule.policy == BufferPolicy::fifo_plus) {
@@ -127,9 +129,10 @@ void learn_all(KoilEnsemble<T>& ensemble, const Stream& stream, const KoilRule& 
 
 template <class T>
 void compare_with_slow(const Stream& stream, const std::vector<KernelSpec>& kernels, std::size_t n_targets,
-                       std::size_t budget, const KoilRule& rule, unsigned n_threads, const std::string& what) {
+                       KoilBudgets budgets, const KoilRule& rule, unsigned n_threads, const std::string& what) {
     const std::uint64_t seed = 5;
-    KoilEnsemble<T> ensemble(stream.d, kernels, rule.policy == BufferPolicy::unbounded ? 0 : budget, seed);
+    const KoilBudgets bounds = rule.policy == BufferPolicy::unbounded ? KoilBudgets{0, 0} : budgets;
+    KoilEnsemble<T> ensemble(stream.d, kernels, bounds, seed);
     for (std::size_t target = 0; target < n_targets; ++target) ensemble.add_target();
     learn_all(ensemble, stream, rule, n_threads);
 
@@ -140,7 +143,7 @@ void compare_with_slow(const Stream& stream, const std::vector<KernelSpec>& kern
     ensemble.scores({X.data(), stream.n, stream.d}, scores.data(), n_threads);
     for (std::size_t target = 0; target < n_targets; ++target) {
         std::vector<SlowKoil> slow;
-        for (const Matrix& K : matrices) slow.push_back({K, rule, budget, seed});
+        for (const Matrix& K : matrices) slow.push_back({K, rule, budgets, seed});
         for (std::size_t t = 0; t < stream.n; ++t) {
             double largest = slow[0].log_weight;
             for (const SlowKoil& one : slow) largest = std::max(largest, one.log_weight);
@@ -186,9 +189,9 @@ TEST(koil_learns_what_its_algorithm_says_under_every_policy) {
     on_every_level([&](const std::string& level) {
         for (const BufferPolicy policy : kPolicies)
             for (const bool smooth : {false, true}) {
-                const KoilRule rule{1.0, 0.05, 3, smooth, smooth, policy, 0.0};
+                const KoilRule rule{1.0, 0.05, 3, smooth, smooth, policy, 0.0, smooth ? 0.2 : 0.0};
                 const std::string what = text(level, static_cast<int>(policy), smooth ? "smooth" : "hinge");
-                compare_with_slow<double>(stream, {{.gamma = 0.4}}, 1, 13, rule, 1, what);
+                compare_with_slow<double>(stream, {{.gamma = 0.4}}, 1, {13, 8}, rule, 1, what);
             }
     });
 }
@@ -196,7 +199,8 @@ TEST(koil_learns_what_its_algorithm_says_under_every_policy) {
 TEST(koil_on_floats_learns_the_same_as_on_the_doubles_they_are) {
     const Stream stream(500, 3, 1, 2);
     for (const BufferPolicy policy : kPolicies)
-        compare_with_slow<float>(stream, {{.gamma = 0.4}}, 1, 20, {1.0, 0.05, 5, false, true, policy, 0.0}, 1, "float");
+        compare_with_slow<float>(stream, {{.gamma = 0.4}}, 1, {20, 20}, {1.0, 0.05, 5, false, true, policy, 0.0, 0.0},
+                                 1, "float");
 }
 
 TEST(several_targets_and_kernels_learn_as_if_each_were_alone) {
@@ -208,17 +212,17 @@ TEST(several_targets_and_kernels_learn_as_if_each_were_alone) {
         {.kind = KernelKind::polynomial, .gamma = 0.05, .coef0 = 1.0, .degree = 2}};
     for (const double weight_rate : {0.0, 0.01})
         for (const unsigned n_threads : {1u, 3u}) {
-            const KoilRule rule{0.5, 0.05, 4, false, false, BufferPolicy::fifo_plus, weight_rate};
-            compare_with_slow<double>(stream, kernels, 3, 16, rule, n_threads, text(weight_rate, n_threads));
+            const KoilRule rule{0.5, 0.05, 4, false, false, BufferPolicy::fifo_plus, weight_rate, 0.0};
+            compare_with_slow<double>(stream, kernels, 3, {16, 12}, rule, n_threads, text(weight_rate, n_threads));
         }
 }
 
 TEST(threads_give_the_bits_that_one_gives) {
     const Stream stream(900, 6, 4, 4);
-    const KoilRule rule{0.5, 0.05, 4, false, false, BufferPolicy::reservoir_plus, 0.02};
+    const KoilRule rule{0.5, 0.05, 4, false, false, BufferPolicy::reservoir_plus, 0.02, 0.0};
     std::vector<std::vector<KoilMachineState>> states;
     for (const unsigned n_threads : {1u, 2u, 5u}) {
-        KoilEnsemble<double> ensemble(6, {{.gamma = 0.1}, {.gamma = 0.5}, {.gamma = 2.0}}, 24, 1);
+        KoilEnsemble<double> ensemble(6, {{.gamma = 0.1}, {.gamma = 0.5}, {.gamma = 2.0}}, {24, 30}, 1);
         for (int target = 0; target < 4; ++target) ensemble.add_target();
         learn_all(ensemble, stream, rule, n_threads);
         std::vector<double> vectors;
@@ -229,15 +233,15 @@ TEST(threads_give_the_bits_that_one_gives) {
 
 TEST(an_ensemble_made_from_its_states_goes_on_bit_by_bit) {
     const Stream stream(500, 5, 2, 6), more(400, 5, 2, 7);
-    const KoilRule rule{1.0, 0.05, 4, true, true, BufferPolicy::fifo_plus, 0.01};
+    const KoilRule rule{1.0, 0.05, 4, true, true, BufferPolicy::fifo_plus, 0.01, 0.0};
     const std::vector<KernelSpec> kernels = {{.gamma = 0.1}, {.gamma = 0.6}};
-    KoilEnsemble<double> ensemble(5, kernels, 12, 3);
+    KoilEnsemble<double> ensemble(5, kernels, {12, 9}, 3);
     ensemble.add_target();
     ensemble.add_target();
     learn_all(ensemble, stream, rule, 1);
     std::vector<double> vectors, after, again_after;
     const auto states = ensemble.states(vectors);
-    KoilEnsemble<double> again({vectors.data(), vectors.size() / 5, 5}, kernels, 12, 3, ensemble.n_seen(), states);
+    KoilEnsemble<double> again({vectors.data(), vectors.size() / 5, 5}, kernels, {12, 9}, 3, ensemble.n_seen(), states);
     learn_all(ensemble, more, rule, 1);
     learn_all(again, more, rule, 1);
     CHECK(same_states(ensemble.states(after), again.states(again_after)));
@@ -246,8 +250,8 @@ TEST(an_ensemble_made_from_its_states_goes_on_bit_by_bit) {
 
 TEST(a_copied_target_is_the_target) {
     const Stream stream(300, 4, 2, 8);
-    const KoilRule rule{1.0, 0.05, 4, false, true, BufferPolicy::fifo, 0.0};
-    KoilEnsemble<double> ensemble(4, {{.gamma = 0.3}}, 10, 3);
+    const KoilRule rule{1.0, 0.05, 4, false, true, BufferPolicy::fifo, 0.0, 0.0};
+    KoilEnsemble<double> ensemble(4, {{.gamma = 0.3}}, {10, 10}, 3);
     ensemble.add_target();
     ensemble.add_target();
     learn_all(ensemble, stream, rule, 1);
@@ -260,10 +264,10 @@ TEST(a_copied_target_is_the_target) {
 
 TEST(many_threads_may_ask_an_ensemble_at_once) {
     const Stream stream(300, 4, 2, 9);
-    KoilEnsemble<double> ensemble(4, {{.gamma = 0.3}, {.gamma = 1.0}}, 10, 3);
+    KoilEnsemble<double> ensemble(4, {{.gamma = 0.3}, {.gamma = 1.0}}, {10, 10}, 3);
     ensemble.add_target();
     ensemble.add_target();
-    learn_all(ensemble, stream, {1.0, 0.05, 4, false, true, BufferPolicy::fifo, 0.01}, 3);
+    learn_all(ensemble, stream, {1.0, 0.05, 4, false, true, BufferPolicy::fifo, 0.01, 0.0}, 3);
     std::vector<std::vector<double>> answers(4, std::vector<double>(4 * stream.n));
     {
         std::vector<std::jthread> askers;
@@ -278,10 +282,10 @@ TEST(many_threads_may_ask_an_ensemble_at_once) {
 }
 
 TEST(a_sample_more_than_the_budget_of_an_ensemble_without_features_is_no_harm) {
-    KoilEnsemble<double> ensemble(0, {{.gamma = 0.3}}, 2, 3);
+    KoilEnsemble<double> ensemble(0, {{.gamma = 0.3}}, {2, 2}, 3);
     ensemble.add_target();
     const std::int8_t signs[] = {1, -1, 1, -1, 1, -1, 1};
-    ensemble.learn({nullptr, 7, 0}, signs, {1.0, 0.05, 4, false, true, BufferPolicy::fifo_plus, 0.0}, 1);
+    ensemble.learn({nullptr, 7, 0}, signs, {1.0, 0.05, 4, false, true, BufferPolicy::fifo_plus, 0.0, 0.0}, 1);
     CHECK(ensemble.n_seen() == 7);
     CHECK(ensemble.cache_error() <= 1e-12);
 }

@@ -282,6 +282,29 @@ TEST(rows_that_were_never_learned_change_nothing) {
     CHECK(fingerprint(svc) == before);
 }
 
+TEST(a_window_slides_as_long_as_every_class_stays) {
+    const KernelSpec kernel{.gamma = 0.4};
+    Table all = made_table(Shape::clouds, 80, 3, 2, 12);
+    std::fill(all.weights.begin(), all.weights.end(), 1.0);
+    for (std::size_t i = 0; i < 40; ++i) all.codes[i] = i == 0;  // the first row is the only one of its class
+    IncrementalSvc svc(3, kernel, {}, kBudget);
+    svc.update({all.X.data(), {all.codes.data(), 40}, {all.weights.data(), 40}}, {}, specs_for(2, 1.0), kTolerance);
+    const auto x = [&](std::size_t i) { return all.X.data() + i * 3; };
+    const auto before = fingerprint(svc);
+    CHECK(!svc.slide(x(40), 0, x(0), 1, kTolerance));   // class 1 would go
+    CHECK(!svc.slide(x(40), 2, x(1), 0, kTolerance));   // class 2 would come
+    CHECK(!svc.slide(x(40), 1, x(40), 0, kTolerance));  // was never learned
+    CHECK(fingerprint(svc) == before);
+    for (std::size_t i = 1; i < 30; ++i) {
+        CHECK(svc.slide(x(40 + i), static_cast<std::int32_t>(i % 2), x(i), 0, kTolerance), i);
+        check_problem(svc, 0, kernel, false, text("slide", i));
+    }
+    CHECK(svc.count(1) == 16 && svc.count(0) == 24, svc.count(0), svc.count(1));
+    const auto support = svc.support();
+    for (std::uint32_t i = 0; i < 40; ++i)
+        CHECK((svc.problem(0).state().z[i] != 0.0) == std::binary_search(support.begin(), support.end(), i), i);
+}
+
 TEST(a_kernel_function_that_throws_at_any_call_changes_nothing) {
     const KernelSpec kernel{.gamma = 0.4};
     const Table all = made_table(Shape::clouds, 40, 3, 2, 7), more = made_table(Shape::clouds, 6, 3, 2, 8);

@@ -16,6 +16,7 @@ __all__ = ["KernelExpansion"]
 
 
 _BLOCK_VALUES = 1 << 22  # kernel values that are held at a time
+_VALUES_OF_ONE_THREAD = 1 << 12  # so few kernel values that a second thread would start too late
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,15 @@ class KernelExpansion:
             if not self.kernel.is_native:
                 self._by_blocks(X, out, self.kernel.block)
             elif len(self.coef) == 1:
-                self._pack().kernel_sums(self.kernel.spec(), X, self.coef[0], out[:, 0], num_threads())
+                self._pack().kernel_sums(self.kernel.spec(), X, self.coef[0], out[:, 0], self._threads(X))
             else:
                 self._by_blocks(X, out, self._native_block)
         out += self.intercept
         return out
+
+    def _threads(self, X: FloatArray) -> int:
+        """Threads that pay; to ask for their number takes as long as a few thousand kernel values."""
+        return num_threads() if len(X) * len(self.vectors) > _VALUES_OF_ONE_THREAD else 1
 
     def _pack(self) -> _native.PackedRows64:
         if not self._packed:
@@ -64,7 +69,7 @@ class KernelExpansion:
 
     def _native_block(self, X: FloatArray, Z: FloatArray) -> FloatArray:
         values = np.empty((len(X), len(Z)))
-        self._pack().kernel_rows(self.kernel.spec(), X, values, num_threads())
+        self._pack().kernel_rows(self.kernel.spec(), X, values, self._threads(X))
         return values
 
     def _by_blocks(self, X: Any, out: FloatArray, block: Any) -> None:

@@ -50,6 +50,7 @@ class Answer(NamedTuple):
 
     version: int
     threshold: str
+    book: Book
     classes: NDArray[Any]
     expansion: KernelExpansion
 
@@ -242,11 +243,13 @@ class SupportState:
         answer = self._answer
         if answer is None or answer.version != self._solver.version or answer.threshold != threshold:
             with lock:  # whoever learns holds it
-                expansion = self._expand()
+                book, expansion = self.book, self._expand()
                 if threshold == "gmean" and self._solver.n_problems:
                     expansion = replace(expansion, intercept=expansion.intercept - self._cuts(expansion))
-                classes = sorted_classes(self.book.classes)
-                answer = self._answer = Answer(self._solver.version, threshold, classes, expansion)
+                # As long as a window slides the book and with it the classes are the same.
+                is_same = answer is not None and answer.book is book
+                classes = answer.classes if answer and is_same else sorted_classes(book.classes)
+                answer = self._answer = Answer(self._solver.version, threshold, book, classes, expansion)
         return answer
 
     def _cuts(self, expansion: KernelExpansion) -> FloatArray:
@@ -270,12 +273,10 @@ class SupportState:
         n_problems = self._solver.n_problems
         if n_problems == 0:
             return KernelExpansion(self.kernel, self._samples([]), np.empty((1, 0)), np.zeros(1))
-        coef = np.array([self._solver.coefficients(k) for k in range(n_problems)])
-        support = np.flatnonzero(coef.any(axis=0))
-        intercept = np.array([self._solver.bias(k) for k in range(n_problems)])
-        return KernelExpansion(
-            self.kernel, self._samples(support), np.ascontiguousarray(coef[:, support]), intercept
-        )
+        # A stream of single questions comes here after every row: one call costs less than ten of NumPy's.
+        vectors, coef, intercept = self._solver.support()
+        samples = vectors if self.catalogue is None else self.catalogue.at(vectors)
+        return KernelExpansion(self.kernel, samples, coef, intercept)
 
     def _samples(self, numbers: Any) -> Any:
         """What was learned as these rows."""

@@ -50,7 +50,16 @@ class IncrementalSvc {
     // Counts changes, so that whoever keeps something derived can tell, on any thread, whether it is stale.
     std::uint64_t version() const { return version_.load(std::memory_order_acquire); }
 
+    // One row in and one out, both of weight 1, on the problems as they are. False where that cannot be: a class would
+    // come or go, so that the problems would be others, the row to forget is unknown, or there is no solution to the
+    // tolerance. Nothing has changed then.
+    bool slide(const double* in, std::int32_t in_code, const double* out, std::int32_t out_code, double tolerance);
+
     const KernelRows& rows() const { return rows_; }
+    // Rows of a class.
+    std::size_t count(std::int32_t code) const;
+    // Rows with a coefficient other than 0 in any problem.
+    std::vector<std::uint32_t> support() const;
     const std::vector<std::int32_t>& codes() const { return codes_; }
     const std::vector<double>& weights() const { return weights_; }
     std::size_t n_problems() const { return problems_.size(); }
@@ -72,6 +81,7 @@ class IncrementalSvc {
     using Problems = std::vector<std::shared_ptr<Problem>>;
 
     void append(LabelledRows rows);
+    void count_row(std::int32_t code, int change);
     void take_from_index(LabelledRows rows, std::vector<std::uint32_t>& taken);
     bool equals(std::size_t i, const double* x, std::int32_t code, double weight) const;
     Problems choose_problems(const std::vector<ProblemSpec>& specs);
@@ -82,6 +92,7 @@ class IncrementalSvc {
 
     KernelRows rows_;
     std::vector<std::int32_t> codes_;
+    std::vector<std::size_t> counts_;  // by code
     std::vector<double> weights_;
     std::vector<std::uint64_t> hashes_;
     RowIndex index_;

@@ -1,0 +1,76 @@
+// One row and its label as Python hands them over, read in the cheapest way: a stream of single rows pays for every
+// look.
+#pragma once
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+
+#include "arrays.hpp"
+
+namespace steelyard::bind {
+
+using LabelCodes = nb::typed<nb::dict, nb::any, nb::int_>;
+
+inline bool is_finite(const double* values, std::size_t n) {
+    bool found = false;
+    for (std::size_t i = 0; i < n; ++i) found |= !(std::abs(values[i]) <= DBL_MAX);
+    return !found;
+}
+
+// A buffer of a NumPy array, given back at the end. None at all of other objects, subclasses among them.
+class ArrayView {
+  public:
+    explicit ArrayView(PyObject* array) {
+        if (std::string_view(Py_TYPE(array)->tp_name) != "numpy.ndarray") return;
+        is_open_ = PyObject_GetBuffer(array, &view_, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) == 0;
+        if (!is_open_) PyErr_Clear();
+    }
+    ~ArrayView() {
+        if (is_open_) PyBuffer_Release(&view_);
+    }
+    ArrayView(const ArrayView&) = delete;
+    ArrayView& operator=(const ArrayView&) = delete;
+
+    bool has_shape(std::initializer_list<std::size_t> shape) const {
+        return is_open_ && static_cast<std::size_t>(view_.ndim) == shape.size() &&
+               std::equal(shape.begin(), shape.end(), view_.shape, [](std::size_t wanted, Py_ssize_t there) {
+                   return static_cast<Py_ssize_t>(wanted) == there;
+               });
+    }
+    bool has_doubles() const { return is_open_ && std::string_view(view_.format) == "d"; }
+    const double* doubles() const { return static_cast<const double*>(view_.buf); }
+
+  private:
+    Py_buffer view_;
+    bool is_open_ = false;
+};
+
+// One row and its label out of (X, y), looked at in the cheapest way. `code` is that of the label, or -1 when anything
+// is out of the ordinary.
+struct PlainRow {
+    ArrayView X;
+    std::int32_t code = -1;
+
+    PlainRow(nb::handle pair, std::size_t n_features, const LabelCodes& codes) : X(item(pair, 0)) {
+        if (!X.has_shape({1, n_features}) || !X.has_doubles()) return;
+        PyObject* y = item(pair, 1);
+        if (!ArrayView(y).has_shape({1})) return;
+        const nb::object label = nb::handle(y).attr("item")();
+        const PyTypeObject* type = Py_TYPE(label.ptr());
+        if (type != &PyLong_Type && type != &PyBool_Type && type != &PyUnicode_Type) return;
+        PyObject* found = PyDict_GetItemWithError(codes.ptr(), label.ptr());
+        if (found) code = nb::cast<std::int32_t>(nb::handle(found));
+    }
+
+    static PyObject* item(nb::handle pair, Py_ssize_t i) {
+        const bool is_pair = PyTuple_CheckExact(pair.ptr()) && PyTuple_GET_SIZE(pair.ptr()) == 2;
+        return is_pair ? PyTuple_GET_ITEM(pair.ptr(), i) : Py_None;
+    }
+};
+
+}  // namespace steelyard::bind
