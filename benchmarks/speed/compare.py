@@ -1,0 +1,189 @@
+"""Two builds of the package, job by job in turns on one machine: has anything become slower?
+
+    python benchmarks/speed/compare.py BASE HEAD [--jobs koil] [--rounds 15] [--slower 1.05]
+
+BASE and HEAD are commits, or folders into which a build was installed (``pip install --target``). A commit
+is checked out and built under ``build/compare``, once. Two processes then hold one build each and take turns,
+job by job, in an order that changes from round to round, so that whatever else the machine does hits both.
+What is told is the ratio of processor times in the same round, HEAD to BASE: its median, and the interval
+that holds the true median with a probability of 95 %. The exit code is 1 if the whole interval of a job lies
+above ``--slower``.
+
+One thread, so that processor time is what a user waits for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from math import comb
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import numpy as np
+from jobs import JOBS
+
+ROOT = Path(__file__).resolve().parents[2]
+ONE_THREAD = dict.fromkeys(
+    ("STEELYARD_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
+)
+LEAST_SECONDS = 0.1  # a quick job is repeated so long in a turn
+
+
+# -- builds -------------------------------------------------------------------------------------------
+
+
+def folder_of(build: str) -> Path:
+    """The folder that a build is installed in; a commit is built first."""
+    if (Path(build) / "steelyard").is_dir():
+        return Path(build).resolve()
+    found = subprocess.run(
+        ["git", "rev-parse", "--verify", "--quiet", f"{build}^{{commit}}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if found.returncode:
+        sys.exit(
+            f"`{build}` is neither a commit nor a folder that holds a build (pip install --target FOLDER)"
+        )
+    commit = found.stdout.strip()[:12]
+    home = ROOT / "build" / "compare" / commit
+    if not (home / "built").exists():
+        print(f"building {build} ({commit}), which takes some minutes", file=sys.stderr)
+        if not (home / "source").exists():
+            subprocess.run(["git", "worktree", "prune"], cwd=ROOT, check=True)
+            tree = ["git", "worktree", "add", "--detach", home / "source", commit]
+            subprocess.run(tree, cwd=ROOT, check=True)
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
+        subprocess.run([*install, "--target", home / "installed", home / "source"], check=True)
+        (home / "built").touch()
+    return home / "installed"
+
+
+# -- the process that holds a build -------------------------------------------------------------------
+
+
+def work(folder: str) -> None:
+    """Run the jobs whose names come in on lines, and answer each with its seconds or with what is missing."""
+    # An editable installation would put itself before any folder.
+    sys.meta_path = [finder for finder in sys.meta_path if "Redirecting" not in type(finder).__name__]
+    sys.path.insert(0, folder)
+    import steelyard
+
+    if Path(folder) not in Path(steelyard.__file__).parents:
+        sys.exit(f"steelyard came from `{steelyard.__file__}` and not from `{folder}`")
+    made: dict[str, Any] = {}
+    for line in sys.stdin:
+        name = line.strip()
+        try:
+            if name not in made:
+                made[name] = JOBS[name]()
+                made[name]()  # warm
+            print(seconds_of(made[name]), flush=True)
+        except (ImportError, AttributeError, TypeError) as error:  # what an older build does not have
+            print(f"missing: {error}".splitlines()[0], flush=True)
+
+
+def seconds_of(run: Any) -> float:
+    count, start = 0, process_time()
+    while (spent := process_time() - start) < LEAST_SECONDS or not count:
+        run()
+        count += 1
+    return spent / count
+
+
+class Side:
+    """A process with one of the builds."""
+
+    def __init__(self, folder: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "--work", str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **ONE_THREAD},
+        )
+
+    def run(self, name: str) -> float | str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{name}\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline().strip()
+        if not answer:
+            sys.exit(f"the process that ran {name} has ended with code {self._process.wait()}")
+        return answer if answer.startswith("missing") else float(answer)
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+# -- what the times say -------------------------------------------------------------------------------
+
+
+def median_interval(values: list[float], level: float = 0.95) -> tuple[float, float]:
+    """An interval that holds the true median with a probability of at least `level`.
+
+    It lies between the k-th smallest and the k-th largest value: each falls below the median with probability
+    1/2, so too few do so with the probability of a binomial tail. No distribution is assumed. Fewer than six
+    values hold no such interval, and the whole line is returned.
+    """
+    ordered, n = sorted(values), len(values)
+    tail, k = 0.0, 0
+    while k < n // 2 and tail + comb(n, k) / 2**n <= (1.0 - level) / 2.0:
+        tail += comb(n, k) / 2**n
+        k += 1
+    return (ordered[k - 1], ordered[n - k]) if k else (-np.inf, np.inf)
+
+
+def compare(name: str, base: Side, head: Side, rounds: int, slower: float) -> bool:
+    """Print a line on one job; whether it has become slower."""
+    pairs: list[tuple[float, float]] = []
+    for number in range(rounds):
+        order = (base, head) if number % 2 == 0 else (head, base)
+        times = {side: side.run(name) for side in order}
+        for side, build in ((base, "BASE"), (head, "HEAD")):
+            if isinstance(times[side], str):
+                print(f"{name:28} {times[side]} (in {build})", flush=True)
+                return False
+        pairs.append((float(times[base]), float(times[head])))
+    ratios = [after / before for before, after in pairs]
+    low, high = median_interval(ratios)
+    old, new = np.median(pairs, axis=0)
+    verdict = "SLOWER" if low > slower else "faster" if high < 1.0 else ""
+    times = f"{1e3 * old:10.2f} ms {1e3 * new:10.2f} ms"
+    print(f"{name:28} {times}   {np.median(ratios):6.3f}   {low:6.3f} to {high:6.3f}   {verdict}", flush=True)
+    return low > slower
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("base", help="a commit, or a folder with a build")
+    parser.add_argument("head", help="the same")
+    parser.add_argument("--jobs", nargs="+", default=[""], help="parts of names; without them all jobs run")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument(
+        "--slower", type=float, default=1.05, help="the ratio from which a job counts as slower"
+    )
+    options = parser.parse_args()
+    names = [name for name in JOBS if any(part in name for part in options.jobs)]
+    if not names:
+        parser.error(f"no job is called so; there are {', '.join(JOBS)}")
+    base, head = Side(folder_of(options.base)), Side(folder_of(options.head))
+    print(f"{'job':28} {'BASE':>13} {'HEAD':>13}   {'ratio':>6}   95 % of the time")
+    is_slower = [compare(name, base, head, options.rounds, options.slower) for name in names]
+    base.close()
+    head.close()
+    return int(any(is_slower))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--work"]:
+        work(sys.argv[2])
+    else:
+        sys.exit(main())

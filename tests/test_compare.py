@@ -1,0 +1,66 @@
+"""The regression guard of benchmarks/speed: its interval, and that a slower build is told as slower."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+SPEED = Path(__file__).parents[1] / "benchmarks" / "speed"
+
+
+@pytest.fixture
+def compare(monkeypatch):
+    monkeypatch.syspath_prepend(str(SPEED))
+    import compare as module
+
+    yield module
+    for name in ("compare", "jobs"):
+        sys.modules.pop(name, None)
+
+
+class Scripted:
+    """A side whose jobs take the times that the test says."""
+
+    def __init__(self, times):
+        self._times = iter(times)
+
+    def run(self, name):
+        return next(self._times)
+
+
+def test_the_interval_holds_the_median_as_often_as_it_says(compare):
+    rng = np.random.default_rng(0)
+    for n in (6, 15, 40):
+        held = 0
+        for _ in range(2_000):
+            low, high = compare.median_interval(list(rng.exponential(size=n)))
+            held += low <= np.log(2.0) <= high
+        assert held / 2_000 >= 0.94, n
+
+
+def test_few_values_hold_no_interval(compare):
+    assert compare.median_interval([1.0] * 5) == (-np.inf, np.inf)
+
+
+def test_a_slower_build_is_told_as_slower_and_noise_is_not(compare, capsys):
+    rng = np.random.default_rng(1)
+    noise = rng.lognormal(sigma=0.05, size=(4, 15))
+    assert compare.compare("job", Scripted(noise[0]), Scripted(1.3 * noise[1]), 15, 1.05)
+    assert not compare.compare("job", Scripted(noise[2]), Scripted(noise[3]), 15, 1.05)
+    first, second = capsys.readouterr().out.splitlines()
+    assert "SLOWER" in first
+    assert "SLOWER" not in second
+
+
+def test_what_a_build_lacks_is_told(compare, capsys):
+    assert not compare.compare("job", Scripted(["missing: no such name"]), Scripted([1.0]), 15, 1.05)
+    assert "no such name (in BASE)" in capsys.readouterr().out
+
+
+def test_every_job_runs_on_this_build(compare):
+    for name, make in compare.JOBS.items():
+        run = make()
+        assert callable(run), name
