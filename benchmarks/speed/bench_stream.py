@@ -3,8 +3,8 @@
 The command reads a CSV file of 30 numeric columns, predicts every row before it learns it in chunks of
 1,000, and keeps all measures. The first yardstick is pyarrow parsing the same file in the same blocks on one
 core and doing nothing else: the share of its rate that the whole command reaches, on one core and on two,
-core and doing nothing else: the share of its rate that the whole command reaches, on one core and on
-two, ``progressive_val_score`` with G-mean and AUC. Interleaved, best of several repeats.
+where parsing runs beside learning. The second is river: its CSV iterator, scaler and logistic regression
+through ``progressive_val_score`` with G-mean and AUC. Interleaved, best of several repeats.
 
     python benchmarks/speed/bench_stream.py            # 1,000,000 rows, river on 20,000 of them
     python benchmarks/speed/bench_stream.py --rows 200000

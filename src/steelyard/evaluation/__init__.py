@@ -5,8 +5,19 @@
 :class:`PrequentialResult` is what came out.
 """
 
+from steelyard.evaluation.displays import BoundaryDisplay, ForgetDisplay, PrequentialDisplay
 from steelyard.evaluation.peers import RiverPeer, SklearnPeer
 from steelyard.evaluation.race import Event, Race, prequential
 from steelyard.evaluation.results import PrequentialResult
 
-__all__ = ["Event", "PrequentialResult", "Race", "RiverPeer", "SklearnPeer", "prequential"]
+__all__ = [
+    "BoundaryDisplay",
+    "Event",
+    "ForgetDisplay",
+    "PrequentialDisplay",
+    "PrequentialResult",
+    "Race",
+    "RiverPeer",
+    "SklearnPeer",
+    "prequential",
+]

@@ -15,6 +15,7 @@ import numpy as np
 
 from steelyard.evaluation.contributions import ContributionTrack
 from steelyard.evaluation.results import PrequentialResult
+from steelyard.evaluation.sources import as_stream
 from steelyard.evaluation.tracking import METRICS, Tracker
 from steelyard.exceptions import ParameterError, SteelyardError
 from steelyard.metrics.rules import rarer_of_two
@@ -303,8 +304,11 @@ class Race:
 
 def prequential(
     models: Any,
-    stream: Iterable[Chunk],
+    stream: Any,
+    y: Any = None,
     *,
+    target: str | None = None,
+    chunk: int | None = None,
     metrics: Sequence[str] = DEFAULT_METRICS,
     window: int = 1000,
     warmup: int = 0,
@@ -320,8 +324,17 @@ def prequential(
     ----------
     models : learner or mapping of str to learner
         The models; they are taught.
-    stream : iterable of Chunk
-        The rows.
+    stream : stream, array-like, table, path or iterable
+        The rows: a stream of :mod:`steelyard.streams` or anything that gives chunks; an array or data frame
+        with its labels in ``y``; a data frame or the path of a file with its labels in the column
+        ``target``; or pairs of a mapping and a label, such as a data set of river.
+    y : array-like of shape (n_rows,), optional
+        The labels of rows in an array or data frame.
+    target : str, optional
+        The column of labels in a data frame or file.
+    chunk : int, optional
+        Rows that are tested before the first of them is learned, so labels come up to so many rows late;
+        100 by default. A stream has chunks of its own.
     metrics : sequence of str
         Out of sensitivity, specificity, g_mean, macro_recall, f1, rs (sensitivity over specificity),
         accuracy, auc, pmauc and imbalance_ratio. With more than two classes and no positive one,
@@ -377,9 +390,10 @@ def prequential(
         every=every,
         seed=seed,
     )
-    known = stream if isinstance(stream, RowStream) else None
+    chunks = as_stream(stream, y, target=target, chunk=chunk)
+    known = chunks if isinstance(chunks, RowStream) else None
     try:
-        race.run(stream, progress)
+        race.run(chunks, progress)
     except SteelyardError as error:
         error.result = race.result(known)  # type: ignore[attr-defined]
         raise

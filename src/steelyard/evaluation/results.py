@@ -9,6 +9,8 @@ import math
 import time
 from dataclasses import asdict
 from functools import cached_property
+from html import escape
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,6 +104,68 @@ class PrequentialResult:
         Among many classes one without a hit makes the G-mean 0, whatever the others are.
         """
         return "macro_recall" if self.positive is None and len(self.labels) > 2 else "g_mean"
+
+    def __repr__(self) -> str:
+        head = f"{self.n_rows:,} rows of {self.stream_name}"
+        if self.positive is not None:
+            head += f", positive class {self.positive!r}"
+        rows = [_shown_line(line) for line in self._shown_summary()]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows
+        ]
+        return "\n".join([f"PrequentialResult: {head}", *(f"  {line}".rstrip() for line in lines)])
+
+    def _repr_html_(self) -> str:
+        head, *rows = [[escape(cell) for cell in _shown_line(line)] for line in self._shown_summary()]
+        body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+        positive = "" if self.positive is None else f", positive class <b>{escape(str(self.positive))}</b>"
+        caption = f"{self.n_rows:,} rows of {escape(self.stream_name)}{positive}"
+        names = "".join(f"<th>{cell}</th>" for cell in head)
+        return (
+            f"<table><caption>{caption}</caption><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"
+        )
+
+    def _shown_summary(self) -> list[list[Any]]:
+        """The head and the lines of a summary that fits a screen."""
+        names = [self.leading, f"mean_{self.leading}", f"lowest_{self.leading}"]
+        names += ["sensitivity", "specificity", "auc"] if self.positive is not None else ["f1", "accuracy"]
+        lines = self.summary()
+        names = [name for name in ["model", *names, "tested"] if any(name in line for line in lines)]
+        return [names, *([line.get(name, math.nan) for name in names] for line in lines)]
+
+    def plot(self, measure: str | None = None, *, ax: Any = None) -> Any:
+        """Draw a measure over time; needs matplotlib.
+
+        Parameters
+        ----------
+        measure : str, optional
+            What to draw; :attr:`leading` by default.
+        ax : matplotlib axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        PrequentialDisplay
+        """
+        from steelyard.evaluation.displays import PrequentialDisplay
+
+        return PrequentialDisplay.from_result(self, measure, ax=ax)
+
+    def report(self, path: str | Path) -> Path:
+        """Write the report, one HTML file that needs nothing else.
+
+        Parameters
+        ----------
+        path : str or Path
+            Where to write.
+
+        Returns
+        -------
+        Path
+        """
+        written: Path = import_module("steelyard.report").write_report(self, path)  # a room above this one
+        return written
 
     @property
     def table(self) -> list[dict[str, Any]]:
@@ -336,6 +400,17 @@ def _parameters(model: Any) -> dict[str, str]:
     if not hasattr(inner, "get_params"):
         return {"model": repr(getattr(model, "model", model))}
     return {name: repr(value) for name, value in inner.get_params(deep=False).items()}
+
+
+def _shown_line(values: list[Any]) -> list[str]:
+    return [
+        ("-" if math.isnan(value) else f"{value:.3f}")
+        if isinstance(value, float)
+        else f"{value:,}"
+        if isinstance(value, int)
+        else str(value)
+        for value in values
+    ]
 
 
 def _without_counts(record: dict[str, Any]) -> dict[str, Any]:

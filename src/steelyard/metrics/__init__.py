@@ -11,6 +11,7 @@ from steelyard.metrics.batch import (
     specificity_score,
 )
 from steelyard.metrics.report import ImbalanceReport, imbalance_report
+from steelyard.metrics.scorers import get_scorer, get_scorer_names, make_scorer
 from steelyard.metrics.streaming import (
     ConfusionStream,
     CumulativeConfusion,
@@ -33,8 +34,11 @@ __all__ = [
     "WindowPMAUC",
     "f_beta_score",
     "g_mean_score",
+    "get_scorer",
+    "get_scorer_names",
     "imbalance_ratio",
     "imbalance_report",
+    "make_scorer",
     "pmauc_score",
     "relative_sensitivity_score",
     "roc_auc_score",

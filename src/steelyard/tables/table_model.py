@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from steelyard.exceptions import DataError
 from steelyard.persistence import storable
-from steelyard.streams.answers import Answers, ask, is_ready, teach
+from steelyard.streams.answers import Answers, ask, is_ready, rows_taken, teach
 from steelyard.streams.chunks import Chunk, padded
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.row_digest import RowDigest
@@ -20,18 +21,22 @@ from steelyard.tables.table_stream import TableStream, open_stream
 
 __all__ = ["TableModel"]
 
+_AT_ONCE = 1 << 20  # rows of a table in memory that are encoded together
+
 
 @storable("TableModel")
-class TableModel(BaseEstimator):
+class TableModel(ClassifierMixin, BaseEstimator):
     """A learner that takes tables: it remembers its columns, their categories and what happened to it.
+
+    Data frames with numbers and categories are encoded in ``fit``, ``partial_fit`` and ``predict`` alike.
 
     Parameters
     ----------
     learner : Learner
         The learner; it is taught, not copied.
-    encoder : TableEncoder
-        How columns become numbers.
-    target : str
+    encoder : TableEncoder, optional
+        How columns become numbers; one that refuses missing values by default.
+    target : str, default="label"
         The column of labels.
     time : str, optional
         The column of times.
@@ -41,11 +46,27 @@ class TableModel(BaseEstimator):
     history_ : list of dict
         What was done: ``what``, ``source``, ``rows``, ``when`` and, where it is known, the ``id`` that
         follows from the rows (:class:`~steelyard.tables.row_digest.RowDigest`).
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from steelyard import ProximalSVC
+    >>> from steelyard.tables import TableModel
+    >>> frame = pd.DataFrame({"amount": [1.0, 9.0, 2.0, 8.0], "country": ["NZ", "AU", "NZ", "AU"]})
+    >>> model = TableModel(ProximalSVC()).fit(frame, ["no", "yes", "no", "yes"])
+    >>> model.predict(pd.DataFrame({"amount": [7.5], "country": ["a new one"]})).tolist()
+    ['yes']
     """
 
-    def __init__(self, learner: Any, encoder: TableEncoder, target: str, time: str | None = None) -> None:
+    def __init__(
+        self,
+        learner: Any,
+        encoder: TableEncoder | None = None,
+        target: str = "label",
+        time: str | None = None,
+    ) -> None:
         self.learner = learner
-        self.encoder = encoder
+        self.encoder = TableEncoder() if encoder is None else encoder
         self.target = target
         self.time = time
 
@@ -95,25 +116,132 @@ class TableModel(BaseEstimator):
             **options,
         )
 
+    # -- data frames, as scikit-learn has it --------------------------------------------------------
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """Labels of the classes that the learner knows."""
+        return np.asarray(self.learner.classes_)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return is_ready(self.learner)
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Forget all, then learn a table.
+
+        Parameters
+        ----------
+        X : table of pandas, polars or pyarrow
+            Columns of numbers and categories.
+        y : array-like of shape (n_rows,), optional
+            Labels; by default those in the column ``target`` of the table.
+
+        Returns
+        -------
+        self
+        """
+        fresh = TableModel(clone(self.learner), clone(self.encoder), self.target, self.time)
+        fresh._take(X, y)
+        self.learner, self.encoder, self.history_ = fresh.learner, fresh.encoder, fresh.history
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the rows of a table too; all of them or none.
+
+        Parameters
+        ----------
+        X : table of pandas, polars or pyarrow
+            The columns of before; new categories may come.
+        y : array-like of shape (n_rows,), optional
+            Labels; by default those in the column ``target`` of the table.
+
+        Returns
+        -------
+        self
+        """
+        before, self.encoder = self.encoder, deepcopy(self.encoder)
+        try:
+            self._take(X, y)
+        except Exception:
+            self.encoder = before
+            raise
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Labels of the rows of a table.
+
+        Parameters
+        ----------
+        X : table of pandas, polars or pyarrow
+            The columns that were learned; a category that was not is none.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+        """
+        return np.concatenate([answers.labels for _, answers in self.answers(X, chunk=_AT_ONCE)])
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """Scores of the rows of a table, as the learner gives them.
+
+        Parameters
+        ----------
+        X : table of pandas, polars or pyarrow
+            The columns that were learned.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,) or (n_rows, n_classes)
+        """
+        return self._asked("decision_function", X)
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Probabilities of the classes for the rows of a table, as the learner gives them.
+
+        Parameters
+        ----------
+        X : table of pandas, polars or pyarrow
+            The columns that were learned.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+        """
+        return self._asked("predict_proba", X)
+
+    def _asked(self, method: str, X: Any) -> NDArray[np.float64]:
+        if not hasattr(self.learner, method):
+            raise DataError(f"a model of class {type(self.learner).__name__} has no {method}().", who=method)
+        parts = self.rows(X, chunk=_AT_ONCE, labelled=False)
+        answers = [getattr(self.learner, method)(rows_taken(self.learner, part)) for part in parts]
+        return np.concatenate(answers)
+
+    def _take(self, X: Any, y: Any) -> None:
+        table = X if y is None else {**{name: X[name] for name in X.columns}, self.target: y}
+        stream = self.open(table, labelled=True, chunk=_AT_ONCE)
+        self._learn(list(stream), stream.name)  # nothing is learned before all could be read
+
     def learn(self, stream: TableStream) -> int:
         """Learn all rows of a stream; returns their number. What has no partial_fit gets them at once."""
+        return self._learn(stream, stream.name)
+
+    def _learn(self, chunks: Iterable[Chunk], source: str) -> int:
         if not hasattr(self.learner, "partial_fit"):
-            return self._fit_at_once(stream)
+            return self._fit_at_once(list(chunks), source)
         digest = RowDigest()
         try:
-            for chunk in stream:
+            for chunk in chunks:
                 teach(self.learner, chunk)
                 digest.add(chunk.X, chunk.y, categories=self.encoder.categories_of(chunk.X))
         finally:
             if digest.n_rows:
-                self.note("learned", stream.name, digest.n_rows, digest.id)
+                self.note("learned", source, digest.n_rows, digest.id)
         return digest.n_rows
 
-    def _fit_at_once(self, stream: TableStream) -> int:
-        chunks = list(stream)
+    def _fit_at_once(self, chunks: list[Chunk], source: str) -> int:
         y = np.concatenate([chunk.y for chunk in chunks])
         self.learner.fit(np.concatenate([chunk.rows_for(self.learner) for chunk in chunks]), y)
-        self.note("learned", stream.name, len(y), self._digest(chunks).id)
+        self.note("learned", source, len(y), self._digest(chunks).id)
         return len(y)
 
     def forget(self, source: Any, *, again: bool = False) -> int:
