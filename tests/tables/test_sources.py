@@ -196,7 +196,7 @@ def test_a_bad_line_in_a_pipe_is_named(tmp_path):
 
 
 def test_line_breaks_between_quotes_end_no_row(tmp_path, engine, monkeypatch):
-    monkeypatch.setattr("steelyard.tables.arrow_sources._BLOCK_BYTES", 64)
+    monkeypatch.setattr("steelyard.tables.arrow_sources.BLOCK_BYTES", 64)
     rows = "".join(f'{i},"one\ntwo, ""{i % 3}""",{i % 2}\n' for i in range(40))
     path = tmp_path / "quoted.csv"
     path.write_text('a,"the\ntext",y\n' + rows, encoding="utf-8")
