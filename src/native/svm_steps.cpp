@@ -136,7 +136,10 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
     };
     const double negligible = 1e-14 * size;
     start();
-    for (;;) {
+    // Members of the margin set stop a move one by one, so the steps are few; but what a file says of a solution
+    // may be no solution, and then they need not come to an end. Whatever is wrong after them is found and repaired.
+    const std::size_t limit = report_.steps + 1000 + 10 * s_.z.size();
+    while (report_.steps < limit) {
         poll_interrupt();
         ++report_.steps;
         if (s_.margin.empty()) {
@@ -267,7 +270,7 @@ bool SvmProblem::run_rounds(std::size_t max_steps) {
         }
         const std::vector<std::uint32_t> list = violators(threshold());
         if (list.empty()) return true;
-        if (report_.steps >= limit) return false;
+        if (report_.steps + report_.rounds >= limit) return false;
         if (may_use_smo && list.size() > kManyViolators + s_.margin.size()) {
             may_use_smo = false;
             smo(std::max(1e-3, threshold()), 20 * s_.z.size() + 1000);

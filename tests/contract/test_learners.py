@@ -16,6 +16,7 @@ from steelyard import (
     StreamClassifier,
 )
 from steelyard.checks import NotApplicable, learner_checks
+from steelyard.memory import DriftWindows, Fading, SlidingWindow
 from steelyard.online import NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
 from steelyard.online.targets import OnlineLearner
 
@@ -48,6 +49,13 @@ LEARNERS = [
     Projectron(),
     Projectron(margin=True),
 ]
+WRAPPERS = [
+    SlidingWindow(ProximalSVC()),
+    SlidingWindow(IncrementalSVC(gamma=0.3)),
+    Fading(ProximalSVC()),
+    DriftWindows(ProximalSVC()),
+    DriftWindows(ProximalSVC(), lengths=(20, None), block=10, rule="blend"),
+]
 
 
 def _expected_failures(learner):
@@ -78,7 +86,7 @@ def _expected_failures(learner):
     return {}
 
 
-@parametrize_with_checks(LEARNERS, expected_failed_checks=_expected_failures)
+@parametrize_with_checks([*LEARNERS, *WRAPPERS], expected_failed_checks=_expected_failures)
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 

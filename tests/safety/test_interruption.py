@@ -13,17 +13,8 @@ from steelyard.memory import SlidingWindow
 from tests.safety.interruption import interrupt_at, interrupt_by_signal, try_call
 from tests.safety.subjects import SUBJECTS
 
-# ProximalSVC takes in rows class by class and fold by fold as long as its sums are not one native object.
-_IN_PARTS = pytest.mark.xfail(reason="rows are added to the sums of a class after those of another")
-
 CASES = [
-    pytest.param(
-        subject,
-        name,
-        call,
-        id=f"{subject.name}-{name}",
-        marks=[_IN_PARTS] if subject.name.startswith("Prox") and name.startswith("partial_fit") else [],
-    )
+    pytest.param(subject, name, call, id=f"{subject.name}-{name}")
     for subject in SUBJECTS
     for name, call in subject.calls()
 ]

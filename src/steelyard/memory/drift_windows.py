@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
+from sklearn.utils.metaestimators import available_if
 
 from steelyard._turns import all_or_nothing, of_one_moment, twin_of
 from steelyard._types import FloatArray
@@ -60,6 +61,10 @@ class _Record:
         rows = [n for n in self.rows.values() if n >= 1.0]
         spread = sum(1.0 / n for n in rows) / max(len(rows), 1) ** 2
         return math.sqrt(0.5 * spread * math.log(2.0 / confidence))
+
+
+def _has_probabilities(model: DriftWindows) -> bool:
+    return model.rule == "best" and hasattr(model.learner, "predict_proba")
 
 
 @storable("DriftWindows")
@@ -251,6 +256,21 @@ class DriftWindows(Wrapper):
             return np.asarray(best.predict(X))
         scores = self.decision_function(X)
         return np.asarray(classes[scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(int)])
+
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
+        """Probabilities of the classes, of the best window; averaged scores have none that would fit them.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        return super().predict_proba(X)
 
     # -- blocks -------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,6 +34,8 @@ class Wrapper(BatchLearner):
 
     _finds_nonfinite = True  # the learner inside looks
 
+    _absent_at_first: ClassVar[frozenset[str]] = frozenset({"feature_names_in_", "n_rebuilt_"})
+
     learner: Any
     learner_: Any
     _map: RandomFeatures | None = None  # settled, where several learners share one
@@ -57,7 +59,9 @@ class Wrapper(BatchLearner):
         with lock_of(self):
             fresh: Any = type(self)(**self.get_params(deep=False))
             fresh.partial_fit(X, y, **more)
-            self.__dict__ = fresh.__dict__ | {"_lock": lock_of(self)}
+            learned = fresh.__dict__.keys() | self._absent_at_first
+            others = {name: value for name, value in self.__dict__.items() if name not in learned}
+            self.__dict__ = fresh.__dict__ | others | {"_lock": lock_of(self)}
         return self
 
     def _answering(self, method: str) -> Any:
