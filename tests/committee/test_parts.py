@@ -22,23 +22,30 @@ def test_recent_rows_are_those_of_a_plain_list():
     rng = np.random.default_rng(0)
     recent, plain = Recent.empty(3), []
     for step in range(40):
-        block = _block(rng, int(rng.integers(1, 9)), first=7 * step * 2)
-        low = int(rng.integers(0, 14 * step + 1))
-        recent = recent.added(block, low)
-        plain = [row for row in plain if row >= low] + block.numbers.tolist()
+        block = _block(rng, int(rng.integers(1, 9)), first=14 * step)
+        recent = recent.added(block)
+        plain += zip(block.numbers.tolist(), block.codes.tolist(), strict=True)
         if step % 5 == 4:
-            gone = rng.choice(len(plain), size=2, replace=False)
-            recent = recent.without(gone)
-            plain = [row for place, row in enumerate(plain) if place not in set(gone.tolist())]
-        assert recent.block.numbers.tolist() == plain
-        assert recent.between(10, 200).numbers.tolist() == [row for row in plain if 10 <= row < 200]
+            gone = set(rng.choice(len(plain), size=2, replace=False).tolist())
+            recent = recent.without(np.array(sorted(gone)))
+            plain = [row for place, row in enumerate(plain) if place not in gone]
+        assert recent.block.numbers.tolist() == [number for number, _ in plain]
+        assert recent.between(10, 200).numbers.tolist() == [n for n, _ in plain if 10 <= n < 200]
+        wanted = {n for n, _ in plain[-7:]} | {
+            n for code in (0, 1) for n in [number for number, c in plain if c == code][-5:]
+        }
+        assert recent.last(7, 5, 20).tolist() == sorted(n for n in wanted if n >= 20)
+        if step % 7 == 6:
+            kept = recent.last(30, 2, 0)
+            recent = recent.trimmed(kept, 0.0)
+            plain = [row for row in plain if row[0] in set(kept.tolist())]
 
 
 def test_adding_rows_leaves_the_one_before_as_it_was():
     rng = np.random.default_rng(0)
-    before = Recent.empty(3).added(_block(rng, 5), 0)
+    before = Recent.empty(3).added(_block(rng, 5))
     held = before.block.X.copy()
-    before.added(_block(rng, 50, first=5), 0)
+    before.added(_block(rng, 50, first=5))
     np.testing.assert_array_equal(before.block.X, held)
 
 
@@ -46,7 +53,7 @@ def test_equal_rows_are_found_once_each_and_the_oldest_first():
     rng = np.random.default_rng(1)
     block = _block(rng, 4)
     twice = block.joined(Block(block.X, block.codes, block.weights, block.times, block.numbers + 4))
-    recent = Recent.empty(3).added(twice, 0)
+    recent = Recent.empty(3).added(twice)
     wanted = block.part(np.array([2, 2, 2]))
     assert recent.find(wanted.X, wanted.codes, wanted.weights).tolist() == [2, 6, -1]
     assert recent.find(wanted.X, 1 - wanted.codes, wanted.weights).tolist() == [-1, -1, -1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from copy import copy
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar, Self
 
@@ -11,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from steelyard import _native
 from steelyard._types import FloatArray
 from steelyard.base import Batch, ForgettingMixin, Label, Traits, sorted_classes
 from steelyard.committee.cuts import ThresholdChoice
@@ -30,7 +32,9 @@ from steelyard.persistence import storable
 __all__ = ["StreamClassifier"]
 
 _SETTLING = (100, 1000)  # rows at which views are settled: for the time being, and for good
-_KEPT = 3000  # rows that are kept: the longest window, and some that may come back to it
+_KEPT = 2500  # rows that are kept: the longest window, and some that may come back to it
+_KEPT_OF_CLASS = 500  # rows of each class that are kept besides
+_SLACK = 0.5  # rows beyond these, as a share of them, before they are cut off
 _BLOCK = 1000  # rows that are scored and then learned together, at most
 _FIRST_BLOCK = 50
 _WIDE = 256  # columns; wider rows are folded into so many
@@ -58,8 +62,9 @@ class _MemoryChoice:
 class StreamClassifier(ForgettingMixin):
     r"""A classifier for streams that needs no choices: a committee of exact experts.
 
-    Its experts differ in what they remember (all rows, the last 2,000, the last 200, labels alone) and in
-    how they see a row (as it is, by ranks through a kernel or a random map). Whoever has predicted
+    Its experts differ in what they remember (all rows, the last 1,500 and some of every class, the last 200,
+    labels alone) and in how they see a row (as it is, by ranks through a kernel or a random map). Whoever has
+    predicted
     recent rows well is heard, and scores are cut where recent rows say that both classes are found best.
 
     Parameters
@@ -146,6 +151,7 @@ class StreamClassifier(ForgettingMixin):
         },
     )
     _accepts_sparse = True
+    _finds_nonfinite = True  # in _dense
 
     def __init__(
         self,
@@ -247,10 +253,15 @@ class StreamClassifier(ForgettingMixin):
         codes = np.array([numbers[label] for label in batch.labels], dtype=np.int64)[batch.codes]
         weights = np.ones(len(codes)) if batch.weights is None else batch.weights
         times = self._checked_times(len(codes), method)
-        block = Block(self._dense(batch.X), codes, weights, times, np.zeros(len(codes), dtype=np.int64))
+        block = Block(
+            self._dense(batch.X, method), codes, weights, times, np.zeros(len(codes), dtype=np.int64)
+        )
         return block if (weights > 0.0).all() else block.part(weights > 0.0)
 
-    def _dense(self, X: Any) -> FloatArray:
+    def _dense(self, X: Any, method: str) -> FloatArray:
+        """Finite rows as experts take them."""
+        if type(X) is not np.ndarray or X.dtype != np.float64 or not _native.all_finite(X):
+            X = self._check_finite(X, method)
         if self._fold is not None:
             return self._fold.apply(X)
         return np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
@@ -287,7 +298,7 @@ class StreamClassifier(ForgettingMixin):
         scores = panel.raw_scores(block.X) if len(panel.classes) > 1 else None
         first, self._n_seen = self._n_seen, self._n_seen + len(block)
         block = block.numbered(first)
-        recent = self._recent.added(block, self._kept(first))
+        recent = self._recent.added(block)
         low = self._lowest(recent)
         self._count(block, recent.between(self._low, low))
         self._recent, self._low = recent, low
@@ -297,15 +308,20 @@ class StreamClassifier(ForgettingMixin):
             waiting = self._n_seen - expert.high
             if new_class or waiting >= min(expert.trade.every, 1 + self._n_seen // 20):
                 self._follow(expert, undo)
+        self._trim()
         self._evidence.know(self._class_numbers())
         self._gather(block, scores)
         self._publish(force=new_class)
 
-    def _kept(self, n_seen: int) -> int:
-        """Number of the oldest row that is kept: windows may reach back to it, and experts let go of it."""
+    def _trim(self) -> None:
+        """Let go of rows that nobody will ask for again."""
         if self._span() is None:
-            return n_seen - _KEPT
-        return min([self._low, *(expert.low for expert in self._experts if expert.is_ready)])
+            numbers, slack = self._recent.last(_KEPT, _KEPT_OF_CLASS, 0), _SLACK
+        else:
+            low = min([self._low, *(e.low for e in self._experts if e.is_ready and e.trade.window is None)])
+            numbers, slack = self._recent.last(len(self._recent), 0, low), 0.0
+        held = [expert.held for expert in self._experts]
+        self._recent = self._recent.trimmed(np.unique(np.concatenate([numbers, *held])), slack)
 
     def _lowest(self, recent: Recent) -> int:
         """Number of the oldest row that the longest memory holds."""
@@ -320,9 +336,7 @@ class StreamClassifier(ForgettingMixin):
 
     def _follow(self, expert: Expert, undo: list[Undo], forgotten: Block | None = None) -> None:
         if expert.is_ready:
-            window = expert.trade.window
-            low = self._low if window is None else max(self._low, self._recent.last(window))
-            undo.append(expert.follow(self._recent, low, self._n_seen, forgotten))
+            undo.append(expert.follow(self._recent, self._low, self._n_seen, forgotten))
 
     def _count(self, came: Block, left: Block) -> None:
         counts = dict(self._counts)
@@ -381,11 +395,10 @@ class StreamClassifier(ForgettingMixin):
         numbers = np.full(len(block), -1)
         numbers[found] = self._recent.block.numbers[places[found]]
         self._recent = self._recent.without(places[found])
+        block = replace(block, numbers=numbers)
         for expert in self._experts:
-            everything = expert.trade.window is None and self._span() is None
-            mine = slice(None) if everything else numbers >= expert.low
-            self._follow(expert, undo, block.part(mine))
-        self._count(block.part(slice(0)), block if self._span() is None else block.part(numbers >= self._low))
+            self._follow(expert, undo, block)
+        self._count(block.part(slice(0)), block)
         for code in np.unique(block.codes).tolist():
             self._evidence.drop(code, row_keys(block.X[block.codes == code]))
         self._evidence.know(self._class_numbers())
@@ -402,7 +415,7 @@ class StreamClassifier(ForgettingMixin):
             added = (new.X, new.codes, new.weights) if len(new) else None
             copy(linear.learner).update(add=added, retire=(retire.X, retire.codes, retire.weights))
         elif self._span() is not None:
-            held = self._recent if add is None else self._recent.added(add.numbered(self._n_seen), 0)
+            held = self._recent if add is None else self._recent.added(add.numbered(self._n_seen))
             places = held.find(retire.X, retire.codes, retire.weights)
             if (places < 0).any() or (held.block.numbers[places] < self._low).any():
                 raise DataError("some of the rows to be forgotten are not remembered; nothing was changed.")
@@ -461,7 +474,7 @@ class StreamClassifier(ForgettingMixin):
                 who=f"{type(self).__name__}.{method}",
                 hint="learn rows with partial_fit() first",
             )
-        return panel, panel.decide(panel.raw_scores(self._dense(X)))
+        return panel, panel.decide(panel.raw_scores(self._dense(X, method)))
 
     def explain(self) -> Explanation:
         """Which expert carries the answer now, what it remembers, and where the cut is and why.

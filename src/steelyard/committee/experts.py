@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from steelyard._types import IntArray
 from steelyard.committee.recent import Block, Recent
 from steelyard.committee.rules import KernelRule, LabelRule, LinearRule, Rows, Rule, Views
 from steelyard.exact import IncrementalSVC
@@ -21,7 +22,6 @@ from steelyard.proximal import ProximalSVC
 __all__ = ["EXPERTS", "Expert", "Trade", "Undo"]
 
 _LABEL_HALF_LIFE = 20.0  # rows, of the expert that only looks at labels
-_LABEL_ROWS = 200
 
 Undo = Callable[[], None]
 
@@ -38,6 +38,8 @@ class Trade:
         How it sees rows; "labels" for the one that does not look at them.
     window : int or None
         Rows that it remembers; None: all.
+    of_class : int
+        Rows of every class that it remembers beyond the window.
     every : int
         Rows that it waits for before it learns them together.
     make : callable
@@ -48,6 +50,7 @@ class Trade:
     words: str
     view: str
     window: int | None
+    of_class: int
     every: int
     make: Callable[[int, Views], Any]
 
@@ -69,28 +72,42 @@ def _nothing(_n_columns: int, _views: Views) -> Any:
 
 
 EXPERTS = (
-    Trade("linear", "planes over all rows", "rows", None, 10, _planes),
-    Trade("recent", "planes over the last 200 rows", "rows", 200, 1, _planes),
-    Trade("mapped", "planes over 300 random features, all rows", "ranks", None, 100, _mapped_planes),
-    Trade("kernel", "a kernel machine over the last 2,000 rows", "ranks", 2000, 50, _kernel_machine),
-    Trade("labels", "how labels follow labels", "labels", _LABEL_ROWS, 1, _nothing),
+    Trade("linear", "planes over all rows", "rows", None, 0, 10, _planes),
+    Trade("recent", "planes over the last 200 rows", "rows", 200, 0, 5, _planes),
+    Trade("mapped", "planes over 300 random features, all rows", "ranks", None, 0, 100, _mapped_planes),
+    Trade(
+        "kernel",
+        "a kernel machine over the last 1,500 rows and the last 300 of each class",
+        "ranks",
+        1500,
+        300,
+        50,
+        _kernel_machine,
+    ),
+    Trade("labels", "how labels follow labels", "labels", 200, 0, 1, _nothing),
 )
 
 
 class Expert:
     """One expert at work: its learner, and which rows it has learned.
 
-    ``low`` and ``high`` are running numbers: it remembers the rows from ``low`` to ``high``, the latter
-    excluded, save those that were forgotten.
+    One that remembers all rows has learned those with running numbers from ``low`` to ``high``, the latter
+    excluded, save those that were forgotten; one with a window has learned the rows numbered ``held``.
     """
 
-    def __init__(self, trade: Trade, views: Views, low: int = 0) -> None:
+    def __init__(self, trade: Trade, views: Views) -> None:
         self.trade = trade
         self.views = views
-        self.low = self.high = low
+        self.low = self.high = 0
+        self.held: IntArray = np.zeros(0, dtype=np.int64)
         self.learner: Any = None
         self.n_rebuilt = 0
         self._rule: Rule | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that it remembers."""
+        return self.high - self.low if self.trade.window is None else len(self.held)
 
     def twin(self) -> Expert:
         """The same expert, whose learner and rows can be exchanged without the other noticing."""
@@ -102,23 +119,29 @@ class Expert:
         return self.views.has(self.trade.view)
 
     def follow(self, recent: Recent, low: int, high: int, forgotten: Block | None = None) -> Undo:
-        """Remember the rows from ``low`` to ``high`` alone, without those forgotten; all of it or nothing.
+        """Remember what is its own of the rows from ``low`` to ``high``, without those forgotten.
 
-        Returns what takes it back, for the case that another expert cannot follow.
+        All of it or nothing; returns what takes it back, for the case that another expert cannot follow.
         """
-        before = self.low, self.high
-        new = recent.between(max(self.high, low), high)
-        if low < self.low < self.high:  # a window reaches further back when rows in it are forgotten
-            new = new.joined(recent.between(low, self.low))
-        leaving = recent.between(self.low, min(low, self.high))
-        if forgotten is not None:
-            leaving = leaving.joined(forgotten)
-        undo = self._change(new, leaving, lambda: recent.between(low, high))
-        self.low, self.high = low, high
+        before = self.low, self.high, self.held
+        held = self.held
+        if self.trade.window is None:
+            new = recent.between(max(self.high, low), high)
+            leaving = recent.between(self.low, min(low, self.high))
+            undo = self._change(new, _joined(leaving, forgotten), lambda: recent.between(low, high))
+        else:
+            held = recent.last(self.trade.window, self.trade.of_class, low)
+            new = recent.at(np.setdiff1d(held, self.held, assume_unique=True))
+            gone = np.setdiff1d(self.held, held, assume_unique=True)
+            if forgotten is not None:
+                forgotten = forgotten.part(np.isin(forgotten.numbers, self.held))
+                gone = np.setdiff1d(gone, forgotten.numbers)
+            undo = self._change(new, _joined(recent.at(gone), forgotten), lambda: recent.at(held))
+        self.low, self.high, self.held = low, high, held
 
         def back() -> None:
             undo()
-            self.low, self.high = before
+            self.low, self.high, self.held = before
 
         return back
 
@@ -188,7 +211,7 @@ class Expert:
         return LinearRule(classes, view, learner.coef_, learner.intercept_)
 
     def _label_rule(self, recent: Recent) -> Rule | None:
-        codes = recent.between(self.low, self.high).codes[::-1]
+        codes = recent.at(self.held).codes[::-1]
         if not len(codes):
             return None
         weights = np.exp2(-np.arange(len(codes)) / _LABEL_HALF_LIFE)
@@ -200,11 +223,16 @@ class Expert:
 
     def get_state(self) -> dict[str, Any]:
         """What it has learned."""
-        return {"low": self.low, "high": self.high, "learner": self.learner, "rebuilt": self.n_rebuilt}
+        numbers = {"low": self.low, "high": self.high, "rebuilt": self.n_rebuilt}
+        return {**numbers, "held": self.held, "learner": self.learner}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Become what ``get_state`` described."""
         self.low, self.high, self.n_rebuilt = (int(state[name]) for name in ("low", "high", "rebuilt"))
-        self.learner = state["learner"]
-        if self.low > self.high or self.low < 0:
+        self.held, self.learner = np.asarray(state["held"], dtype=np.int64), state["learner"]
+        if not 0 <= self.low <= self.high or (np.diff(self.held) <= 0).any():
             raise ValueError("an expert remembers a stretch of rows that cannot be")
+
+
+def _joined(block: Block, other: Block | None) -> Block:
+    return block if other is None else block.joined(other)

@@ -134,7 +134,7 @@ def explain_panel(
         auc = np.full(len(experts), np.nan) if judgement is None else judgement.auc
         weights = np.zeros(len(experts)) if judgement is None else judgement.weights
         records = [
-            ExpertRecord(e.trade.name, e.trade.words, float(a), float(w), e.high - e.low)
+            ExpertRecord(e.trade.name, e.trade.words, float(a), float(w), e.n_rows)
             for e, a, w in zip(experts, auc, weights, strict=True)
         ]
         planes.append(PlaneRecord(label, None if judgement is None else judgement.cut, float(share), records))

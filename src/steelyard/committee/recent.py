@@ -74,28 +74,46 @@ class Recent:
 
     def between(self, low: int, high: int) -> Block:
         """The rows with running numbers from ``low`` to ``high``, the latter excluded."""
-        numbers = self._store.numbers[self._begin : self._end]
-        begin, end = np.searchsorted(numbers, [low, high]) + self._begin
+        begin, end = np.searchsorted(self._numbers(), [low, high]) + self._begin
         return self._store.part(slice(int(begin), int(end)))
 
-    def last(self, n_rows: int) -> int:
-        """The running number with which the last ``n_rows`` rows begin, or all if there are fewer."""
-        place = max(self._end - n_rows, self._begin)
-        return int(self._store.numbers[place]) if place < self._end else 0
+    def at(self, numbers: IntArray) -> Block:
+        """The rows with these running numbers, which must be here."""
+        return self._store.part(self._begin + np.searchsorted(self._numbers(), numbers))
 
-    def added(self, block: Block, low: int) -> Recent:
-        """With these rows, and without those numbered below ``low``."""
-        numbers = self._store.numbers[self._begin : self._end]
-        begin = self._begin + int(np.searchsorted(numbers, low))
-        end = self._end + len(block)
-        store = self._store
+    def _numbers(self) -> IntArray:
+        return self._store.numbers[self._begin : self._end]
+
+    def last(self, n_rows: int, of_class: int, low: int) -> IntArray:
+        """Numbers of the last rows, and of the last rows of every class, none below ``low``; rising."""
+        numbers, codes = self._numbers(), self._store.codes[self._begin : self._end]
+        wanted = np.zeros(len(numbers), dtype=bool)
+        wanted[max(0, len(numbers) - n_rows) :] = True
+        if of_class:
+            for code in np.unique(codes):
+                wanted[np.flatnonzero(codes == code)[-of_class:]] = True
+        wanted[: np.searchsorted(numbers, low)] = False
+        return numbers[wanted]
+
+    def added(self, block: Block) -> Recent:
+        """With these rows at the end."""
+        begin, end, store = self._begin, self._end + len(block), self._store
         if end > len(store):
-            held = store.part(slice(begin, self._end))
+            held = self.block
             store = _storage(store.X.shape[1], 2 * (len(held) + len(block)) + 64)
             _write(store, 0, held)
             begin, end = 0, len(held) + len(block)
         _write(store, end - len(block), block)
         return Recent(store, begin, end)
+
+    def trimmed(self, numbers: IntArray, slack: float) -> Recent:
+        """Only the rows with these numbers, if that makes it shorter by more than the slack allows."""
+        if len(self) <= (1.0 + slack) * len(numbers):
+            return self
+        block = self.at(numbers)
+        store = _storage(block.X.shape[1], 2 * len(block) + 64)
+        _write(store, 0, block)
+        return Recent(store, 0, len(block))
 
     def without(self, places: NDArray[np.intp]) -> Recent:
         """Without the rows at these places."""
