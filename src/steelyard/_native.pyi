@@ -193,6 +193,11 @@ def round_to_grid(values: Annotated[NDArray[numpy.float64], dict(shape=(None, No
     values = quantum * round(factor * values) in place, factor a power of two.
     """
 
+def solve_planes(view: ExactView, coef: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], intercept: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], C: float, balanced: bool, standardize: bool, pairs: bool, penalize_intercept: bool) -> float:
+    """
+    Writes the planes of the classes in view and returns the slope of the log-odds; negative if a matrix is not positive definite.
+    """
+
 class KernelTable:
     """Kernel values of things that are no vectors, by their places."""
 

@@ -70,6 +70,7 @@ void bind_exact_sums(nb::module_& m);
 void bind_row_hash(nb::module_& m);
 void bind_scores(nb::module_& m);
 void bind_maps(nb::module_& m);
+void bind_planes(nb::module_& m);
 void bind_kernels(nb::module_& m);
 void bind_sequences(nb::module_& m);
 void bind_boundary(nb::module_& m);

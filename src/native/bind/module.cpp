@@ -22,6 +22,7 @@ NB_MODULE(_native, m) {
     steelyard::bind::bind_row_hash(m);
     steelyard::bind::bind_scores(m);
     steelyard::bind::bind_maps(m);
+    steelyard::bind::bind_planes(m);
     steelyard::bind::bind_kernels(m);
     steelyard::bind::bind_sequences(m);
     steelyard::bind::bind_boundary(m);

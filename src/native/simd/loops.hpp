@@ -3,6 +3,7 @@
 
 #include "ball.hpp"
 #include "boundary.hpp"
+#include "factor.hpp"
 #include "gram.hpp"
 #include "kernel.hpp"
 #include "map.hpp"
@@ -17,6 +18,6 @@ namespace steelyard::STEELYARD_LEVEL {
 
 extern const Loops loops;
 const Loops loops{STEELYARD_LEVEL_NAME, gram_loops,  kernel_loops, ball_loops,     solver_loops, online_loops,
-                  sequence_loops,       score_loops, pair_loops,   boundary_loops, map_loops};
+                  sequence_loops,       score_loops, pair_loops,   boundary_loops, map_loops,    factor_loops};
 
 }  // namespace steelyard::STEELYARD_LEVEL

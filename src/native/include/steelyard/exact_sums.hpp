@@ -126,6 +126,7 @@ class ExactView {
     const std::vector<double>& origin() const { return origin_; }
     const std::vector<std::int32_t>& units() const { return units_; }  // exponents of 2
     const std::vector<double>& variance() const { return variance_; }  // of z; exactly 0 where a feature is constant
+    std::size_t n_classes() const { return slots_.size(); }
     double count(std::size_t k) const;
     void sums(std::size_t k, double* out) const;    // of z
     void matrix(std::size_t k, double* out) const;  // lower triangle of the sum of e e', e = [z, -1]

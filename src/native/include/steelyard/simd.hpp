@@ -11,6 +11,7 @@
 
 #include "steelyard/loops_ball.hpp"
 #include "steelyard/loops_boundary.hpp"
+#include "steelyard/loops_factor.hpp"
 #include "steelyard/loops_gram.hpp"
 #include "steelyard/loops_kernel.hpp"
 #include "steelyard/loops_map.hpp"
@@ -34,6 +35,7 @@ struct Loops {
     PairLoops pair;
     BoundaryLoops boundary;
     MapLoops map;
+    FactorLoops factor;
 };
 
 // The loops in use.

@@ -8,17 +8,19 @@ from typing import Any
 import numpy as np
 
 from steelyard._types import FloatArray
+from steelyard.base import Label
 from steelyard.cuts import normal_gmean_cut
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.params import class_factors
 from steelyard.proximal.rule.left_out import moments_left_out
 from steelyard.proximal.rule.planes import Planes
 from steelyard.proximal.rule.selection import choose_C
+from steelyard.proximal.rule.small import solve_small
 from steelyard.proximal.rule.solver import (
     PlaneEquations,
+    all_score_moments,
     auc_equations,
     margin_equations,
-    score_moments,
     solve,
     solve_path,
 )
@@ -42,6 +44,11 @@ class Rule:
 
     def planes(self, statistics: ClassStatistics, C: float) -> Planes:
         """The planes of these statistics for a C."""
+        planes = solve_small(self, statistics, _labels(statistics), C)
+        return self.reference_planes(statistics, C) if planes is None else planes
+
+    def reference_planes(self, statistics: ClassStatistics, C: float) -> Planes:
+        """The planes by the formulas as they are written; good for every case."""
         system = self._system(statistics)
         equations = self._equations(system)
         return self._finish(system, equations, solve(equations, C), C)
@@ -69,13 +76,7 @@ class Rule:
         ]
 
     def _system(self, statistics: ClassStatistics) -> System:
-        if not statistics.classes:
-            raise DataError(
-                "all rows have been forgotten, so there is no class to predict.",
-                who="ProximalSVC",
-                hint="learn rows with partial_fit() first",
-            )
-        return System(statistics)
+        return System(statistics, _labels(statistics))
 
     def _equations(self, system: System) -> PlaneEquations:
         regularizer = system.regularizer(
@@ -97,9 +98,7 @@ class Rule:
         """Intercepts, thresholds and probabilities of planes in the coordinates of the statistics."""
         if not equations.has_intercept:
             solutions = np.column_stack([solutions, np.zeros(len(solutions))])
-        scores = np.array(
-            [score_moments(system, index, u) for index, u in zip(equations.classes, solutions, strict=True)]
-        )
+        scores = all_score_moments(system, equations.classes, solutions)
         positive, negative = scores[:, 0], scores[:, 1]
         if len(system.labels) == 1:
             cut = np.zeros(1)
@@ -113,3 +112,14 @@ class Rule:
         coef = system.raw(solutions)
         intercept = -(coef @ system.origin) - solutions[:, -1] - cut
         return Planes(coef, intercept, float(logistic_slope(positive, negative).mean()), C)
+
+
+def _labels(statistics: ClassStatistics) -> list[Label]:
+    labels = statistics.classes
+    if not labels:
+        raise DataError(
+            "all rows have been forgotten, so there is no class to predict.",
+            who="ProximalSVC",
+            hint="learn rows with partial_fit() first",
+        )
+    return labels

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from scipy.linalg import eigh, lapack
 
+from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
 from steelyard.params import class_factors
 from steelyard.proximal.rule.system import Regularizer, System, symmetric
@@ -172,30 +172,33 @@ def _families(equations: PlaneEquations) -> tuple[list[int], dict[float, list[in
 def _solve_family(equations: PlaneEquations, planes: list[int], C: float) -> FloatArray:
     """Planes of one ``a``: one Cholesky factor of the common matrix, Woodbury's identity for the rest."""
     common = equations.penalized(equations.a[planes[0]] * equations.total, C)
-    rows, weights, owners = _own_rows(equations, planes)
+    rows, weights, starts = _own_rows(equations, planes)
     solved = _solve_definite(common, np.concatenate([equations.rhs[planes], rows]).T).T
     base, spread = solved[: len(planes)], solved[len(planes) :]
     for position, plane in enumerate(planes):
-        mine = owners == position
-        if mine.any():
+        mine = slice(starts[position], starts[position + 1])
+        if mine.stop > mine.start:
             base[position] -= _correction(
                 rows[mine], equations.kappa[plane] * weights[mine], spread[mine], base[position]
             )
     return base
 
 
-def _own_rows(
-    equations: PlaneEquations, planes: list[int]
-) -> tuple[FloatArray, FloatArray, NDArray[np.intp]]:
-    """All own rows of some planes in one matrix, their weights, and whose they are."""
-    rows, weights, owners = [np.empty((0, equations.rhs.shape[1]))], [np.empty(0)], [np.empty(0, np.intp)]
-    for position, plane in enumerate(planes):
+def _own_rows(equations: PlaneEquations, planes: list[int]) -> tuple[FloatArray, FloatArray, list[int]]:
+    """All own rows of some planes in one matrix, their weights, and where those of each plane begin."""
+    rows, weights, starts = [np.empty((0, equations.rhs.shape[1]))], [np.empty(0)], [0]
+    for plane in planes:
         own = equations.own_rows(equations.classes[plane]) if equations.kappa[plane] != 0.0 else None
         if own is not None:
             rows.append(own[0])
             weights.append(own[1])
-            owners.append(np.full(len(own[1]), position, dtype=np.intp))
-    return np.concatenate(rows), np.concatenate(weights), np.concatenate(owners)
+        starts.append(starts[-1] + (0 if own is None else len(own[1])))
+    check_fits_memory(
+        3 * 8 * equations.rhs.shape[1] * (starts[-1] + len(planes)),
+        f"the planes of {len(planes):,} classes",
+        "join rare classes, or leave those with a handful of rows out",
+    )
+    return np.concatenate(rows), np.concatenate(weights), starts
 
 
 def _correction(
@@ -339,10 +342,20 @@ def solve_path(equations: PlaneEquations, Cs: ArrayOfC) -> FloatArray:
 
 def score_moments(system: System, index: int, u: FloatArray) -> FloatArray:
     """Mean and variance of the scores ``e'u`` of a class and of the rest: [[m+, v+], [m-, v-]]."""
-    counts = np.array([system.counts[index], system.n_rows - system.counts[index]])
-    own = system.quadratics(index, u[None])[0]
-    squares = np.array([own, system.quadratics(None, u[None])[0] - own])
-    sums = np.array([system.v[index] @ u, (system.v.sum(axis=0) - system.v[index]) @ u])
-    means = np.divide(sums, counts, out=np.zeros(2), where=counts > 0.0)
-    mean_squares = np.divide(squares, counts, out=np.zeros(2), where=counts > 0.0)
-    return np.column_stack([means, np.maximum(mean_squares - np.square(means), 0.0)])
+    moments: FloatArray = all_score_moments(system, [index], u[None])[0]
+    return moments
+
+
+def all_score_moments(system: System, classes: list[int], solutions: FloatArray) -> FloatArray:
+    """The same for several planes, each with its class: of shape (n_planes, 2, 2)."""
+    counts = system.counts[classes]
+    own = np.array(
+        [system.quadratics(index, u[None])[0] for index, u in zip(classes, solutions, strict=True)]
+    )
+    sums = np.einsum("ij,ij->i", system.v[classes], solutions)
+    counts = np.stack([counts, system.n_rows - counts], axis=1)
+    squares = np.stack([own, system.quadratics(None, solutions) - own], axis=1)
+    sums = np.stack([sums, solutions @ system.v.sum(axis=0) - sums], axis=1)
+    means = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0.0)
+    mean_squares = np.divide(squares, counts, out=np.zeros_like(sums), where=counts > 0.0)
+    return np.stack([means, np.maximum(mean_squares - np.square(means), 0.0)], axis=2)

@@ -88,6 +88,8 @@ class System:
     ----------
     statistics : ClassStatistics
         What is known of the rows.
+    labels : list, optional
+        The classes of the statistics, where the caller has them.
 
     Attributes
     ----------
@@ -97,12 +99,13 @@ class System:
         Coordinates are ``z = (x - origin) / unit``; 1 but for features of extreme size.
     """
 
-    def __init__(self, statistics: ClassStatistics) -> None:
-        self.labels: list[Label] = statistics.classes
+    def __init__(self, statistics: ClassStatistics, labels: list[Label] | None = None) -> None:
+        self.labels: list[Label] = statistics.classes if labels is None else labels
         self._view = statistics.view(self.labels)
         self.origin: FloatArray = self._view.origin
         self.unit: FloatArray = np.ldexp(1.0, self._view.units)
         self._dense: dict[int, FloatArray] = {}
+        self._factors: dict[int, tuple[FloatArray, FloatArray]] = {}
         self.counts = np.array([self._view.count(k) for k in range(len(self.labels))])
         self.sums = np.array([self._view.sums(k) for k in range(len(self.labels))])
 
@@ -152,11 +155,13 @@ class System:
         """
         if len(self.labels) <= _MANY_CLASSES or 3.0 * self.counts[index] >= self.n_features + 1:
             return None
-        # The transpose of a row-major lower triangle is a column-major upper one: matrix = P' U' U P.
-        upper, pivots, rank, _ = lapack.dpstrf(self._view.matrix(index).T, lower=0)
-        rows = np.zeros((rank, self.n_features + 1))
-        rows[:, pivots - 1] = np.triu(upper)[:rank]
-        return rows, np.ones(rank)
+        if index not in self._factors:
+            # The transpose of a row-major lower triangle is a column-major upper one: matrix = P' U' U P.
+            upper, pivots, rank, _ = lapack.dpstrf(self._view.matrix(index).T, lower=0)
+            rows = np.zeros((rank, self.n_features + 1))
+            rows[:, pivots - 1] = np.triu(upper)[:rank]
+            self._factors[index] = rows, np.ones(rank)
+        return self._factors[index]
 
     def total(self, class_factors: FloatArray | None = None) -> FloatArray:
         """Lower triangle of the sum of all class matrices, each times its factor."""

@@ -1,0 +1,75 @@
+"""Planes of small systems, solved natively, are those of the written formulas."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from steelyard import ProximalSVC, _native
+from steelyard.proximal.rule.small import solve_small
+
+CHOICES = list(product(["balanced", None], [True, False], ["margin", "auc"], [True, False]))
+
+
+def _rows(rng, n_rows, n_features, n_classes):
+    y = rng.integers(0, n_classes, n_rows) if n_classes > 1 else np.zeros(n_rows, dtype=int)
+    X = rng.normal(size=(n_rows, n_features)) * np.exp(rng.normal(size=n_features)) + 0.7 * y[:, None]
+    X[:, 0] += 1000.0
+    return X, y
+
+
+def _both(model, C):
+    rule, statistics = model._rule(), model.statistics_
+    return solve_small(rule, statistics, statistics.classes, C), rule.reference_planes(statistics, C)
+
+
+@pytest.mark.parametrize("level", _native.simd_levels())
+@pytest.mark.parametrize("n_classes", [1, 2, 3, 7])
+@pytest.mark.parametrize("choices", CHOICES, ids=str)
+def test_native_planes_are_the_reference_planes(rng, level, n_classes, choices):
+    class_weight, standardize, objective, penalize_intercept = choices
+    before = _native.simd_level()
+    try:
+        _native.use_simd_level(level)
+        for n_features in (1, 6, 37):
+            X, y = _rows(rng, 400, n_features, n_classes)
+            model = ProximalSVC(
+                class_weight=class_weight, standardize=standardize, objective=objective,
+                penalize_intercept=penalize_intercept,
+            ).fit(X, y)  # fmt: skip
+            for C in (0.01, 10.0):
+                given, expected = _both(model, C)
+                size = np.abs(expected.coef).max() + 1e-3 * (n_classes == 1)
+                np.testing.assert_allclose(given.coef, expected.coef, rtol=0.0, atol=TOLERANCE * size)
+                moved = given.coef @ X[0] + given.intercept, expected.coef @ X[0] + expected.intercept
+                np.testing.assert_allclose(*moved, rtol=0.0, atol=TOLERANCE * (1.0 + size * 1000.0))
+                np.testing.assert_allclose(given.slope, expected.slope, rtol=1e-6)
+                assert given.C == C
+    finally:
+        _native.use_simd_level(before)
+
+
+TOLERANCE = 1e-12
+
+
+def test_a_constant_feature_has_no_weight(rng):
+    X, y = _rows(rng, 300, 4, 2)
+    X[:, 2] = 5.0
+    given, expected = _both(ProximalSVC().fit(X, y), 1.0)
+    assert given.coef[0, 2] == expected.coef[0, 2] == 0.0
+
+
+def test_matrices_that_rounding_denies_go_to_the_reference():
+    X = np.array([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0], [4.0, 4.0]]) * 1e8
+    model = ProximalSVC(C=1e40, standardize=False).fit(X, [0, 1, 0, 1])
+    assert np.isfinite(model.decision_function(X)).all()
+
+
+@pytest.mark.parametrize("parameters", [{"threshold": "gmean"}, {"class_weight": {0: 2.0}}])
+def test_what_is_not_solved_natively_is_left_to_the_reference(rng, parameters):
+    X, y = _rows(rng, 200, 3, 2)
+    given, expected = _both(ProximalSVC(**parameters).fit(X, y), 1.0)
+    assert given is None
+    np.testing.assert_array_equal(ProximalSVC(**parameters).fit(X, y).coef_, expected.coef)
