@@ -7,6 +7,7 @@ from papers.dcil.planes import figures_2
 from papers.dcil.recognition import figures_5_3_to_5_6
 from papers.dcil.settings import table_5_3_settings
 from papers.dcil.static import table_5_3
+from papers.dcil.weights import other_weights
 
 __all__ = [
     "figure_5_1",
@@ -14,6 +15,7 @@ __all__ = [
     "figures_2",
     "figures_5_3_to_5_6",
     "multiple_step",
+    "other_weights",
     "table_5_1",
     "table_5_3",
     "table_5_3_settings",

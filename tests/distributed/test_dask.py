@@ -94,6 +94,61 @@ def test_names_of_columns_need_a_dataframe(rng):
         engine.fit(ProximalSVC(), dask_array(imbalanced(rng)[0], []), "label")
 
 
+# -- rows that come and rows that go, at once -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("C", [1.0, "auto"])
+def test_an_update_is_that_of_one_machine(rng, C):
+    X, y = imbalanced(rng, 440)
+    old, new, gone = slice(300), slice(300, None), slice(100)
+    expected = one_machine(X[old], y[old], C=C).update(add=(X[new], y[new]), retire=(X[gone], y[gone]))
+    model = engine.fit(ProximalSVC(C=C), delayed_parts(X[old], [120]), delayed_parts(y[old], [120]))
+    cuts = [[30, 60, 90], [50]]  # more partitions to add than to retire
+    engine.update(
+        model,
+        add=(delayed_parts(X[new], cuts[0]), delayed_parts(y[new], cuts[0])),
+        retire=(delayed_parts(X[gone], cuts[1]), delayed_parts(y[gone], cuts[1])),
+    )
+    assert_same_model(model, expected)
+    assert_same_model(model, one_machine(X[100:], y[100:], C=C))
+
+
+@pytest.mark.parametrize("side", ["add", "retire"])
+def test_an_update_may_have_one_side_only(rng, side):
+    X, y = imbalanced(rng, 440)
+    model = engine.fit(ProximalSVC(), dask_array(X[:300], [100]), y[:300])
+    rows = (X[300:], y[300:]) if side == "add" else (X[200:300], y[200:300])
+    engine.update(model, **{side: (dask_array(rows[0], [40]), rows[1])})
+    end = len(X) if side == "add" else 200
+    assert_same_model(model, one_machine(X[:end], y[:end]))
+
+
+def test_an_update_that_retires_strangers_changes_nothing(rng):
+    X, y = imbalanced(rng, 440)
+    model = engine.fit(ProximalSVC(), dask_array(X[:200], [100]), y[:200])
+    before = one_machine(X[:200], y[:200])
+    strangers = (dask_array(X[:200] + 50.0, [100]), y[:200])
+    with pytest.raises(DataError, match="update"):
+        engine.update(model, add=(dask_array(X[200:], [50]), y[200:]), retire=strangers)
+    assert_same_model(model, before)
+    with pytest.raises(ParameterError, match="rows to add, rows to retire, or both"):
+        engine.update(model)
+    with pytest.raises(ParameterError, match=r"add must be a tuple \(X, y\)"):
+        engine.update(model, add=dask_array(X, [50]))
+
+
+def test_a_partition_sends_one_message_about_what_comes_and_goes(rng, client):
+    X, y = imbalanced(rng, 440)
+    model = engine.fit(ProximalSVC(), dask_array(X[:300], [100, 200]), y[:300])
+    parts = {"add": dask_array(X[300:], [40, 80]), "retire": dask_array(X[:90], [30, 60])}
+    labels = {"add": y[300:], "retire": y[:90]}
+    tasks = names_of_tasks(
+        client, lambda: engine.update(model, **{name: (parts[name], labels[name]) for name in parts})
+    )
+    assert tasks.count("learn_both") == 3
+    assert_same_model(model, one_machine(X[90:], y[90:]))
+
+
 def names_of_tasks(client, run):
     """What a cluster was asked to do, as the names of the functions."""
     with distributed.get_task_stream(client) as stream:

@@ -11,6 +11,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from steelyard.distributed.partitions import (
     n_rows,
     validated,
 )
-from steelyard.exceptions import DataError, DataTypeError
+from steelyard.exceptions import DataError, DataTypeError, ParameterError
 from steelyard.proximal import ProximalSVC
 
 try:
@@ -41,7 +42,7 @@ except ImportError as error:  # pragma: no cover  # both are there wherever the 
 
 from steelyard.distributed.recipes import Recipe, find_recipes  # needs Dask
 
-__all__ = ["cross_validate", "fit", "forget", "local_cluster", "partial_fit", "predict"]
+__all__ = ["cross_validate", "fit", "forget", "local_cluster", "partial_fit", "predict", "update"]
 
 Names = tuple[str, str | None]  # columns of the labels and of the weights
 
@@ -102,6 +103,83 @@ def partial_fit(
 def forget(models: Models, X: Any, y: Any = None, sample_weight: Any = None, *, client: Any = None) -> Models:
     """Unlearn rows that were learned before. For the parameters see :func:`fit`."""
     return _run(models, "forget", (X, y, sample_weight), client)
+
+
+def update(
+    models: Models,
+    *,
+    add: tuple[Any, ...] | None = None,
+    retire: tuple[Any, ...] | None = None,
+    client: Any = None,
+) -> Models:
+    """Learn some rows and unlearn others in one pass: a window that slides, on many machines.
+
+    A partition sends one message, with the statistics of its rows to add and of those to retire; all models
+    change, or none. It is algorithm 4 of the paper on the distributed incremental wLPSVM.
+
+    Parameters
+    ----------
+    models : ProximalSVC or sequence of ProximalSVC
+        As for :func:`fit`; they have learned rows before.
+    add, retire : tuple of (X, y) or (X, y, sample_weight), optional
+        Rows in the forms that :func:`fit` takes; the partitions of both are taken in pairs.
+    client : distributed.Client, optional
+        As for :func:`fit`.
+
+    Returns
+    -------
+    ProximalSVC or sequence of ProximalSVC
+        ``models``, changed in place.
+    """
+    work = Pass(models, "update")
+    asked = [_pair(rows, name) for name, rows in (("add", add), ("retire", retire))]
+    if all(rows is None for rows in asked):
+        raise ParameterError("give rows to add, rows to retire, or both.", who="update")
+    (incoming, names), (outgoing, other_names) = (
+        ([], None) if rows is None else _parts(*rows, "update") for rows in asked
+    )
+    with _engine(client) as engine:
+        learn = dask.delayed(partial(_learn_both, names=(names, other_names)))
+        kinds = _shared(work.kinds)
+        level = [
+            learn(kinds, f"update: partition {number}", len(come), *come, *go)
+            for number, (come, go) in enumerate(zip_longest(_made(incoming), _made(outgoing), fillvalue=()))
+        ]
+        totals = _merged(level, engine)
+    work.finish(totals)
+    return models
+
+
+def _pair(rows: tuple[Any, ...] | None, name: str) -> tuple[Any, Any, Any] | None:
+    if rows is None:
+        return None
+    if not isinstance(rows, tuple) or len(rows) not in {2, 3}:
+        raise ParameterError(
+            f"{name} must be a tuple (X, y) or (X, y, sample_weight); got {type(rows).__name__}.",
+            who="update",
+        )
+    return rows[0], rows[1], rows[2] if len(rows) == 3 else None
+
+
+def _made(parts: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """What a task is given of each partition: its pieces, or the recipe that makes them there."""
+    return [
+        part if recipe is None else (recipe,)
+        for part, recipe in zip(parts, find_recipes(parts), strict=True)
+    ]  # fmt: skip
+
+
+def _learn_both(
+    kinds: Sequence[Kind], where: str, n_add: int, *pieces: Any, names: tuple[Names | None, Names | None]
+) -> list[Part]:
+    """Parts of the rows to add, then of those to retire; empty ones where a side has no such partition."""
+    sides = zip((pieces[:n_add], pieces[n_add:]), names, ("add", "retire"), strict=True)
+    found: list[Part] = []
+    for side, side_names, what in sides:
+        found += (
+            _learn(kinds, f"{where} ({what})", *side, names=side_names) if side else [Part()] * len(kinds)
+        )
+    return found
 
 
 def predict(model: ProximalSVC, X: Any) -> Any:
@@ -206,17 +284,22 @@ def _run(models: Any, method: str, data: tuple[Any, Any, Any], client: Any) -> A
     with _engine(client) as engine:
         work.settle_maps(lambda: _first_rows(parts, names, engine))
         learn = dask.delayed(partial(_learn, names=names))
-        merge = dask.delayed(merge_parts)
         kinds = _shared(work.kinds)
         level = [
-            learn(kinds, f"{method}: partition {number}", *(part if recipe is None else (recipe,)))
-            for number, (part, recipe) in enumerate(zip(parts, find_recipes(parts), strict=True))
+            learn(kinds, f"{method}: partition {number}", *part) for number, part in enumerate(_made(parts))
         ]
-        while len(level) > 1:
-            level = [merge(level[begin : begin + _ARITY]) for begin in range(0, len(level), _ARITY)]
-        totals = engine.compute(level[0]).result()
+        totals = _merged(level, engine)
     work.finish(totals)
     return models
+
+
+def _merged(level: list[Any], engine: Any) -> list[Part]:
+    """The sums of all messages, added up in a tree."""
+    merge = dask.delayed(merge_parts)
+    while len(level) > 1:
+        level = [merge(level[begin : begin + _ARITY]) for begin in range(0, len(level), _ARITY)]
+    totals: list[Part] = engine.compute(level[0]).result()
+    return totals
 
 
 def _shared(kinds: list[Kind]) -> Any:

@@ -195,8 +195,9 @@ class Pass:
     ----------
     models : ProximalSVC or sequence of ProximalSVC
         Whom the rows are for.
-    method : {"fit", "partial_fit", "forget"}
-        What the models do with them.
+    method : {"fit", "partial_fit", "forget", "update"}
+        What the models do with them. A partition answers an update with two parts for each kind, of the rows
+        to add and of those to retire.
 
     Attributes
     ----------
@@ -211,7 +212,7 @@ class Pass:
         self._which: list[int] = []
         for model in self.models:
             model._check_params()
-            if method == "forget":
+            if method in {"forget", "update"}:
                 model._check_started(method)
             kind = Kind.of(model, method)
             known = [place for place, other in enumerate(self.kinds) if other.equals(kind)]
@@ -230,20 +231,42 @@ class Pass:
                 self.kinds = [kind.settled(rows) for kind in self.kinds]
 
     def finish(self, totals: Sequence[Part]) -> None:
-        """Let the models take in the sums of all parts, one for each kind: all models or none."""
-        if any(total.n_features is None for total in totals):
+        """Let the models take in the sums of all parts, one for each kind: all models or none.
+
+        After an update the sums of what retires follow those of what is added.
+        """
+        retired: Sequence[Part] = ()
+        if self.method == "update":
+            totals, retired = totals[: len(self.kinds)], totals[len(self.kinds) :]
+        given = [part.n_features for part in (*totals, *retired)]
+        if all(width is None for width in given):
             raise DataError(
                 "there was no row in any partition; nothing was changed.",
                 who=self.method,
                 hint="look at the filter, or the list of files, that chose the rows",
             )
         learners = [kind.learner(total) for kind, total in zip(self.kinds, totals, strict=True)]
+        leaving = [kind.learner(total) for kind, total in zip(self.kinds, retired, strict=False)]
         changed = [
-            self._changed(model, learners[place])
+            self._updated(model, learners[place], leaving[place])
+            if leaving
+            else self._changed(model, learners[place])
             for model, place in zip(self.models, self._which, strict=True)
         ]
         for model, twin in zip(self.models, changed, strict=True):
             model.__dict__ = twin.__dict__
+
+    def _updated(self, model: ProximalSVC, added: ProximalSVC, retired: ProximalSVC) -> ProximalSVC:
+        """The model after both; rows that come and go in the same call are fine."""
+        twin = copy.copy(model)
+        try:
+            if added._is_started() and added._state.statistics.classes:
+                twin.merge(added)
+            if retired._is_started() and retired._state.statistics.classes:
+                twin.unmerge(retired)
+        except DataError as error:
+            raise error.told_by(self.method) from error
+        return twin
 
     def _changed(self, model: ProximalSVC, total: ProximalSVC) -> ProximalSVC:
         if self.method == "fit":

@@ -1,0 +1,62 @@
+"""z-SVM and weights by spread, against their formulas."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.svm import SVC
+
+from papers.dcil.weights import ZSVM, spread_weights
+from papers.distributed import ExtremeLayer
+from steelyard import ProximalSVC
+from steelyard.metrics import g_mean_score
+
+
+@pytest.fixture
+def rows(rng):
+    y = (rng.random(400) < 0.08).astype(int)
+    return rng.normal(size=(400, 2)) + 1.3 * y[:, None], y
+
+
+def test_z_svm_is_equation_2_24_with_the_z_of_the_best_g_mean(rows, rng):
+    X, y = rows
+    model = ZSVM().fit(X, y)
+    svc = SVC(gamma=model.kernel.gamma).fit(X, y)
+
+    def answers(z, asked):
+        """(2.24), summed support vector by support vector."""
+        total = np.zeros(len(asked))
+        for weight, vector in zip(svc.dual_coef_[0], svc.support_vectors_, strict=True):
+            sigma = z if weight > 0 else 1.0
+            total += sigma * weight * np.exp(-svc.gamma * np.square(asked - vector).sum(axis=1))
+        return total > 0
+
+    fresh = rng.normal(size=(100, 2))
+    np.testing.assert_array_equal(model.predict(fresh), answers(model.z, fresh))
+    own = g_mean_score(y, model.predict(X))
+    assert own >= max(g_mean_score(y, answers(z, X)) for z in np.geomspace(0.2, 50.0, 120)) - 1e-9
+    assert own > g_mean_score(y, svc.predict(X))
+
+
+@pytest.mark.parametrize("power", [-1.0, 0.0, 1.0])
+def test_weights_by_spread_are_balanced_ones_times_a_power_of_the_spread(rng, power):
+    y = np.repeat([0, 1], [300, 60])
+    X = rng.normal(size=(360, 3)) * np.where(y == 0, 1.0, 3.0)[:, None]
+    weights = spread_weights(X, y, power)
+    spreads = [np.sqrt(X[y == label].var(axis=0).mean()) for label in (0, 1)]
+    expected = [
+        360 / (2 * n) * (2 * s / sum(spreads)) ** power for n, s in zip((300, 60), spreads, strict=True)
+    ]
+    assert [weights[0], weights[1]] == pytest.approx(expected)
+
+
+def test_the_linear_esvm_is_equation_12_and_the_nonlinear_one_is_it_behind_the_layer(rows):
+    X, y = rows
+    layer = ExtremeLayer(2, 30, seed=1)
+    np.testing.assert_allclose(layer(X[:1])[0], 1 / (1 + np.exp(-(layer.weights.T @ X[0] + layer.offsets))))
+    np.testing.assert_array_equal(layer(X), ExtremeLayer(2, 30, seed=1)(X))
+    for mapped in (X, layer(X)):
+        E, D = np.column_stack([mapped, -np.ones(len(X))]), np.where(y == 1, 1.0, -1.0)
+        expected = np.linalg.solve(np.eye(E.shape[1]) + E.T @ E, E.T @ D)  # (12), C = 1
+        model = ProximalSVC(class_weight=None, standardize=False).fit(mapped, y)
+        np.testing.assert_allclose(np.append(model.coef_[0], -model.intercept_), expected, rtol=1e-6)
