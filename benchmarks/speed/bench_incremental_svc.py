@@ -1,7 +1,8 @@
 """Following an exact kernel SVM row by row, beside refitting SVC.
 
     python benchmarks/speed/bench_incremental_svc.py [--slides 18000] [--repeats 20] [--C 1 10]
-                                                     [--features 20]
+                                                     [--features 20] [--rows 20000]
+                                                     [--only update window answers nothing]
 
 Two streams, both with about 10 % support vectors (rbf kernel, gamma = 1 / (features * variance)), each with
 every C:
@@ -10,13 +11,16 @@ every C:
 - ``isotropic``: balanced, independent features of which 4 tell the classes apart. The boundary has more
   freedom, so the margin set is larger: this is the harder case.
 
-Two questions for each:
+Four questions for each:
 
 - ``update``: 5,000 rows, then 10 rows come and 10 go in one call, against one fit of SVC on the 5,000 rows;
   five calls follow each other before SVC is fitted again, as calls of a stream would;
 - ``window``: a window of 2,000 rows slides over the stream, each row in and each row out by a call of its
   own, the model exact after each, against one fit of SVC for every 50 rows. How long a fit takes is looked
-  at after every 500 rows: between two slides of a stream nobody fits an SVC.
+  at after every 500 rows: between two slides of a stream nobody fits an SVC;
+- ``answers``: the same window, where every row is predicted before it comes in, beside what the kernel values
+  alone cost that both need: those of the row with the support vectors, twice;
+- ``nothing``: so many rows (20,000) learned at once, against one fit of SVC, and then row by row.
 
 SVC has its default tolerance (1e-3) and cache (200 MB). Now and then it is also fitted with tol=1e-8, which
 is nearer to the accuracy of the model beside it.
@@ -28,6 +32,7 @@ machine counts little and hits both. At the end the models are compared with SVC
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from itertools import product
 from time import process_time
 
@@ -36,6 +41,7 @@ from numpy.typing import NDArray
 from sklearn.svm import SVC
 
 from steelyard import IncrementalSVC
+from steelyard.kernels import Kernel
 
 Rows = tuple[NDArray[np.float64], NDArray[np.int64]]
 
@@ -166,16 +172,65 @@ def bench_window(name: str, C: float, n_features: int, slides: int) -> None:
     report_exactness(model, part(stream, slides, WINDOW), C, model.gamma)
 
 
+def bench_answers(name: str, C: float, n_features: int, slides: int) -> None:
+    stream = STREAMS[name](WINDOW + slides, n_features, SEPARATIONS[name][WINDOW], seed=1)
+    model = IncrementalSVC(C, gamma=1.0 / (n_features * stream[0].var())).fit(*part(stream, 0, WINDOW))
+    asked, learned = [], []
+    for i in range(slides):
+        row = part(stream, i + WINDOW, 1)
+        start = process_time()
+        model.predict(row[0])
+        asked.append(process_time() - start)
+        learned.append(seconds_of_update(model, row, part(stream, i, 1)))
+    kernel, vectors = Kernel("rbf", gamma=model.gamma), model.support_vectors_
+    block = min(seconds_of(lambda: kernel.block(stream[0], vectors, n_threads=1)) for _ in range(5))
+    ask, learn, floor = 1e6 * np.mean(asked), 1e6 * np.mean(learned), 2e6 * block / len(stream[0])
+    print(
+        f"{name}, C={C:g}: window of {WINDOW:,}, answers: {ask + learn:.1f} us a row ({ask:.1f} to ask, "
+        f"{learn:.1f} to learn and forget); kernel values alone {floor:.1f} us"
+    )
+
+
+def bench_nothing(name: str, C: float, n_features: int, n_rows: int, n_more: int = 50) -> None:
+    stream = STREAMS[name](n_rows + n_more, n_features, SEPARATIONS[name][SIZE])
+    rows, gamma = part(stream, 0, n_rows), 1.0 / (n_features * stream[0].var())
+    model = IncrementalSVC(C, gamma=gamma)
+    ours, svc = seconds_of(lambda: model.fit(*rows)), seconds_of_refit(rows, C, gamma)
+    more = 1e3 * np.array(
+        [seconds_of(lambda i=i: model.partial_fit(*part(stream, n_rows + i, 1))) for i in range(n_more)]
+    )
+    print(
+        f"{name}, C={C:g}: {n_rows:,} rows at once: {ours:.2f} s, SVC {svc:.2f} s, ratio {ours / svc:.2f}; "
+        f"one more row: mean {more.mean():.2f} ms, median {np.median(more):.2f}, largest {more.max():.1f}; "
+        f"{len(model.support_vectors_):,} support vectors, {model.margin_size_:,} in the margin set"
+    )
+
+
+def seconds_of(call: Callable[[], object]) -> float:
+    start = process_time()
+    call()
+    return process_time() - start
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--slides", type=int, default=18_000)
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--C", type=float, nargs="+", default=[1.0, 10.0])
     parser.add_argument("--features", type=int, default=20)
+    parser.add_argument("--rows", type=int, default=20_000)
+    questions = ["update", "window", "answers", "nothing"]
+    parser.add_argument("--only", nargs="+", choices=questions, default=questions)
     options = parser.parse_args()
     for name, C in product(STREAMS, options.C):
-        bench_update(name, C, options.features, options.repeats)
-        bench_window(name, C, options.features, options.slides // RUN * RUN)
+        if "update" in options.only:
+            bench_update(name, C, options.features, options.repeats)
+        if "window" in options.only:
+            bench_window(name, C, options.features, options.slides // RUN * RUN)
+        if "answers" in options.only:
+            bench_answers(name, C, options.features, min(options.slides, 3_000))
+        if "nothing" in options.only:
+            bench_nothing(name, C, options.features, options.rows)
 
 
 if __name__ == "__main__":

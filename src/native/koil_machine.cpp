@@ -9,15 +9,13 @@ namespace steelyard {
 
 namespace {
 
-constexpr std::size_t kLaneSlots = 8;       // a side begins on a cache line
-constexpr std::size_t kMatrixSlots = 4096;  // beyond this (128 MB) kernel rows are evaluated when needed
-constexpr std::size_t kSpareRows = 16;      // kernel rows that are evaluated before they are added up
+constexpr std::size_t kSpareRows = 16;  // kernel rows that are evaluated before they are added up
 constexpr std::size_t kBits = 64;
 constexpr std::uint32_t kStepsToRefresh = 4096;
 constexpr double kSmallestScale = 1e-100;
 constexpr double kNoWeight = 1e-250;  // far below any rounding, far above the slow denormal numbers
 
-std::size_t rounded_up(std::size_t n) { return (n + kLaneSlots - 1) / kLaneSlots * kLaneSlots; }
+constexpr auto rounded_up = KoilMatrix::rounded_up;
 
 }  // namespace
 
@@ -57,18 +55,17 @@ KoilMachineState KoilMachine::state() const {
     return state;
 }
 
-bool KoilMachine::keeps_matrix() const { return n_slots() <= kMatrixSlots; }
-
 void KoilMachine::reserve(int side) {
     if (sides_[side].count < capacity_ || is_full(side)) return;
-    const std::size_t doubled = rounded_up(std::max<std::size_t>(2 * capacity_, 2 * kLaneSlots));
+    const std::size_t doubled = rounded_up(std::max<std::size_t>(2 * capacity_, 2 * KoilMatrix::kGroup));
     const bool bounded = budgets_[0] != 0 && budgets_[1] != 0;  // slots are as many on both sides
     grow(bounded ? std::min(doubled, rounded_up(std::max(budgets_[0], budgets_[1]))) : doubled);
 }
 
 void KoilMachine::grow(std::size_t capacity) {
-    const std::size_t old_capacity = capacity_, old_stride = stride_;
-    complete_columns();
+    const std::size_t old_capacity = capacity_;
+    matrix_.complete_columns(counts());
+    matrix_.grow(capacity, counts());
     // Every side's part of an array moves to where it begins now.
     const auto moved = [&](const auto& old, std::size_t n) {
         std::remove_cvref_t<decltype(old)> grown(n);
@@ -77,15 +74,6 @@ void KoilMachine::grow(std::size_t capacity) {
         return grown;
     };
     capacity_ = capacity;
-    // An odd number of cache lines: the entries of a column then fall into different sets of the cache.
-    stride_ = (n_slots() / kLaneSlots | 1) * kLaneSlots;
-    AlignedVector<double> matrix(keeps_matrix() ? n_slots() * stride_ : 0);
-    for (int s = 0; s < 2 && !matrix.empty(); ++s)
-        for (std::size_t i = 0; i < sides_[s].count; ++i)
-            for (int t = 0; t < 2; ++t)
-                std::copy_n(matrix_.data() + (s * old_capacity + i) * old_stride + t * old_capacity, sides_[t].count,
-                            matrix.data() + slot(s, i) * stride_ + t * capacity);
-    matrix_ = std::move(matrix);
     ids_ = moved(ids_, n_slots());
     coef_ = moved(coef_, n_slots());
     scores_ = moved(scores_, n_slots());
@@ -96,7 +84,7 @@ void KoilMachine::grow(std::size_t capacity) {
     mark_changed();
     changes_.rows.resize(n_slots());
     changes_.factors.resize(n_slots());
-    if (!keeps_matrix()) spare_rows_.resize((kSpareRows + 1) * capacity_);
+    if (!matrix_.is_kept()) spare_rows_.resize((kSpareRows + 1) * capacity_);
 }
 
 double KoilMachine::dot(const double* weights, const double* row) const {
@@ -106,7 +94,7 @@ double KoilMachine::dot(const double* weights, const double* row) const {
 
 // Kernel values of one vector with those of a side; where no matrix is kept, until the same spare is used again.
 double* KoilMachine::row(std::size_t at, int with, const KernelAccess& access, std::size_t spare) {
-    if (keeps_matrix()) return matrix_.data() + at * stride_ + slot(with, 0);
+    if (matrix_.is_kept()) return matrix_.row(at) + slot(with, 0);
     const int side = at >= capacity_;
     double* values = spare_rows_.data() + spare * capacity_;
     access.kernel_values(side, at - slot(side, 0), with, values);
@@ -137,18 +125,18 @@ void KoilMachine::set_weight(std::size_t at, double weight) {
 
 // Scores of the side that is not behind are to follow.
 void KoilMachine::add_weight(std::size_t at, double weight, const KernelAccess& access) {
-    if (!keeps_matrix() && changes_.count == kSpareRows) apply_changes(1 - behind_);
+    if (!matrix_.is_kept() && changes_.count == kSpareRows) apply_changes(1 - behind_);
     change(row(at, 1 - behind_, access, changes_.count), weight);
     set_weight(at, coef_[at] + weight);
 }
 
 // Brings the scores of the side that is behind up to date.
 void KoilMachine::catch_up(const KernelAccess& access) {
-    complete_columns();
+    matrix_.complete_columns(counts());
     for (std::size_t word = 0; word < changed_.size(); ++word) {
         for (std::uint64_t bits = changed_[word]; bits; bits &= bits - 1) {
             const std::size_t at = word * kBits + static_cast<std::size_t>(std::countr_zero(bits));
-            if (!keeps_matrix() && changes_.count == kSpareRows) apply_changes(behind_);
+            if (!matrix_.is_kept() && changes_.count == kSpareRows) apply_changes(behind_);
             change(row(at, behind_, access, changes_.count), coef_[at] - counted_[at]);
             counted_[at] = coef_[at];
         }
@@ -223,12 +211,12 @@ void KoilMachine::store(const Sample& sample, std::size_t i, double weight, bool
     set_weight(at, weight);
     scores_[at] = dot(counted_.data(), sample.similarities);  // where the weight of this slot is still 0
     sample.similarities[at] = sample.self_similarity;
-    if (keeps_matrix()) write_kernel_values(sample, at);
+    if (matrix_.is_kept()) matrix_.write_row(at, sample.similarities, counts());
 }
 
 // Scores forget the vector in a slot of the side that is behind; returns its weight.
 double KoilMachine::take_out(std::size_t at, const KernelAccess& access) {
-    complete_row(at);
+    matrix_.complete_row(at);
     const double weight = coef_[at], factor = -counted_[at];
     add_weight(at, -weight, access);
     const double* own = row(at, behind_, access, kSpareRows);
@@ -237,41 +225,6 @@ double KoilMachine::take_out(std::size_t at, const KernelAccess& access) {
     return weight;
 }
 
-// The row, and, a group of slots at a time, the column: one by one its entries lie in as many cache lines.
-void KoilMachine::write_kernel_values(const Sample& sample, std::size_t at) {
-    if (at != fresh_end_ || at % kLaneSlots == 0) complete_columns();
-    std::copy_n(sample.similarities, n_slots(), matrix_.data() + at * stride_);
-    if (fresh_begin_ == fresh_end_) fresh_begin_ = at;
-    fresh_end_ = at + 1;
-}
-
-// Fills in the kernel values of the vector in a slot with the fresh ones.
-void KoilMachine::complete_row(std::size_t at) {
-    const bool is_fresh = fresh_begin_ <= at && at < fresh_end_;
-    for (std::size_t fresh = is_fresh ? at + 1 : fresh_begin_; fresh < fresh_end_; ++fresh)
-        matrix_[at * stride_ + fresh] = matrix_[fresh * stride_ + at];
-}
-
-// Columns are written as the group of slots they lie in. In the rows of that group itself some of the values are there
-// and some are not, so these are completed one by one.
-void KoilMachine::complete_columns() {
-    if (fresh_begin_ == fresh_end_) return;
-    const std::size_t group = fresh_begin_ / kLaneSlots * kLaneSlots, after = group + kLaneSlots;
-    const auto complete = [&](std::size_t begin, std::size_t end) {
-        if (begin < end)
-            loops().online.transpose(matrix_.data() + group * stride_ + begin, matrix_.data() + begin * stride_ + group,
-                                     stride_, end - begin);
-    };
-    for (int s = 0; s < 2; ++s) {
-        const std::size_t begin = slot(s, 0), end = begin + rounded_up(sides_[s].count);
-        complete(begin, std::min(group, end));
-        complete(std::max(begin, after), end);
-    }
-    for (std::size_t at = group; at < after; ++at) complete_row(at);
-    fresh_begin_ = fresh_end_ = 0;
-}
-
-// The sample at hand is counted already.
 double KoilMachine::learning_rate(const KoilRule& rule) const {
     if (rule.rate_decay == 0.0) return rule.learning_rate;
     return rule.learning_rate * std::pow(static_cast<double>(sides_[0].seen + sides_[1].seen), -rule.rate_decay);
@@ -306,7 +259,7 @@ void KoilMachine::learn(const Sample& sample, const KoilRule& rule, const Kernel
 bool KoilMachine::needs_refresh() const { return steps_ >= kStepsToRefresh || scale_ < kSmallestScale; }
 
 void KoilMachine::refresh(const KernelAccess& access) {
-    complete_columns();
+    matrix_.complete_columns(counts());
     for (double& weight : coef_) {
         weight *= scale_;
         if (std::abs(weight) < kNoWeight) weight = 0.0;
@@ -325,7 +278,7 @@ double KoilMachine::fresh_score(std::size_t at, const KernelAccess& access) {
 }
 
 void KoilMachine::fill_matrix(const KernelAccess& access) {
-    for (int s = 0; s < 2 && keeps_matrix(); ++s)
+    for (int s = 0; s < 2 && matrix_.is_kept(); ++s)
         for (std::size_t i = 0; i < sides_[s].count; ++i)
             for (int t = 0; t < 2; ++t) access.kernel_values(s, i, t, row(slot(s, i), t, access));
 }

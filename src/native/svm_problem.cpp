@@ -9,14 +9,6 @@
 
 namespace steelyard {
 
-namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// A coefficient this close to a bound, as a share of the way between the bounds, is at the bound.
-constexpr double kAtBound = 1e-10;
-
-}  // namespace
-
 // -- samples come and go ------------------------------------------------------------------------------------------
 
 void SvmProblem::restore(SvmState state, const std::vector<std::uint32_t>& active) {
@@ -155,7 +147,7 @@ void SvmProblem::solve() {
         rebuild_margin();
         if (optimise(1000 + 10 * n)) return;
     }
-    throw SolverFailure("the optimality conditions hold only to " + std::to_string(worst()));
+    throw SolverFailure("the optimality conditions hold only to " + std::to_string(worst_violation(s_)));
 }
 
 bool SvmProblem::optimise(std::size_t max_steps) {
@@ -163,33 +155,18 @@ bool SvmProblem::optimise(std::size_t max_steps) {
     sync();
     settle_bias();
     if (!is_done) violators(tolerance_);  // sums up
-    return std::isfinite(rounding_ + s_.bias) && worst() <= std::max(tolerance_, 16.0 * rounding_) &&
-           imbalance() <= std::max(tolerance_, kAtBound);
+    return std::isfinite(rounding_ + s_.bias) && worst_violation(s_) <= std::max(tolerance_, 16.0 * rounding_) &&
+           imbalance_of(s_) <= std::max(tolerance_, kAtBound);
 }
 
 // -- conditions ---------------------------------------------------------------------------------------------------
 
-double SvmProblem::violation_of(std::size_t i, double e) const {
-    const double g = e + s_.bias;
-    if (g < 0.0) return s_.z[i] < s_.upper[i] ? -g : 0.0;
-    return s_.z[i] > s_.lower[i] ? g : 0.0;
-}
-
-SvmProblem::Interval SvmProblem::apparent_interval() const {
-    Interval found{-kInfinity, kInfinity, 0, 0};
-    for (std::size_t i = 0; i < s_.z.size(); ++i) {
-        if (s_.z[i] < s_.upper[i] && -s_.e[i] > found.low) found.low = -s_.e[i], found.low_sample = i;
-        if (s_.z[i] > s_.lower[i] && -s_.e[i] < found.high) found.high = -s_.e[i], found.high_sample = i;
-    }
-    return found;
-}
-
 // Where sums may be off, whoever could be at an end of the interval is summed exactly.
-SvmProblem::Interval SvmProblem::bias_interval() {
-    Interval found = apparent_interval();
+BiasInterval SvmProblem::bias_interval() {
+    BiasInterval found = apparent_interval(s_);
     if (s_.slack == 0.0 || s_.z.empty()) return found;
     for (const std::uint32_t i : active_.samples()) s_.exact_at[i] = s_.slack;
-    for (bool has_news = true; has_news; found = apparent_interval()) {
+    for (bool has_news = true; has_news; found = apparent_interval(s_)) {
         has_news = false;
         const double low = found.low - slack_of(found.low_sample), high = found.high + slack_of(found.high_sample);
         for (std::size_t i = 0; i < s_.z.size(); ++i) {
@@ -204,22 +181,12 @@ SvmProblem::Interval SvmProblem::bias_interval() {
     return found;
 }
 
-double SvmProblem::worst() const {
-    return loops().solver.worst(s_.e.data(), s_.bias, s_.z.data(), s_.lower.data(), s_.upper.data(), s_.z.size());
-}
-
-// What the coefficients lack to sum to zero, as a share of their absolute values.
-double SvmProblem::imbalance() const {
-    const auto [sum, size] = loops().solver.sums(s_.z.data(), s_.z.size());
-    return size > 0.0 ? std::abs(sum) / size : 0.0;
-}
-
 double SvmProblem::violation() {
     std::vector<double> e(s_.z.size());
     rows_.exact_sums(s_.z.data(), e.data());
     for (std::size_t i = 0; i < e.size(); ++i) e[i] -= s_.y[i];
     e.swap(s_.e);
-    const double largest = std::max(worst(), imbalance());
+    const double largest = std::max(worst_violation(s_), imbalance_of(s_));
     e.swap(s_.e);  // looking must not change what follows, not even by rounding
     return largest;
 }
@@ -234,19 +201,14 @@ void SvmProblem::measure_coefficients() {
 // Steps go on below the tolerance as long as they see more than rounding.
 double SvmProblem::threshold() const { return std::max(0.01 * tolerance_, rounding_); }
 
-bool SvmProblem::is_between(std::size_t i) const {
-    const double gap = kAtBound * (s_.upper[i] - s_.lower[i]);
-    return s_.z[i] > s_.lower[i] + gap && s_.z[i] < s_.upper[i] - gap;
-}
-
 bool SvmProblem::is_optimal() {
     const double limit = 0.5 * tolerance_;  // sums are up to date and margins exact: only news can violate
     if (s_.margin.empty()) {
-        const Interval interval = bias_interval();
+        const BiasInterval interval = bias_interval();
         return interval.low - interval.high <= 2.0 * limit;
     }
     for (std::size_t i = n_checked_; i < s_.z.size(); ++i)
-        if (violation_of(i, s_.e[i]) > limit) return false;
+        if (violation_of(s_, i, s_.e[i]) > limit) return false;
     return true;
 }
 
@@ -254,11 +216,11 @@ void SvmProblem::settle_bias() {
     double sum = 0.0;
     std::size_t n_between = 0;
     for (const std::uint32_t i : s_.margin)
-        if (is_between(i)) sum -= s_.e[i], ++n_between;
+        if (is_between_bounds(s_, i)) sum -= s_.e[i], ++n_between;
     if (n_between == 0) {
         clear_margin();
         for (std::size_t i = 0; i < s_.z.size(); ++i)
-            if (is_between(i)) sum -= s_.e[i], ++n_between;
+            if (is_between_bounds(s_, i)) sum -= s_.e[i], ++n_between;
     }
     if (n_between > 0) {
         s_.bias = sum / static_cast<double>(n_between);
@@ -270,7 +232,7 @@ void SvmProblem::settle_bias() {
         if (s_.z[i] != nearer) place_at(i, nearer);
     }
     sync();
-    const Interval interval = bias_interval();
+    const BiasInterval interval = bias_interval();
     if (std::isfinite(interval.low) && std::isfinite(interval.high))
         s_.bias = 0.5 * (interval.low + interval.high);
     else

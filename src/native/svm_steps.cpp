@@ -15,8 +15,6 @@ namespace {
 
 // A pivot this small beside its diagonal means that the kernel row depends on those of the margin set.
 constexpr double kDependent = 1e-13;
-// Members that reach their bounds within this share of the step reach them together.
-constexpr double kTogether = 1e-12;
 // More violators than the margin set and this many: pairwise steps get near faster.
 constexpr std::size_t kManyViolators = 64;
 // The active set is looked at so often, at most, before all samples are.
@@ -60,48 +58,12 @@ void SvmProblem::gather_margin(const double* by_slot, double added) {
     for (std::size_t k = 0; k < solved_.size(); ++k) solved_[k] = by_slot[active_.slot(s_.margin[k])] + added;
 }
 
-// Coefficients and bounds of the margin set, side by side in its order while it moves.
-void SvmProblem::take_out_margin() {
-    const std::size_t m = s_.margin.size();
-    for (auto* values : {&moving_.z, &moving_.lower, &moving_.upper}) values->resize(m);
-    for (std::size_t k = 0; k < m; ++k) {
-        const std::uint32_t i = s_.margin[k];
-        moving_.z[k] = s_.z[i];
-        moving_.lower[k] = s_.lower[i];
-        moving_.upper[k] = s_.upper[i];
-    }
-}
-
-void SvmProblem::put_back_margin() {
-    for (std::size_t k = 0; k < moving_.z.size(); ++k) s_.z[s_.margin[k]] = moving_.z[k];
-}
-
-// The largest step along direction_, up to limit; hits_ then names the members that stop it.
-double SvmProblem::first_hit(double limit) {
-    hits_.clear();
-    room_.resize(s_.margin.size());
-    const double step = loops().solver.steps_to_bounds(moving_.z.data(), moving_.lower.data(), moving_.upper.data(),
-                                                       direction_.data(), room_.size(), room_.data());
-    if (!(step < limit)) return limit;
-    for (std::size_t k = 0; k < room_.size(); ++k)
-        if (room_[k] <= step * (1.0 + kTogether)) hits_.push_back(k);
-    return step;
-}
-
-void SvmProblem::advance(double step) {
-    loops().solver.move_within(step, direction_.data(), moving_.lower.data(), moving_.upper.data(), moving_.z.data(),
-                               s_.margin.size());
-}
-
 // Those who stopped the step are at the nearer bound, exactly, and no longer respond.
 void SvmProblem::drop_hits(double* solved) {
-    for (auto hit = hits_.rbegin(); hit != hits_.rend(); ++hit) {
-        const std::uint32_t i = s_.margin[*hit];
-        const double z = moving_.z[*hit];
-        s_.z[i] = z - s_.lower[i] < s_.upper[i] - z ? s_.lower[i] : s_.upper[i];
+    for (auto hit = motion_.hits().rbegin(); hit != motion_.hits().rend(); ++hit) {
+        s_.z[s_.margin[*hit]] = motion_.nearer_bound(*hit);
         leave_margin(*hit, solved);
-        for (auto* values : {&moving_.z, &moving_.lower, &moving_.upper})
-            values->erase(values->begin() + static_cast<std::ptrdiff_t>(*hit));
+        motion_.drop(*hit);
     }
 }
 
@@ -132,7 +94,7 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
         solver.axpy(1.0, push.data(), values_.data(), values_.size());
         gather_margin(values_.data(), s_.bias + s_.constant * total);
         s_.factor.forward(solved_.data());
-        take_out_margin();
+        motion_.take_out(s_);
     };
     const double negligible = 1e-14 * size;
     start();
@@ -148,10 +110,10 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
             if (s_.margin.empty()) break;
             start();
         }
-        direction_.assign(solved_.begin(), solved_.begin() + static_cast<std::ptrdiff_t>(s_.margin.size()));
-        const double db = s_.factor.solve_bordered(direction_.data(), total);
-        const double step = first_hit(1.0);
-        advance(step);
+        motion_.direction.assign(solved_.begin(), solved_.begin() + static_cast<std::ptrdiff_t>(s_.margin.size()));
+        const double db = s_.factor.solve_bordered(motion_.direction.data(), total);
+        const double step = motion_.first_hit(1.0);
+        motion_.advance(step);
         s_.bias += step * db;
         for (std::size_t p = 0; p < targets.size(); ++p) {
             const std::uint32_t i = targets[p].sample;
@@ -166,7 +128,7 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
             for (double& r : *rest) r *= 1.0 - step;
         drop_hits(solved_.data());
     }
-    put_back_margin();
+    motion_.put_back(s_);
     for (const Target& target : targets) {
         place_at(target.sample, target.z);
         place_[target.sample] = kOutside;
@@ -214,7 +176,7 @@ void SvmProblem::correct_margin() {
 }
 
 // Makes one of two samples that violate together the margin set; the other one violates alone then.
-void SvmProblem::open_pair(const Interval& interval) {
+void SvmProblem::open_pair(const BiasInterval& interval) {
     start_margin(interval.high_sample);
     s_.bias = -active_e(active_.slot(interval.high_sample));
 }
@@ -224,7 +186,7 @@ void SvmProblem::enter_new(std::size_t first) {
     if (s_.z.size() - first > kManyViolators) return;
     for (std::size_t i = first; i < s_.z.size() && !s_.margin.empty(); ++i) {
         if (place_[i] != kOutside || s_.upper[i] == s_.lower[i]) continue;
-        if (violation_of(i, exact_e(i)) <= threshold()) continue;
+        if (violation_of(s_, i, exact_e(i)) <= threshold()) continue;
         activate(i);
         enter(i);
     }
@@ -243,14 +205,14 @@ void SvmProblem::enter_active(std::size_t step_limit) {
             const std::uint32_t i = active_.sample(slot);
             if (place_[i] >= 0) continue;  // e of the margin set is known without a sum
             const double e = active_e_[slot] + dot(active_.row(slot), values_.data(), values_.size());
-            const double violation = violation_of(i, e);
+            const double violation = violation_of(s_, i, e);
             if (violation > threshold()) list.emplace_back(violation, i);
         }
         if (list.empty()) return;
         std::sort(list.begin(), list.end(), std::greater<>());
         for (const auto& [violation, i] : list) {
             if (s_.margin.empty() || report_.steps >= step_limit) return;
-            if (violation_of(i, active_e(active_.slot(i))) > threshold()) enter(i);
+            if (violation_of(s_, i, active_e(active_.slot(i))) > threshold()) enter(i);
         }
     }
 }
@@ -264,7 +226,7 @@ bool SvmProblem::run_rounds(std::size_t max_steps) {
         sync();
         correct_margin();
         if (s_.margin.empty()) {
-            const Interval interval = bias_interval();
+            const BiasInterval interval = bias_interval();
             if (interval.low - interval.high <= 2.0 * threshold()) return true;
             open_pair(interval);
         }
@@ -281,7 +243,7 @@ bool SvmProblem::run_rounds(std::size_t max_steps) {
         for (const std::uint32_t i : list) {
             if (s_.margin.empty() || report_.steps >= limit) break;
             activate(i);
-            if (violation_of(i, active_e(active_.slot(i))) > threshold()) enter(i);
+            if (violation_of(s_, i, active_e(active_.slot(i))) > threshold()) enter(i);
         }
     }
 }
@@ -292,9 +254,9 @@ void SvmProblem::enter(std::size_t i) {
     gather_margin(active_.row(slot), s_.constant);
     s_.factor.forward(solved_.data());
     const double g = active_e(slot) + s_.bias;
-    take_out_margin();
+    motion_.take_out(s_);
     move_in(i, g);
-    put_back_margin();
+    motion_.put_back(s_);
 }
 
 void SvmProblem::move_in(std::size_t i, double g) {
@@ -308,23 +270,23 @@ void SvmProblem::move_in(std::size_t i, double g) {
         const double pivot_squared = s_.factor.pivot_squared(solved_.data(), diagonal);
         const bool is_dependent = pivot_squared <= kDependent * diagonal;
         double curvature = s_.factor.curvature(solved_.data(), pivot_squared);
-        direction_.assign(solved_.begin(), solved_.begin() + static_cast<std::ptrdiff_t>(m));
-        const double db = s_.factor.solve_bordered(direction_.data(), 1.0);
+        motion_.direction.assign(solved_.begin(), solved_.begin() + static_cast<std::ptrdiff_t>(m));
+        const double db = s_.factor.solve_bordered(motion_.direction.data(), 1.0);
         if (is_dependent) {
             curvature = rows_.diagonal(i) + db;
-            for (std::size_t k = 0; k < m; ++k) curvature += direction_[k] * row[active_.slot(s_.margin[k])];
+            for (std::size_t k = 0; k < m; ++k) curvature += motion_.direction[k] * row[active_.slot(s_.margin[k])];
             curvature = std::max(0.0, curvature);
         }
         const double room = sign > 0.0 ? s_.upper[i] - s_.z[i] : s_.z[i] - s_.lower[i];
         const double wanted = curvature * room > gap ? gap / curvature : room;
         if (sign < 0.0)
-            for (double& dz : direction_) dz = -dz;
-        const double step = first_hit(wanted);
-        advance(step);
+            for (double& dz : motion_.direction) dz = -dz;
+        const double step = motion_.first_hit(wanted);
+        motion_.advance(step);
         s_.bias += sign * step * db;
         s_.z[i] += sign * step;
         gap -= curvature * step;
-        if (!hits_.empty()) {
+        if (!motion_.hits().empty()) {
             drop_hits(solved_.data());
             if (gap <= threshold()) return;
             continue;

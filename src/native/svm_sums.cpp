@@ -174,7 +174,7 @@ std::vector<std::uint32_t> SvmProblem::violators(double threshold) {
     std::vector<std::pair<double, std::uint32_t>> found;
     for (const std::uint32_t i : changed_) {
         if (slack_of(i) > 0.0 && !active_.holds(i)) make_exact(i);
-        const double violation = violation_of(i, s_.e[i]);
+        const double violation = violation_of(s_, i, s_.e[i]);
         if (violation > threshold) found.emplace_back(-violation, i);
     }
     std::sort(found.begin(), found.end());

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "steelyard/kernels.hpp"
+#include "steelyard/koil_matrix.hpp"
 #include "steelyard/rows.hpp"
 
 namespace steelyard {
@@ -122,8 +123,8 @@ class KoilMachine {
         std::size_t count = 0;
     };
 
-    bool keeps_matrix() const;
     void grow(std::size_t capacity);
+    KoilMatrix::Counts counts() const { return {sides_[0].count, sides_[1].count}; }
     bool is_full(int side) const { return budgets_[side] != 0 && sides_[side].count == budgets_[side]; }
     double dot(const double* weights, const double* row) const;
     double fresh_score(std::size_t at, const KernelAccess& access);
@@ -142,23 +143,19 @@ class KoilMachine {
     void store(const Sample& sample, std::size_t i, double weight, bool keep_weight, Outcome& outcome,
                const KernelAccess& access);
     double take_out(std::size_t at, const KernelAccess& access);
-    void write_kernel_values(const Sample& sample, std::size_t at);
-    void complete_row(std::size_t at);
-    void complete_columns();
 
     KernelSpec kernel_;
     KoilBudgets budgets_;
-    std::size_t capacity_ = 0, stride_ = 0;  // capacity_: slots of each side
+    std::size_t capacity_ = 0;  // capacity_: slots of each side
     Side sides_[2];
     double scale_ = 1.0;
     std::uint32_t steps_ = 0;
-    AlignedVector<double> coef_, scores_, matrix_;
+    AlignedVector<double> coef_, scores_;
+    KoilMatrix matrix_;
     std::vector<std::uint32_t> ids_;
     int behind_ = 0;
     AlignedVector<double> counted_;
     std::vector<std::uint64_t> changed_;  // a bit for each slot whose weight is not the one that is counted
-    // Slots of the side that is behind whose kernel values are not yet in the rows of the other vectors.
-    std::size_t fresh_begin_ = 0, fresh_end_ = 0;
     // Room for one sample's work.
     AlignedVector<double> losses_, spare_rows_;
     AlignedVector<std::int64_t> keys_;

@@ -27,24 +27,14 @@
 
 #include "steelyard/active_set.hpp"
 #include "steelyard/kernel_rows.hpp"
-#include "steelyard/margin_factor.hpp"
+#include "steelyard/margin_motion.hpp"
+#include "steelyard/svm_state.hpp"
 
 namespace steelyard {
 
 // The conditions could not be met to the tolerance; whoever called goes back to the state before.
 struct SolverFailure : std::runtime_error {
     using std::runtime_error::runtime_error;
-};
-
-struct SvmState {
-    std::vector<double> y, z, e, lower, upper;
-    std::vector<std::uint32_t> margin;  // samples of the margin set, in the order of the factor
-    MarginFactor factor;
-    double constant = 1.0;  // what the factor adds to every kernel value
-    double bias = 0.0;
-    double slack = 0.0;            // what all sums so far can have cost
-    std::vector<double> exact_at;  // slack when e was exact: e_i may be off by slack - exact_at_i
-    std::uint64_t n_sums = 0;      // additions to e since it was last summed anew
 };
 
 // How the last solve went.
@@ -87,13 +77,6 @@ class SvmProblem {
         std::uint32_t sample;
         double lower, upper;
     };
-    struct MovingMargin {
-        std::vector<double> z, lower, upper;
-    };
-    struct Interval {
-        double low, high;                     // of the bias
-        std::size_t low_sample, high_sample;  // who could grow, who could fall
-    };
 
     void take_snapshot();
     void index_margin();
@@ -108,12 +91,8 @@ class SvmProblem {
     void enter_active(std::size_t step_limit);
     bool run_rounds(std::size_t max_steps);
     void enter(std::size_t i);
-    void open_pair(const Interval& interval);
+    void open_pair(const BiasInterval& interval);
     void move_in(std::size_t i, double g);
-    void take_out_margin();
-    void put_back_margin();
-    double first_hit(double limit);
-    void advance(double step);
     void drop_hits(double* solved);
     void start_margin(std::size_t i);
     void join_margin(std::size_t i, const double* solved, double pivot_squared);
@@ -122,10 +101,8 @@ class SvmProblem {
     double diagonal_with_constant(std::size_t i) const { return rows_.diagonal(i) + s_.constant; }
     void gather_margin(const double* by_slot, double added);
 
-    // Pairwise steps (svm_smo.cpp).
+    // The margin set anew (svm_margin.cpp).
     void smo(double threshold, std::size_t max_steps);
-    template <class T>
-    void smo_steps(double threshold, std::size_t max_steps);
     double mean_diagonal() const;
     void rebuild_margin();
     void refactor();
@@ -148,14 +125,9 @@ class SvmProblem {
     std::vector<std::uint32_t> violators(double threshold);
 
     // Conditions.
-    double violation_of(std::size_t i, double e) const;
-    Interval bias_interval();
-    Interval apparent_interval() const;
-    double worst() const;
-    double imbalance() const;
+    BiasInterval bias_interval();
     void measure_coefficients();
     double threshold() const;
-    bool is_between(std::size_t i) const;
     bool is_optimal();
     void settle_bias();
 
@@ -176,10 +148,9 @@ class SvmProblem {
     std::vector<std::uint32_t> moved_outside_;  // of the active set, since e knew of all
     ActiveSet active_;
     std::vector<double> active_e_, active_z_;  // by slot: exact e, and the z of the member that it knows
-    MovingMargin moving_;
-    std::vector<double> direction_, solved_, room_, changes_, values_;
+    MarginMotion motion_;
+    std::vector<double> solved_, changes_, values_;
     std::vector<std::uint32_t> changed_;
-    std::vector<std::size_t> hits_;
     SolveReport report_;
 };
 
