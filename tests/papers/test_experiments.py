@@ -54,7 +54,10 @@ def test_another_seed_changes_the_third_digit(name, reports):
         + [f"{y:.3g}" for s in reports(name, seed).result.series for y in s.y]
         for seed in (0, 1)
     ]
-    assert values[0] != values[1]
+    nothing = set(values[0]) | set(values[1]) == {
+        "0"
+    }  # differences that are exactly zero, whatever the order
+    assert values[0] != values[1] or nothing
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
