@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from itertools import combinations
 
 import imblearn.metrics as imblearn
 import numpy as np
@@ -341,3 +342,22 @@ def test_report_of_one_class_warns_once():
     assert [w.category for w in caught] == [UndefinedMetricWarning]
     assert math.isnan(report.roc_auc)
     assert report.specificity == 1.0
+
+
+def test_pmauc_of_a_hundred_classes_counts_ties_and_weights_as_single_pairs_do():
+    rng = np.random.default_rng(0)
+    y, weights = rng.integers(0, 100, size=400), rng.integers(1, 4, size=400).astype(float)
+    scores = np.round(rng.normal(size=(400, 100)), 1)  # with many ties
+    present = np.unique(y)
+    pairs = []
+    for i, j in combinations(present.tolist(), 2):
+        rows = (y == i) | (y == j)
+        both = [
+            sklearn_metrics.roc_auc_score(
+                (y[rows] == one).astype(int), scores[rows, one], sample_weight=weights[rows]
+            )
+            for one in (i, j)
+        ]
+        pairs.append(np.mean(both))
+    found = pmauc_score(y, scores, labels=np.arange(100), sample_weight=weights)
+    assert found == pytest.approx(np.mean(pairs), abs=1e-12)
