@@ -237,6 +237,9 @@ def test_the_panel_shows_progress_measures_share_and_counts(monkeypatch):
         "G-mean, last 1,000 rows",
         "balanced",
         "share of 1",
-        "true, then predicted",
+        "positive class: 1",
+        "found",
+        "alarms were false",
+        "▲",
     ):
         assert part in text

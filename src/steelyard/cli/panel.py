@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import sys
 import time
+from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
-from rich.console import Group
+from rich.console import ConsoleRenderable, Group
 from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
@@ -28,6 +29,12 @@ __all__ = ["StreamPanel", "sparkline"]
 _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
 _EVERY = 0.2  # seconds between two drawings
+_WIDEST = 110
+_LONGEST_NAME = 22
+_FALL = 0.1  # below the measure of all rows at which the measure of now is an alarm
+_SHOWN_CLASSES = 5
+_SHOWN_EVENTS = 3
+_EVENT_COLOURS = {"drift": "yellow", "class": "cyan"}
 
 
 def sparkline(values: Sequence[float], width: int, low: float = 0.0, high: float = 1.0) -> str:
@@ -94,50 +101,86 @@ class StreamPanel:
 
     def _picture(self, race: Race) -> Panel:
         console = talk_console()
-        width = max(20, min(console.width, 110) - 46)
-        return Panel(
-            Group(self._progress(race), Text(), _measures(race, width), Text(), _confusion(race)),
-            title=Text(visible(self._stream.name), style="bold"),
-            title_align="left",
-            width=min(console.width, 110),
-        )
+        width = min(console.width, _WIDEST)
+        inner = width - 4  # a frame and a blank on both sides
+        parts: list[ConsoleRenderable] = [
+            self._progress(race, inner),
+            Text(),
+            _measures(race, inner, self._stream.drifts),
+            Text(),
+            _outcome(race, inner),
+            *_events(race, inner),
+        ]
+        title = Text(_cut(visible(self._stream.name), inner - 2), style="bold")
+        return Panel(Group(*parts), title=title, title_align="left", width=width)
 
-    def _progress(self, race: Race) -> Table:
+    def _progress(self, race: Race, width: int) -> Table:
         seconds = time.perf_counter() - race.started
         rate = race.n_rows / max(seconds, 1e-9)
         fraction = self._stream.fraction_read()
-        grid = Table.grid(expand=True, padding=(0, 1))
-        grid.add_column(ratio=1)
-        grid.add_column(justify="right")
-        bar = ProgressBar(total=1.0, completed=fraction or 0.0, pulse=fraction is None)
         left = "" if not fraction else f" · {_clock(seconds * (1 - fraction) / fraction)} left"
-        grid.add_row(bar, f"{race.n_rows:,} rows · {rate:,.0f} rows/s · {_clock(seconds)}{left}")
+        figures = f"{race.n_rows:,} rows · {rate:,.0f} rows/s · {_clock(seconds)}{left}"
+        grid = Table.grid(expand=True, padding=(0, 1))
+        bar = ProgressBar(total=1.0, completed=fraction or 0.0, pulse=fraction is None)
+        if len(figures) + 12 > width:  # a line for each where there is no room beside each other
+            grid.add_column()
+            grid.add_row(bar)
+            grid.add_row(Text(figures, no_wrap=True, overflow="ellipsis"))
+            return grid
+        grid.add_column(ratio=1)
+        grid.add_column(justify="right", no_wrap=True)
+        grid.add_row(bar, figures)
         return grid
 
 
-def _measures(race: Race, width: int) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="dim")
-    for header in ("", f"G-mean, last {race.window:,} rows", "now", "all"):
-        table.add_column(header, justify="right" if header in {"now", "all"} else "left", no_wrap=True)
+def _measures(race: Race, width: int, known_drifts: Sequence[tuple[int, int]]) -> Table:
+    """A line for each model with its leading measure, marks where drifts were, and the share of a class."""
+    many = race.positive is None and len(race.labels) > 2
+    measure, title = ("macro_recall", "mean recall") if many else ("g_mean", "G-mean")
+    names = min(_LONGEST_NAME, width // 3)
+    chart = max(5, width - names - 15)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    table.add_column("", width=names, no_wrap=True, overflow="ellipsis")
+    table.add_column(_cut(f"{title}, last {race.window:,} rows", chart), width=chart, no_wrap=True)
+    table.add_column("now", justify="right", width=5, no_wrap=True)
+    table.add_column("all", justify="right", width=5, no_wrap=True)
+    rows: list[int] = []
     for contender, colour in zip(race.contenders, _COLOURS * 9, strict=False):
-        values = contender.tracker.window_measures(race.positive_code)["g_mean"].tolist()
+        values = contender.tracker.window_measures(race.positive_code)[measure].tolist()
+        name = Text(visible(contender.name), style=colour)
         if not values:
-            table.add_row(
-                Text(visible(contender.name), style=colour), "waiting for the first measures", "", ""
-            )
+            table.add_row(name, "waiting for measures", "", "")
             continue
-        overall = contender.tracker.total(race.positive_code)["g_mean"]
-        chart = Text(sparkline(values, width), style=colour)
-        table.add_row(
-            Text(visible(contender.name), style=colour), chart, _number(values[-1]), _number(overall)
-        )
+        overall = float(contender.tracker.total(race.positive_code)[measure])
+        alarm = values[-1] < overall - _FALL
+        now = Text(_number(values[-1]), style="bold red" if alarm else "")
+        table.add_row(name, Text(sparkline(values, chart), style=colour), now, _number(overall))
+        rows = [record.row for record in contender.tracker.records]
+    drifts = [event.row for event in race.events if event.kind == "drift"]
+    marks = _marks([*drifts, *(begin for begin, _ in known_drifts)], rows, chart)
+    if marks.strip():
+        table.add_row(Text("drift", style="yellow"), Text(marks, style="yellow"), "", "")
     shares = _shares(race)
     if shares:
-        name = f"share of {race.positive!r}" if race.positive is not None else "share of the rarest"
-        top = max(shares)
-        chart = Text(sparkline(shares, width, 0.0, max(top, 0.01)), style="white")
-        table.add_row(Text(visible(name), style="dim"), chart, f"{shares[-1]:.1%}", "")
+        line = Text(sparkline(shares, chart, 0.0, max(*shares, 0.01)), style="white")
+        label = "rarest class" if race.positive is None else f"share of {visible(str(race.positive))}"
+        table.add_row(Text(label, style="dim"), line, f"{shares[-1]:.1%}"[:5], "")
     return table
+
+
+def _marks(drifts: Sequence[int], rows: Sequence[int], width: int) -> str:
+    """Where drifts stand below a sparkline of values taken at these rows.
+
+    >>> _marks([25], [10, 20, 30, 40], 4)
+    '  ▲ '
+    """
+    step = max(1, math.ceil(len(rows) / width))
+    marks = [" "] * math.ceil(len(rows) / step)
+    for drift in drifts:
+        place = bisect_left(rows, drift)
+        if place < len(rows):
+            marks[place // step] = "▲"
+    return "".join(marks)
 
 
 def _shares(race: Race) -> list[float]:
@@ -149,20 +192,49 @@ def _shares(race: Race) -> list[float]:
     return shares
 
 
-def _confusion(race: Race) -> Table:
+def _outcome(race: Race, width: int) -> Table:
+    """Of the first model: what of the positive class was found, or the recall of the largest classes."""
     first, labels = race.contenders[0], race.label_table.labels
-    counts = first.tracker.counter.confusion
-    largest = sorted(range(len(counts)), key=lambda code: -int(counts[code].sum()))
-    shown = sorted(largest[:5], key=labels.__getitem__)
-    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="dim")
-    table.add_column(Text(visible(f"{first.name}: true, then predicted")), style="dim", no_wrap=True)
-    for code in shown:
-        table.add_column(Text(visible(labels[code])), justify="right")
-    for code in shown:
-        table.add_row(Text(visible(labels[code])), *(f"{int(counts[code, other]):,}" for other in shown))
-    if len(counts) > len(shown):
-        table.add_row(f"and {len(counts) - len(shown)} more classes")
+    counts, code = first.tracker.counter.confusion, race.positive_code
+    table = Table.grid(padding=(0, 1))
+    if code is not None and code < len(counts):
+        positive = visible(str(labels[code]))
+        hits, rows, alarms = int(counts[code, code]), int(counts[code].sum()), int(counts[:, code].sum())
+        table.add_row(Text(f"positive class: {positive}", style="bold", no_wrap=True, overflow="ellipsis"))
+        table.add_row(Text(f"{visible(first.name)}: found {hits:,} of {rows:,}", overflow="ellipsis"))
+        table.add_row(Text(f"{alarms - hits:,} of {alarms:,} alarms were false", overflow="ellipsis"))
+        return table
+    if not len(counts):
+        return table
+    rows = counts.sum(axis=1)
+    largest = sorted(range(len(counts)), key=lambda other: -int(rows[other]))[:_SHOWN_CLASSES]
+    table.add_row(Text(f"{visible(first.name)}: recall of the largest classes", style="dim"), "", "")
+    for other in largest:
+        share = counts[other, other] / rows[other] if rows[other] else math.nan
+        label = Text(_cut(visible(str(labels[other])), width - 20), no_wrap=True)
+        table.add_row(label, _number(float(share)), f"{int(rows[other]):,}")
+    if len(counts) > len(largest):
+        table.add_row(Text(f"and {len(counts) - len(largest)} more classes", style="dim"), "", "")
     return table
+
+
+def _events(race: Race, width: int) -> list[Text]:
+    """The last things that happened, newest last."""
+    lines = [
+        Text(
+            _cut(
+                f"{event.row:>9,}  {visible(event.model) + ': ' if event.model else ''}{visible(event.text)}",
+                width,
+            ),
+            style=_EVENT_COLOURS.get(event.kind, ""),
+        )
+        for event in race.events[-_SHOWN_EVENTS:]
+    ]
+    return [Text(), *lines] if lines else []
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: max(1, width - 1)]}…"
 
 
 def _number(value: float) -> str:
