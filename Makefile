@@ -6,6 +6,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# An installation that talks while it works: what is fetched, and how far the compiler is. The rest is in the log.
+SHELL := bash
+.SHELLFLAGS := -o pipefail -c
+INSTALL := $(BIN)/python -m pip install --verbose --disable-pip-version-check --no-build-isolation --editable
+PROGRESS = 2>&1 | tee $(VENV)/install.log | \
+  grep --line-buffered -oE '^ *(Collecting [^ ]+|\[[0-9]+/[0-9]+\] (Building|Linking) .*|Successfully .*)' || \
+  { tail -n 40 $(VENV)/install.log; exit 1; }
 # setuptools and wheel: pyspark comes as source and is built with what is here.
 BUILD_TOOLS := "scikit-build-core>=0.11" "nanobind>=2.9" "cmake>=3.26" "ninja>=1.11" "setuptools>=77" wheel
 NATIVE := $(shell find src/native -type f) CMakeLists.txt pyproject.toml
@@ -39,11 +46,11 @@ $(VENV)/.created:
 
 # The package itself, rebuilt when native code or its description has changed.
 $(VENV)/.built: $(VENV)/.created $(NATIVE)
-	$(PIP) --no-build-isolation --editable ".[tables,plots]"
+	@$(INSTALL) ".[tables,plots]" $(PROGRESS)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.built pyproject.toml
-	$(PIP) --no-build-isolation --editable ".[dev]"
+	@$(INSTALL) ".[dev]" $(PROGRESS)
 	@touch $@
 
 # -- jobs ---------------------------------------------------------------------------------------------
