@@ -143,6 +143,10 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
     def _start(self, batch: Batch) -> None:
         """Make an empty state for rows like these."""
 
+    def _start_stream(self, batch: Batch) -> None:
+        """Make an empty state for a stream whose first rows are these."""
+        self._start(batch)
+
     @abstractmethod
     def _learn(self, batch: Batch) -> None:
         """Take in a checked batch."""
@@ -445,7 +449,7 @@ class Learner(BatchLearner):
         if classes is not None:
             self._check_known(batch.labels, classes)
         if first:
-            self._start(batch)
+            self._start_stream(batch)
         self._learn(batch)
         return self
 
@@ -523,7 +527,7 @@ class ForgettingMixin(Learner):
             first = not self._is_started()
             added = self._check_batch(*self._triple(add, method), method, reset=first)
             if first:
-                self._start(added)
+                self._start_stream(added)
         if retire is not None:
             self._check_started(method)
             retired = self._check_batch(*self._triple(retire, method), method)

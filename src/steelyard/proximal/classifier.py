@@ -30,7 +30,8 @@ from steelyard.persistence import storable
 from steelyard.proximal.rule.planes import Planes
 from steelyard.proximal.rule.rule import Rule
 from steelyard.proximal.rule.selection import Choice
-from steelyard.proximal.state.folds import FoldedStatistics
+from steelyard.proximal.state.folds import FoldedStatistics, GatheringStatistics, blocks
+from steelyard.proximal.state.gathering import Gathered
 from steelyard.proximal.state.grid import Grid
 from steelyard.proximal.state.statistics import ClassStatistics
 
@@ -43,6 +44,7 @@ class _Answer:
 
     classes: NDArray[Any]
     planes: Planes
+    feature_map: RandomFeatures | None
 
 
 @storable("ProximalSVC")
@@ -80,7 +82,8 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
         Whether the intercept counts in the penalty, as in the proximal SVM.
     feature_map : RandomFeatures, optional
         A random map in front makes the learner nonlinear and keeps every exactness. It is settled by
-        the first rows and then stays; a map that is settled already is taken as it is.
+        the rows given to :meth:`fit`, or by the first 1,000 rows of a stream, and then stays; a map that
+        is settled already is taken as it is.
     grid : Grid, optional
         The steps in which values are counted; see :class:`~steelyard.proximal.Grid`. If not given, the first
         256 rows settle it. Learners on equal grids that hold equal rows are equal to the last bit.
@@ -181,6 +184,20 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
         self.grid = grid
 
     # -- learning and forgetting --------------------------------------------------------------------
+
+    def _start_stream(self, batch: Batch) -> None:
+        features = self.feature_map
+        if (
+            features is None
+            or features.is_settled
+            or not isinstance(features.gamma, str)
+            or self.grid is not None
+        ):
+            self._start(batch)
+            return
+        self._check_range(batch.X, "partial_fit")
+        n_folds = self._n_folds if self.C == "auto" else 1
+        self._state = GatheringStatistics.of(Gathered.start(features, batch.X.shape[1]), n_folds)
 
     def _start(self, batch: Batch) -> None:
         feature_map = None
@@ -433,7 +450,8 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
 
         def make() -> _Answer:
             C = rule.chosen_C(state.total, state.folds) if rule.C != "auto" else self._choice(rule, state).C
-            return _Answer(sorted_classes(state.total.classes), rule.planes(state.total, C))
+            planes = rule.planes(state.total, C)
+            return _Answer(sorted_classes(state.total.classes), planes, state.feature_map)
 
         return state.derived("answer", rule, make, lock_of(self))
 
@@ -525,7 +543,7 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
         labels = np.empty(rows.shape[0], dtype=np.uint64)
         finite = [
             planes.write_labels(mapped, labels_of, labels[part])
-            for part, mapped in self._blocks(rows, "predict")
+            for part, mapped in self._blocks(rows, answer, "predict")
         ]
         self._check_scored(rows, planes, "predict", finite=all(finite))
         return labels.view(classes.dtype) if written else classes.take(labels.view(np.int64))
@@ -552,15 +570,15 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
         X, answer = self._check_rows(X, method), self._answer()
         planes = answer.planes
         scores = np.empty((X.shape[0], len(planes.coef)))
-        finite = [planes.write_scores(rows, scores[part]) for part, rows in self._blocks(X, method)]
+        finite = [planes.write_scores(rows, scores[part]) for part, rows in self._blocks(X, answer, method)]
         self._check_scored(X, planes, method, finite=all(finite))
         return scores, answer
 
-    def _blocks(self, X: Any, method: str) -> Iterator[tuple[slice, Any]]:
+    def _blocks(self, X: Any, answer: _Answer, method: str) -> Iterator[tuple[slice, Any]]:
         """The rows that meet the planes, and where in X they stand."""
-        if self._state.feature_map is not None:
+        if answer.feature_map is not None:
             self._check_range(X, method)
-        return self._state.blocks(X)
+        return blocks(X, answer.feature_map)
 
     def _check_scored(self, X: Any, planes: Planes, method: str, *, finite: bool) -> None:
         """A value that is not finite makes its row's score so: looking at scores is cheaper than at rows."""

@@ -17,10 +17,12 @@ from steelyard.exceptions import DataError
 from steelyard.features import RandomFeatures
 from steelyard.proximal.state import messages
 from steelyard.proximal.state.batches import FoldLabel
+from steelyard.proximal.state.gathering import Gathered
 from steelyard.proximal.state.grid import Grid
+from steelyard.proximal.state.removal import never_learned
 from steelyard.proximal.state.statistics import ClassStatistics
 
-__all__ = ["FoldedStatistics", "fold_numbers"]
+__all__ = ["FoldedStatistics", "GatheringStatistics", "blocks", "fold_numbers"]
 
 _BLOCK_ROWS = 2048  # rows that are mapped to random features at a time
 
@@ -49,6 +51,9 @@ class FoldedStatistics:
         self.n_folds = n_folds
         self.feature_map = feature_map
         self.is_plain = feature_map is None and n_folds == 1  # rows go into a single fold as they are
+        self.gathered: Gathered | None = (
+            None  # rows that wait for a map; those of a GatheringStatistics alone
+        )
         self.choice: Any = None  # of C, as long as rows only come: what is made of these statistics has none
         self._derived: dict[str, tuple[Any, Any]] = {}
 
@@ -122,15 +127,6 @@ class FoldedStatistics:
             weights = None if batch.weights is None else batch.weights[part]
             yield Batch(self.feature_map.map_rows(batch.X[part]), labels, codes[part], weights)
 
-    def blocks(self, X: Any) -> Iterator[tuple[slice, Any]]:
-        """Rows as the statistics see them: as they are, or mapped some at a time."""
-        if self.feature_map is None:
-            yield slice(None), X
-            return
-        for begin in range(0, X.shape[0], _BLOCK_ROWS):
-            part = slice(begin, begin + _BLOCK_ROWS)
-            yield part, self.feature_map.map_rows(X[part])
-
     # -- whole statistics ---------------------------------------------------------------------------
 
     @property
@@ -184,11 +180,24 @@ class FoldedStatistics:
         return name.hexdigest()
 
     def merged(self, other: FoldedStatistics) -> FoldedStatistics:
-        """What both hold together."""
-        return self._with(self.statistics + other.statistics)
+        """What both hold together; rows that wait for a map take that of the other side."""
+        if other.gathered is None and self.gathered is None:
+            return self._with(self.statistics + other.statistics)
+        result, rows = (self, other.gathered) if other.gathered is not None else (other, self.gathered)
+        assert rows is not None
+        result = result.copy()
+        if len(rows):
+            result.add(rows.batch())
+        return result
 
     def unmerged(self, other: FoldedStatistics, who: str) -> FoldedStatistics:
         """What is left without the rows of the other; refuses rows that were never here."""
+        if other.gathered is not None:
+            result = self.copy()
+            result.remove(other.gathered.batch(), who)
+            return result
+        if self.gathered is not None:
+            raise never_learned(who, other.total.classes[0] if other.total.classes else None)
         return self._with(self.statistics.copy().unmerge(other.statistics, who))
 
     def grown(self, n_features: int) -> FoldedStatistics:
@@ -219,7 +228,12 @@ class FoldedStatistics:
     def check_same_kind(self, other: FoldedStatistics) -> None:
         """Refuse to bring together what passed through different maps, or was sorted differently."""
         mine, theirs = self.feature_map, other.feature_map
-        if not (theirs is None if mine is None else mine.same_map(theirs)):
+        if self.gathered is not None or other.gathered is not None:
+            # One map is still to be settled: it is enough that both are to be made alike.
+            same = mine is not None and theirs is not None and mine.get_params() == theirs.get_params()
+        else:
+            same = theirs is None if mine is None else mine.same_map(theirs)
+        if not same:
             raise DataError(
                 "the two learners have different feature maps; nothing was changed.",
                 who="ProximalSVC.merge",
@@ -246,6 +260,11 @@ class FoldedStatistics:
     @classmethod
     def from_state(cls, state: Mapping[str, Any], n_features: int) -> Self:
         """What such values describe; ValueError if they make no sense for rows of this width."""
+        if state.get("gathered") is not None:
+            gathered = Gathered.from_state(state["gathered"])
+            if gathered.X.shape[1] != n_features:
+                raise ValueError("the gathered rows do not have the width of the features")
+            return GatheringStatistics.of(gathered, int(state["n_folds"]))  # type: ignore[return-value]
         if "folds" in state:  # written by an earlier version
             n_folds, statistics = len(state["folds"]), _joined(state["folds"])
         else:
@@ -257,6 +276,85 @@ class FoldedStatistics:
         if any(isinstance(key, FoldLabel) != (n_folds > 1) for key in statistics.classes):
             raise ValueError("the statistics are not in so many folds")
         return cls(statistics, n_folds, state["map"])
+
+
+class GatheringStatistics(FoldedStatistics):
+    """Statistics of the first rows of a stream, whose map is not settled for good yet.
+
+    The rows are kept beside the statistics, which are those of the rows under a map for the time being. Where
+    the stream is cut into batches does not matter, and neither does what was forgotten on the way.
+    """
+
+    @classmethod
+    def of(cls, gathered: Gathered, n_folds: int) -> FoldedStatistics:
+        """What such rows make, for good if they are enough."""
+        feature_map = gathered.settled() if len(gathered) else gathered.unsettled.settled(_no_row(gathered))
+        state = cls.start(gathered.X.shape[1], n_folds, feature_map)
+        if len(gathered):
+            FoldedStatistics.add(state, gathered.batch())
+        state.gathered = None if gathered.is_enough else gathered
+        return state
+
+    def _with(self, statistics: ClassStatistics) -> FoldedStatistics:
+        if self.gathered is None:
+            return super()._with(statistics)
+        twin = GatheringStatistics(statistics, self.n_folds, self.feature_map)
+        twin.gathered = self.gathered
+        return twin
+
+    def empty(self) -> FoldedStatistics:
+        if self.gathered is None:
+            return super().empty()
+        return self.of(Gathered.start(self.gathered.unsettled, self.gathered.X.shape[1]), self.n_folds)
+
+    def add(self, batch: Batch) -> None:
+        if self.gathered is None:
+            super().add(batch)
+            return
+        # Enough rows settle the map, wherever in a batch they come; those after them are not gathered.
+        room = min(self.gathered.room, batch.X.shape[0])
+        gathered = self.gathered.with_rows(_rows_of(batch, slice(0, room)))
+        if gathered.is_enough or gathered.n_settling != self.gathered.n_settling:
+            after = self.of(gathered, self.n_folds)
+        else:
+            after = self.copy()
+            FoldedStatistics.add(after, _rows_of(batch, slice(0, room)))
+            after.gathered = gathered
+        if room < batch.X.shape[0]:
+            after.add(_rows_of(batch, slice(room, None)))
+        self._become(after)
+
+    def remove(self, batch: Batch, who: str) -> None:
+        if self.gathered is None:
+            super().remove(batch, who)
+        else:
+            self._become(self.of(self.gathered.without(batch, who), self.n_folds))
+
+    def faded(self, factor: float, drop_below: float) -> FoldedStatistics:
+        result = super().faded(factor, drop_below)
+        if result.gathered is not None:
+            kept = set(result.total.classes)
+            lost = {label for label in result.gathered.labels if label not in kept}
+            result.gathered = result.gathered.faded(factor).without_classes(lost)
+        return result
+
+    def get_state(self) -> dict[str, Any]:
+        gathered = None if self.gathered is None else self.gathered.get_state()
+        return {**super().get_state(), "gathered": gathered}
+
+    def _become(self, other: FoldedStatistics) -> None:
+        choice = self.choice if other.feature_map is self.feature_map else None
+        self.__dict__ = {**other.__dict__, "choice": choice}  # the one moment
+
+
+def _rows_of(batch: Batch, part: slice) -> Batch:
+    weights = None if batch.weights is None else batch.weights[part]
+    return Batch(batch.X[part], batch.labels, batch.codes[part], weights)
+
+
+def _no_row(gathered: Gathered) -> Any:
+    """Settles a map for rows of this width before any has come."""
+    return np.zeros((1, gathered.X.shape[1]))
 
 
 def _joined(states: Sequence[Mapping[str, Any]]) -> ClassStatistics:
@@ -275,6 +373,16 @@ def _different_folds() -> DataError:
         'ProximalSVC.merge: one learner keeps fold statistics (C="auto") and the other does not.',
         hint='start both with C="auto" or both with a number',
     )
+
+
+def blocks(X: Any, feature_map: RandomFeatures | None) -> Iterator[tuple[slice, Any]]:
+    """Rows as planes see them, and where they stand: as they are, or mapped some at a time."""
+    if feature_map is None:
+        yield slice(None), X
+        return
+    for begin in range(0, X.shape[0], _BLOCK_ROWS):
+        part = slice(begin, begin + _BLOCK_ROWS)
+        yield part, feature_map.map_rows(X[part])
 
 
 def fold_numbers(X: Any, n_folds: int) -> NDArray[np.uint64]:

@@ -1,0 +1,102 @@
+"""What a stream pays row by row, and with a curved boundary, beside river in the same run.
+
+    python benchmarks/speed/bench_rows.py [--quick]
+
+Row by row means: predict, then learn, through the public calls on arrays of one row (river: on dictionaries).
+Times are medians over the rows of the best of several rounds in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+from river import linear_model, preprocessing
+
+from steelyard import ProximalSVC, RandomFeatures
+
+
+def rows_of(rng: np.random.Generator, n_rows: int, d: int, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    y = rng.integers(0, n_classes, n_rows) if n_classes > 2 else (rng.random(n_rows) < 0.1).astype(int)
+    return rng.normal(size=(n_rows, d)) + 0.5 * y[:, None], y
+
+
+def median_time(ask: Callable[[int], object], rows: range) -> float:
+    """Median seconds a row."""
+    times = np.empty(len(rows))
+    for place, i in enumerate(rows):
+        started = time.perf_counter()
+        ask(i)
+        times[place] = time.perf_counter() - started
+    return float(np.median(times))
+
+
+def line(what: str, ours: float, target: float, peer: float | None = None) -> None:
+    beside = "" if peer is None else f"  river {peer:7.1f} us, ratio {ours / peer:5.2f}"
+    met = "met" if ours <= target and (peer is None or ours <= peer) else "MISSED"
+    print(f"{what:52s} {ours:9.1f} us a row (target {target:g}: {met}){beside}", flush=True)
+
+
+def bench_row_by_row(rng: np.random.Generator, n_rows: int) -> None:
+    for d, n_classes, target in ((7, 2, 20.0), (30, 2, 30.0), (100, 2, 120.0), (30, 10, 150.0)):
+        X, y = rows_of(rng, n_rows, d, n_classes)
+        dictionaries = [dict(enumerate(row.tolist())) for row in X]
+        ours = ProximalSVC().partial_fit(X[:300], y[:300])
+        river = preprocessing.StandardScaler() | linear_model.LogisticRegression()
+
+        def one(i: int, model: ProximalSVC = ours, X: np.ndarray = X, y: np.ndarray = y) -> None:
+            model.predict(X[i : i + 1])
+            model.partial_fit(X[i : i + 1], y[i : i + 1])
+
+        def theirs(i: int, model=river, rows=dictionaries, y: np.ndarray = y) -> None:
+            model.predict_one(rows[i])
+            model.learn_one(rows[i], bool(y[i]))
+
+        times = np.full(2, np.inf)
+        for begin in range(300, n_rows, (n_rows - 300) // 5):
+            part = range(begin, min(begin + (n_rows - 300) // 5, n_rows))
+            times = np.minimum(times, [median_time(one, part), median_time(theirs, part)])
+        peer = times[1] * 1e6 if n_classes == 2 and d <= 30 else None
+        line(f"predict, then learn: {d} features, {n_classes} classes", times[0] * 1e6, target, peer)
+
+
+def bench_curved(rng: np.random.Generator, sizes: dict[int, int]) -> None:
+    for m, n_rows in sizes.items():
+        X, y = rows_of(rng, n_rows, 20, 2)
+        model = ProximalSVC(C="auto", feature_map=RandomFeatures(m)).partial_fit(X[:100], y[:100])
+        started = time.process_time()
+        for begin in range(100, n_rows, 100):
+            model.predict(X[begin : begin + 100])
+            model.partial_fit(X[begin : begin + 100], y[begin : begin + 100])
+        spent = (time.process_time() - started) / (n_rows - 100) * 1e6
+        line(f'RandomFeatures({m}), C="auto", chunks of 100', spent, {300: 100.0, 1000: 600.0}[m])
+
+
+def bench_many_classes(rng: np.random.Generator, sizes: tuple[int, ...]) -> None:
+    for n_classes in sizes:
+        y = np.repeat(np.arange(n_classes), 10)
+        X = rng.normal(size=(n_classes, 50))[y] + 0.5 * rng.normal(size=(len(y), 50))
+        started = time.process_time()
+        coef = ProximalSVC().fit(X, y).coef_
+        spent = time.process_time() - started
+        target = {2000: 1.0, 10_000: 8.0}[n_classes]
+        met = "met" if spent <= target else "MISSED"
+        print(
+            f"{len(coef):,} classes of 10 rows, d = 50: {spent:.2f} s (target {target:g}: {met})", flush=True
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rows, and 2,000 classes only")
+    quick = parser.parse_args().quick
+    rng = np.random.default_rng(0)
+    bench_row_by_row(rng, 1300 if quick else 5300)
+    bench_curved(rng, {300: 5_000} if quick else {300: 20_000, 1000: 20_000})
+    bench_many_classes(rng, (2000,) if quick else (2000, 10_000))
+
+
+if __name__ == "__main__":
+    main()
