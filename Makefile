@@ -19,7 +19,7 @@ NATIVE := $(shell find src/native -type f) CMakeLists.txt pyproject.toml
 comma := ,
 CPP := $(shell find src/native -name '*.cpp' -o -name '*.hpp')
 
-.PHONY: help demo test lint format bench papers docs serve sanitize sanitize-threads sanitize-python stubs test-native \
+.PHONY: help demo test lint format bench papers docs serve sites sanitize sanitize-threads sanitize-python stubs test-native \
   test-clang test-aarch64 test-lowest clean
 
 help:
@@ -30,6 +30,7 @@ help:
 	@echo "make papers     a quick run of every experiment of the papers (DATA=folder of data sets)"
 	@echo "make docs       the documentation, into docs/_build/html"
 	@echo "make serve      the learning service with a demonstration model; prints the address of its page"
+	@echo "make sites      four hospitals as four processes, one message each, the pooled model"
 	@echo "make sanitize   the native tests under the address and undefined-behaviour sanitizers; sanitize-threads: under"
 	@echo "                the one for threads; sanitize-python: Python tests on an extension with the first two"
 	@echo "make test-clang, make test-aarch64   the native tests with the other compiler, on the other processor"
@@ -64,6 +65,9 @@ $(VENV)/.service: $(VENV)/.built pyproject.toml
 
 serve: $(VENV)/.service
 	$(BIN)/steelyard serve --demo
+
+sites: $(VENV)/.built
+	$(BIN)/python examples/sites.py
 
 test: $(VENV)/.dev test-native
 	$(BIN)/python -m pytest -n 2 --dist loadgroup

@@ -1014,6 +1014,14 @@ ExactState rearranged(const ExactState& state, std::span<const std::int64_t> fro
     return result;
 }
 
+void fold_all(ExactState& state, unsigned n_threads) {
+    ExactState next = state;
+    if (!next.is_settled) settle(next, n_threads);
+    for (auto& slot : next.slots)
+        if (slot) fold_waiting(own(slot), next.n_features, n_threads);
+    state = std::move(next);
+}
+
 void fade(ExactState& state, double factor, unsigned n_threads) {
     ExactState next = state;
     if (next.weight_exponent == 0) refine_weights(next, kFractions);

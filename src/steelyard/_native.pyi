@@ -79,6 +79,9 @@ class ExactSums:
     def settle(self, n_threads: int = 1) -> None:
         """Fixes the grid by the rows that are there."""
 
+    def fold_all(self, n_threads: int = 1) -> None:
+        """Brings all waiting rows into the sums."""
+
     def settle_as(self, exponent: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], origin: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], rounds: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], mixed: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
     def grid(self) -> tuple[bool, Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C')]]: ...

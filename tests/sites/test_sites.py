@@ -126,6 +126,32 @@ def test_a_class_of_few_rows_is_held_back_and_said_so():
     assert "held back" in hub.explain()
 
 
+def test_no_bulletin_carries_a_row_as_it_came():
+    frame = table(24, 0)
+    frame["age"] = 1234567.25
+    site = Site("a", "ill", policy=OPEN)
+    site.learn(frame)
+    needle = np.float64(1234567.25).tobytes()
+    assert needle in site.model.learner.statistics_.to_bytes(), "the control: it waits there as it came"
+    bulletin = site.publish()
+    assert needle not in bulletin.to_bytes()
+    assert bulletin.statistics.digest() == site.model.learner.statistics_.digest()
+
+
+def test_a_site_that_reads_all_rows_anew_goes_on_after_its_last_bulletin():
+    site = Site("a", "ill")
+    site.learn(table(200, 0))
+    first = site.publish()
+    again = Site("a", "ill")
+    again.learn(table(200, 0))
+    second = again.resume(first).publish()
+    assert second.age > first.age
+    few = Site("a", "ill")
+    few.learn(pd.concat([table(200, 0), table(4, 3)]))
+    with pytest.raises(DataError, match="changed by fewer"):
+        few.resume(second).publish()
+
+
 def test_a_change_of_few_rows_is_not_published():
     site = Site("a", "ill")
     site.learn(table(100, 0))

@@ -253,6 +253,13 @@ void bind_grid(nb::class_<ExactSums>& c) {
         },
         "n_threads"_a = 1, "Fixes the grid by the rows that are there.");
     c.def(
+        "fold_all",
+        [](ExactSums& self, unsigned n_threads) {
+            nb::gil_scoped_release unlocked;
+            self.change([&](ExactState& state) { fold_all(state, n_threads); });
+        },
+        "n_threads"_a = 1, "Brings all waiting rows into the sums.");
+    c.def(
         "settle_as",
         [](ExactSums& self, Array<const std::int32_t, 1> exponent, Array<const double, 1> origin,
            Array<const std::uint8_t, 1> rounds, Array<const std::uint8_t, 1> mixed) {

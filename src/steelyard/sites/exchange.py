@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from steelyard.exceptions import FileAccessError, FileFormatError
+from steelyard.exceptions import DataError, FileAccessError, FileFormatError
 from steelyard.sites.bulletin import Bulletin
 from steelyard.sites.hub import Hub
 
@@ -80,6 +80,19 @@ class Folder:
         if (bulletin.site, bulletin.age) != (site, age):
             raise FileFormatError("the file's name and its bulletin do not agree.", who=str(path))
         return bulletin
+
+    def drop(self, site: str) -> int:
+        """Delete all bulletins of a site; returns how many there were."""
+        found = [
+            path
+            for path in self.path.glob("*.bulletin")
+            if (parts := _NAME.fullmatch(path.name)) is not None and unquote(parts["site"]) == site
+        ]
+        if not found:
+            raise DataError(f"there is no bulletin of {site!r}.", who=str(self.path))
+        for path in found:
+            path.unlink()
+        return len(found)
 
     def collect(self, hub: Hub) -> int:
         """Give a hub what is new; returns how many bulletins were."""

@@ -21,7 +21,8 @@ class ReleasePolicy:
     Parameters
     ----------
     least_rows : int, default=20
-        Rows that a class must have to be published.
+        Rows that a class must have to be published; twice as many as there are features are needed in any
+        case, unless this is 1: with fewer rows than features the statistics are the rows, turned.
     least_change : int, default=10
         Rows by which a class must have changed since the last bulletin, or not at all.
     """
@@ -44,10 +45,11 @@ class ReleasePolicy:
 
     def held_back(self, statistics: ClassStatistics) -> dict[str, str]:
         """Classes that may not be published, each with the reason."""
+        least = self.least_rows if self.least_rows == 1 else max(self.least_rows, 2 * statistics.n_features)
         return {
-            str(label): f"fewer than {self.least_rows} rows"
+            str(label): f"fewer than {least} rows"
             for label in statistics.classes
-            if statistics.count(label) < self.least_rows
+            if statistics.count(label) < least
         }
 
     def refusal(

@@ -144,10 +144,28 @@ class Site:
         self._moved.clear()
         return Bulletin(self.name, self.epoch, self.version, self._schema(), statistics, held_back)
 
+    def resume(self, bulletin: Bulletin) -> Self:
+        """Go on after an earlier bulletin of this site, as when all rows were read anew.
+
+        What has changed since is not known row by row: a class whose statistics differ counts as changed by
+        the difference of its counts alone, which holds back too much rather than too little.
+        """
+        if bulletin.site != self.name:
+            raise DataError(f"this is a bulletin of {bulletin.site!r}.", who=f"Site {self.name!r}")
+        now, before = self._statistics(), bulletin.statistics
+        self.epoch, self.version, self._published = bulletin.epoch, bulletin.version, before.copy()
+        self._moved = Counter()
+        for label in {*now.classes, *before.classes}:
+            known = label in now.classes and label in before.classes
+            same = known and now.n_features == before.n_features and _same_class(now, before, label)
+            if not same:
+                self._moved[str(label)] = max(1, int(abs(now.count(label) - before.count(label))))
+        return self
+
     def _statistics(self) -> ClassStatistics:
         if "columns_" not in vars(self.model.encoder):
             raise DataError("this site has learned no rows yet.", who=f"Site {self.name!r}")
-        statistics = self.model.learner.statistics_.copy()
+        statistics = self.model.learner.statistics_.copy().fold()  # no row leaves as it is
         width = len(self.model.encoder.feature_names)
         return statistics.grow(width) if statistics.n_features < width else statistics
 
@@ -167,3 +185,8 @@ class Site:
         """
         self.pooled = model
         return self
+
+
+def _same_class(now: ClassStatistics, before: ClassStatistics, label: Any) -> bool:
+    only = {label: label}
+    return now.regrouped(only).digest() == before.regrouped(only).digest()

@@ -109,6 +109,8 @@ void fade(ExactState& state, double factor, unsigned n_threads);
 // Fixes the grid by the rows that are there, or as given.
 void settle(ExactState& state, unsigned n_threads);
 void settle(ExactState& state, const ExactGrid& grid);
+// Brings all waiting rows into the sums, so that none is left as it came; settles the grid if need be.
+void fold_all(ExactState& state, unsigned n_threads);
 // The sum of the weights of a slot, in steps.
 Big count_of(const ExactState& state, std::size_t slot);
 bool has_rows(const ExactState& state, std::size_t slot);

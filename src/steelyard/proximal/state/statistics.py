@@ -351,6 +351,11 @@ class ClassStatistics:
         self._sums.settle(num_threads())
         return self
 
+    def fold(self) -> Self:
+        """Bring all rows into the sums, so that none is kept as it came: what is sent to strangers."""
+        self._sums.fold_all(num_threads())
+        return self
+
     def scale(self, factor: float) -> Self:
         """Multiply the weight of every row, for memories that fade.
 
