@@ -15,7 +15,9 @@ from steelyard.committee.views import FoldedView, RankView
 
 def _block(rng, n, first=0, d=3):
     X = rng.normal(size=(n, d))
-    return Block(X, rng.integers(0, 2, n), np.ones(n), np.zeros(n), np.arange(first, first + n))
+    return Block(
+        X, rng.integers(0, 2, n), np.ones(n), np.zeros(n), np.arange(first, first + n), np.ones(n, dtype=bool)
+    )
 
 
 def test_recent_rows_are_those_of_a_plain_list():
@@ -41,6 +43,19 @@ def test_recent_rows_are_those_of_a_plain_list():
             plain = [row for row in plain if row[0] in set(kept.tolist())]
 
 
+@pytest.mark.parametrize("most", [0, 10, 100, 150, 400])
+def test_thinning_offers_rare_rows_first_and_spaces_the_others(most):
+    codes = np.array([0] * 280 + [1] * 15 + [2] * 5)
+    block = Block(
+        *(np.zeros((300, 2)), codes, np.ones(300), np.zeros(300), np.arange(300), np.ones(300, bool))
+    )
+    offered = block.thinned(most).offered
+    assert offered.sum() == min(most, 300) or (most == 10 and 8 <= offered.sum() <= 12)
+    if most >= 100:
+        assert offered[codes > 0].all()
+        assert np.diff(np.flatnonzero(offered[codes == 0])).max() <= -(-280 // (most - 20)) + 1
+
+
 def test_adding_rows_leaves_the_one_before_as_it_was():
     rng = np.random.default_rng(0)
     before = Recent.empty(3).added(_block(rng, 5))
@@ -52,7 +67,7 @@ def test_adding_rows_leaves_the_one_before_as_it_was():
 def test_equal_rows_are_found_once_each_and_the_oldest_first():
     rng = np.random.default_rng(1)
     block = _block(rng, 4)
-    twice = block.joined(Block(block.X, block.codes, block.weights, block.times, block.numbers + 4))
+    twice = block.joined(block.numbered(4))
     recent = Recent.empty(3).added(twice)
     wanted = block.part(np.array([2, 2, 2]))
     assert recent.find(wanted.X, wanted.codes, wanted.weights).tolist() == [2, 6, -1]

@@ -142,6 +142,21 @@ def test_a_memory_of_time_follows_the_clock_of_the_rows():
     assert StreamClassifier(memory=timedelta(hours=1)).partial_fit(X[:9], y[:9], time=time[:9]).memory
 
 
+def test_a_budget_spares_the_dear_expert_rows(curved):
+    X, y = curved
+    kernel = NAMES.index("kernel")
+    remembered = {}
+    for budget in (30.0, 90.0, 500.0):
+        model = _run(StreamClassifier(budget=budget), X[:900], y[:900])[1]
+        remembered[budget] = model._experts[kernel].n_rows
+        assert (model._experts[kernel].learner is None) == (budget == 30.0)
+        assert model._experts[0].n_rows == 900
+    assert remembered == {30.0: 0, 90.0: 450, 500.0: 900}
+    fast = _run(StreamClassifier(), X, y, size=1000)[1]
+    assert fast._experts[kernel].n_rows < 1500
+    assert roc_auc_score(y[1000:], fast.decision_function(X[1000:])) > 0.93
+
+
 def test_sparse_rows_are_the_same_rows(curved):
     X, y = curved
     dense = _run(StreamClassifier(), X[:600], y[:600])[1]

@@ -38,6 +38,9 @@ _SLACK = 0.5  # rows beyond these, as a share of them, before they are cut off
 _BLOCK = 1000  # rows that are scored and then learned together, at most
 _FIRST_BLOCK = 50
 _WIDE = 256  # columns; wider rows are folded into so many
+_SLOW = 250  # rows in a block up to which a budget is no matter; of more, dear experts are offered a quarter
+_CHEAP = 60.0  # microseconds that a row costs without dear experts, roughly, on a common machine
+_DEAR = 60.0  # and what these add
 _REFRESH = 50  # rows after which weights and cut are looked at again
 
 _times: ContextVar[Any] = ContextVar("times of the rows that are learned now", default=None)
@@ -64,8 +67,8 @@ class StreamClassifier(ForgettingMixin):
 
     Its experts differ in what they remember (all rows, the last 1,500 and some of every class, the last 200,
     labels alone) and in how they see a row (as it is, by ranks through a kernel or a random map). Whoever has
-    predicted
-    recent rows well is heard, and scores are cut where recent rows say that both classes are found best.
+    predicted recent rows well is heard, and scores are cut where recent rows say that both classes are found
+    best.
 
     Parameters
     ----------
@@ -80,9 +83,11 @@ class StreamClassifier(ForgettingMixin):
         all rows; a number of rows; or a length of time such as "30d", for which ``partial_fit`` needs
         ``time``.
     budget : "auto" or float, default="auto"
-        Microseconds that a row may cost, counted by what the work takes on a common machine, never by the
-        clock, so that the same rows give the same answers anywhere. Experts that are too dear learn and
-        solve less often, or rest; :meth:`explain` tells. "auto" allows 200.
+        Microseconds that a row may cost, roughly, by what the work takes on a common machine, never by the
+        clock, so that the same rows give the same answers anywhere. The kernel machine is the dear expert:
+        below 120 it is offered a part of the rows of each block, evenly spaced ones of frequent classes
+        first, and below 60 none. "auto" offers it all rows of blocks up to 250 rows, and a quarter of those
+        that come faster. All experts score all rows, and :meth:`explain` tells how many rows each remembers.
     random_state : int, default=0
         The seed of the random map.
 
@@ -253,9 +258,8 @@ class StreamClassifier(ForgettingMixin):
         codes = np.array([numbers[label] for label in batch.labels], dtype=np.int64)[batch.codes]
         weights = np.ones(len(codes)) if batch.weights is None else batch.weights
         times = self._checked_times(len(codes), method)
-        block = Block(
-            self._dense(batch.X, method), codes, weights, times, np.zeros(len(codes), dtype=np.int64)
-        )
+        X, unnumbered = self._dense(batch.X, method), np.zeros(len(codes), dtype=np.int64)
+        block = Block(X, codes, weights, times, unnumbered, np.ones(len(codes), dtype=bool))
         return block if (weights > 0.0).all() else block.part(weights > 0.0)
 
     def _dense(self, X: Any, method: str) -> FloatArray:
@@ -297,7 +301,7 @@ class StreamClassifier(ForgettingMixin):
         panel = self._panel
         scores = panel.raw_scores(block.X) if len(panel.classes) > 1 else None
         first, self._n_seen = self._n_seen, self._n_seen + len(block)
-        block = block.numbered(first)
+        block = block.numbered(first).thinned(self._n_offered(len(block)))
         recent = self._recent.added(block)
         low = self._lowest(recent)
         self._count(block, recent.between(self._low, low))
@@ -312,6 +316,12 @@ class StreamClassifier(ForgettingMixin):
         self._evidence.know(self._class_numbers())
         self._gather(block, scores)
         self._publish(force=new_class)
+
+    def _n_offered(self, n_rows: int) -> int:
+        """Rows of a block that dear experts are offered, by what a row may cost."""
+        if self.budget == "auto":
+            return max(_SLOW, n_rows // 4)
+        return int(n_rows * np.clip((float(self.budget) - _CHEAP) / _DEAR, 0.0, 1.0))
 
     def _trim(self) -> None:
         """Let go of rows that nobody will ask for again."""

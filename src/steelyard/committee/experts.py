@@ -42,6 +42,8 @@ class Trade:
         Rows of every class that it remembers beyond the window.
     every : int
         Rows that it waits for before it learns them together.
+    dear : bool
+        Whether it is spared rows when they come fast.
     make : callable
         Makes its learner for rows of so many columns.
     """
@@ -52,6 +54,7 @@ class Trade:
     window: int | None
     of_class: int
     every: int
+    dear: bool
     make: Callable[[int, Views], Any]
 
 
@@ -72,9 +75,11 @@ def _nothing(_n_columns: int, _views: Views) -> Any:
 
 
 EXPERTS = (
-    Trade("linear", "planes over all rows", "rows", None, 0, 10, _planes),
-    Trade("recent", "planes over the last 200 rows", "rows", 200, 0, 5, _planes),
-    Trade("mapped", "planes over 300 random features, all rows", "ranks", None, 0, 100, _mapped_planes),
+    Trade("linear", "planes over all rows", "rows", None, 0, 10, False, _planes),
+    Trade("recent", "planes over the last 200 rows", "rows", 200, 0, 5, False, _planes),
+    Trade(
+        "mapped", "planes over 300 random features, all rows", "ranks", None, 0, 100, False, _mapped_planes
+    ),
     Trade(
         "kernel",
         "a kernel machine over the last 1,500 rows and the last 300 of each class",
@@ -82,9 +87,10 @@ EXPERTS = (
         1500,
         300,
         50,
+        True,
         _kernel_machine,
     ),
-    Trade("labels", "how labels follow labels", "labels", 200, 0, 1, _nothing),
+    Trade("labels", "how labels follow labels", "labels", 200, 0, 1, False, _nothing),
 )
 
 
@@ -130,7 +136,7 @@ class Expert:
             leaving = recent.between(self.low, min(low, self.high))
             undo = self._change(new, _joined(leaving, forgotten), lambda: recent.between(low, high))
         else:
-            held = recent.last(self.trade.window, self.trade.of_class, low)
+            held = recent.last(self.trade.window, self.trade.of_class, low, offered=self.trade.dear)
             new = recent.at(np.setdiff1d(held, self.held, assume_unique=True))
             gone = np.setdiff1d(self.held, held, assume_unique=True)
             if forgotten is not None:

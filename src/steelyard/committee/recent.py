@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,16 @@ __all__ = ["Block", "Recent"]
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows: features, class numbers, weights, times and their running numbers."""
+    """Some rows: features, class numbers, weights, times, running numbers, and whether the dear experts are
+    offered them.
+    """
 
     X: FloatArray
     codes: IntArray
     weights: FloatArray
     times: FloatArray
     numbers: IntArray
+    offered: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -40,10 +43,24 @@ class Block:
 
     def numbered(self, first: int) -> Block:
         """The same rows with running numbers that begin at ``first``."""
-        return Block(self.X, self.codes, self.weights, self.times, np.arange(first, first + len(self)))
+        return replace(self, numbers=np.arange(first, first + len(self)))
+
+    def thinned(self, most: int) -> Block:
+        """Offer at most about so many of the rows: all of rare classes, evenly spaced ones of others."""
+        if len(self) <= most:
+            return self
+        offered = np.zeros(len(self), dtype=bool)
+        codes, counts = np.unique(self.codes, return_counts=True)
+        for code, n in zip(codes, counts, strict=True):
+            mine = np.flatnonzero(self.codes == code)
+            n_offered = min(n, most // len(codes)) if most else 0
+            # What rare classes leave over goes to the others.
+            n_offered += min(n - n_offered, max(0, most - int(np.minimum(counts, most // len(codes)).sum())))
+            offered[mine[np.arange(n_offered) * n // max(n_offered, 1)]] = True
+        return replace(self, offered=offered)
 
 
-_COLUMNS = ("X", "codes", "weights", "times", "numbers")
+_COLUMNS = ("X", "codes", "weights", "times", "numbers", "offered")
 
 
 class Recent:
@@ -84,9 +101,15 @@ class Recent:
     def _numbers(self) -> IntArray:
         return self._store.numbers[self._begin : self._end]
 
-    def last(self, n_rows: int, of_class: int, low: int) -> IntArray:
-        """Numbers of the last rows, and of the last rows of every class, none below ``low``; rising."""
+    def last(self, n_rows: int, of_class: int, low: int, *, offered: bool = False) -> IntArray:
+        """Numbers of the last rows, and of the last rows of every class, none below ``low``; rising.
+
+        With ``offered`` rows that dear experts are not offered do not count.
+        """
         numbers, codes = self._numbers(), self._store.codes[self._begin : self._end]
+        if offered:
+            places = np.flatnonzero(self._store.offered[self._begin : self._end])
+            numbers, codes = numbers[places], codes[places]
         wanted = np.zeros(len(numbers), dtype=bool)
         wanted[max(0, len(numbers) - n_rows) :] = True
         if of_class:
@@ -163,6 +186,7 @@ def _storage(n_columns: int, n_rows: int) -> Block:
         np.empty(n_rows),
         np.empty(n_rows),
         np.empty(n_rows, dtype=np.int64),
+        np.empty(n_rows, dtype=bool),
     )
 
 
