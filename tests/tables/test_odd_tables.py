@@ -205,3 +205,14 @@ def test_a_limit_that_is_no_number_of_rows_is_refused(limit):
 def test_a_file_opened_as_text_is_refused_with_a_sentence():
     with pytest.raises(DataTypeError, match="binary mode"):
         open_stream(io.StringIO("a,y\n1,0\n"), "y")
+
+
+@pytest.mark.parametrize("chunk", [10, 100, 1000])
+def test_a_hundred_classes_are_classes_and_identifiers_are_not_whatever_the_chunks(chunk):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=3000), "y": rng.integers(0, 100, size=3000)})
+    assert sum(len(part) for part in open_stream(frame, "y", chunk=chunk)) == 3000
+    for n in (300, 3000):
+        numbered = pd.DataFrame({"a": np.arange(n) * 1.0, "y": np.arange(n)})
+        with pytest.raises(DataError, match="distinct labels"):
+            list(open_stream(numbered, "y", chunk=chunk))

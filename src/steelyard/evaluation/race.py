@@ -338,7 +338,8 @@ def prequential(
     metrics : sequence of str
         Out of sensitivity, specificity, g_mean, macro_recall, f1, rs (sensitivity over specificity),
         accuracy, auc, pmauc and imbalance_ratio. With more than two classes and no positive one,
-        sensitivity and f1 are means over the classes, and specificity, rs and auc are nan.
+        sensitivity and f1 are means over the classes, and specificity, rs and auc are nan; pmauc, which is of
+        all pairs of classes, is nan for more than 30.
     window : int, default=1000
         Rows over which the running measures are taken.
     warmup : int, default=0

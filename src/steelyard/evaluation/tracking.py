@@ -23,6 +23,7 @@ __all__ = ["METRICS", "Record", "Tracker"]
 
 METRICS = (*MEASURES, "auc", "pmauc")
 _RESAMPLES = 200
+_MOST_PAIRED = 30  # classes; the AUC of all pairs of more would take longer than learning them
 _MAX_RECORDS = 2000  # of a model of few classes; with more, every other one is let go
 _MAX_CELLS = 4_000_000  # of the records of a model together
 
@@ -90,7 +91,7 @@ class Tracker:
             scores = answers.score_of(label)
             self.sample.update(true, scores)
         self.counter.update(true, predicted, scores, len(table))
-        if "pmauc" in self.metrics and len(table) > 2:
+        if "pmauc" in self.metrics and 2 < len(table) <= _MOST_PAIRED:
             self._tables.append((true, answers))
             while sum(len(y) for y, _ in self._tables[1:]) >= 2 * self.window:
                 self._tables.pop(0)
@@ -165,8 +166,10 @@ class Tracker:
         return float(sum(wins) / (2 * len(positives) * len(negatives)))
 
     def _pmauc(self, table: LabelTable, auc: float, ago: int) -> float:
-        if "pmauc" not in self.metrics or not self._tables:  # of two classes there is one pair
-            return auc if "pmauc" in self.metrics else math.nan
+        if "pmauc" not in self.metrics or len(table) > _MOST_PAIRED:
+            return math.nan
+        if not self._tables:  # of two classes there is one pair
+            return auc
         true = np.concatenate([y for y, _ in self._tables])
         last = slice(max(0, len(true) - ago - self.window), len(true) - ago)
         true = true[last]

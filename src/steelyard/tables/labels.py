@@ -13,6 +13,7 @@ from steelyard.tables.columns import Place, RowError
 
 __all__ = ["LabelReader"]
 
+_JUDGED = 1000  # rows after which it is judged whether there are too many labels
 _LARGEST_WHOLE = 2**53 - 1  # numbers are read as float64, in which all up to this one differ
 
 
@@ -79,8 +80,10 @@ class LabelReader:
         )
 
     def _check_few(self, n_rows: int, place: Place, first_row: int) -> None:
-        n_labels = len(self.table)
-        crowded = first_row == 0 and n_rows >= 100 and 2 * n_labels > n_rows
+        n_labels, n_seen = len(self.table), first_row + n_rows
+        # Half of the first thousand rows with a label of their own, or a hundred of them all, are no classes.
+        crowded = first_row < _JUDGED <= n_seen and 2 * n_labels > n_seen
+        crowded |= 100 <= n_seen < _JUDGED and n_labels == n_seen
         if n_labels > self.max_classes or crowded:
             raise DataError(
                 f"{place.source}, column {self.column!r}: {n_labels:,} distinct labels in the first "
