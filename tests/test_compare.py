@@ -61,6 +61,5 @@ def test_what_a_build_lacks_is_told(compare, capsys):
 
 
 def test_every_job_runs_on_this_build(compare):
-    for name, make in compare.JOBS.items():
-        run = make()
-        assert callable(run), name
+    for make in compare.JOBS.values():
+        make()()

@@ -160,6 +160,6 @@ def auc_of_a_window() -> Job:
     def push() -> None:
         auc = WindowAUC(window=1_000)
         for begin in range(0, len(y), 500):
-            auc.update(y[begin : begin + 500], scores[begin : begin + 500])
+            auc.update(y[begin : begin + 500], y_score=scores[begin : begin + 500])
 
     return push
