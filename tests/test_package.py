@@ -43,3 +43,16 @@ def test_the_wheel_holds_what_users_import_and_nothing_else(wheel_files):
 
 def test_the_experiments_of_the_papers_are_not_in_the_wheel(wheel_files):
     assert not [name for name in wheel_files if "papers" in name.split("/")]
+
+
+def test_importing_the_package_waits_for_nothing_slow():
+    """Learners bring scikit-learn when they are first asked for; nobody else pays for it."""
+    code = (
+        "import sys, steelyard\n"
+        "slow = {'sklearn', 'scipy.stats', 'pandas', 'pyarrow'}\n"
+        "print(sorted(slow & set(sys.modules)))\n"
+        "steelyard.ProximalSVC\n"
+        "print('sklearn' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["[]", "True"]

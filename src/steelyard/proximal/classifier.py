@@ -12,6 +12,7 @@ from sklearn.base import clone
 
 from steelyard._labels import check_sortable
 from steelyard._limits import check_magnitude
+from steelyard._one_row import OneRowMixin
 from steelyard._turns import lock_of, of_one_moment
 from steelyard._types import FloatArray
 from steelyard.base import (
@@ -48,7 +49,7 @@ class _Answer:
 
 
 @storable("ProximalSVC")
-class ProximalSVC(ForgettingMixin, MergingMixin):
+class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
     r"""Proximal support vector machine that learns, forgets and merges exactly.
 
     A plane is fitted to each class against the rest by (weighted) least squares. All it needs of the
@@ -596,6 +597,7 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
             **self._features(),
             **self._state.copy().get_state(),
             "choice": {"C": choice.C, "n_rows": choice.n_rows} if kept else None,
+            "keys": list(self.__dict__.get("_keys", {})),
         }
 
     def _set_state(self, state: dict[str, Any]) -> None:
@@ -603,6 +605,8 @@ class ProximalSVC(ForgettingMixin, MergingMixin):
             return
         self._set_features(state)
         self._state = FoldedStatistics.from_state(state, self.n_features_in_)
+        if state.get("keys"):
+            self._keys = {name: place for place, name in enumerate(state["keys"])}
         if state.get("choice") is not None:
             choice = state["choice"]
             self._state.choice = Choice(float(choice["C"]), self._rule(), float(choice["n_rows"]))
