@@ -333,14 +333,22 @@ bool is_coarse(const ExactGrid& grid) {
 // Rows of each slot, in order.
 std::map<std::int32_t, std::vector<std::uint32_t>> by_slot(std::span<const std::int32_t> slots,
                                                            std::span<const std::int64_t> weights) {
+    std::int32_t most = -1;
+    for (const std::int32_t slot : slots) most = std::max(most, slot);
+    std::vector<std::uint32_t> sizes(static_cast<std::size_t>(most + 1), 0);
+    const auto counts = [&](std::size_t i) { return slots[i] >= 0 && (weights.empty() || weights[i] != 0); };
+    for (std::size_t i = 0; i < slots.size(); ++i)
+        if (counts(i)) ++sizes[static_cast<std::size_t>(slots[i])];
     std::map<std::int32_t, std::vector<std::uint32_t>> groups;
-    std::vector<std::uint32_t>* group = nullptr;
-    std::int32_t last = -1;
-    for (std::uint32_t i = 0; i < slots.size(); ++i) {
-        if (slots[i] < 0 || (!weights.empty() && weights[i] == 0)) continue;
-        if (!group || slots[i] != last) group = &groups[last = slots[i]];
-        group->push_back(i);
-    }
+    std::vector<std::uint32_t*> next(sizes.size(), nullptr);
+    for (std::size_t slot = 0; slot < sizes.size(); ++slot)
+        if (sizes[slot]) {
+            auto& group = groups[static_cast<std::int32_t>(slot)];
+            group.resize(sizes[slot]);
+            next[slot] = group.data();
+        }
+    for (std::size_t i = 0; i < slots.size(); ++i)
+        if (counts(i)) *next[static_cast<std::size_t>(slots[i])]++ = static_cast<std::uint32_t>(i);
     return groups;
 }
 
@@ -371,8 +379,11 @@ void place(ExactBlock& block, Rows<T> rows, const std::vector<std::uint32_t>& in
         return;
     }
     Runs runs;
-    for (const std::uint32_t i : index)
-        (found.beyond[i] ? runs.beyond : runs.by_weight[weights.empty() ? 1 : weights[i]]).push_back(i);
+    if (weights.empty() && !any_beyond)
+        runs.by_weight[1] = index;
+    else
+        for (const std::uint32_t i : index)
+            (found.beyond[i] ? runs.beyond : runs.by_weight[weights.empty() ? 1 : weights[i]]).push_back(i);
     auto sums = own_sums(block, d);
     fold(*sums, rows, runs, weights, tables, &grid, found.largest, n_threads);
     block.sums = std::move(sums);

@@ -2,6 +2,7 @@
 // `width` rows by 3 panels of columns.
 #pragma once
 
+#include "fixed.hpp"
 #include "steelyard/loops_gram.hpp"
 #include "vectors.hpp"
 
@@ -9,66 +10,157 @@ namespace steelyard::STEELYARD_LEVEL {
 
 constexpr size_t kGroup = 3;
 
-// The whole number of quanta nearest to a value, halves upwards, relative to the origin. The product is exact, being
-// one with a power of two, and so is every difference: what is learned does not depend on the origin.
-[[gnu::always_inline]] static inline double counted(double x, double inverse, double origin, double* remainder) {
-    const double quanta = x * inverse, below = __builtin_floor(quanta), part = quanta - below;
-    const double whole = part >= 0.5 ? below + 1.0 : below;
-    *remainder = __builtin_fabs(quanta - whole);
-    return whole - origin;
+// Some values of a row, as doubles; those past the end are zero.
+[[gnu::always_inline]] static inline VecD values_at(const double* x) { return load(x); }
+[[gnu::always_inline]] static inline VecD values_at(const float* x) { return widened(x); }
+template <class T>
+[[gnu::always_inline]] static inline VecD first_values(const T* x, size_t n) {
+    double values[kDoubles] = {};
+    for (size_t c = 0; c < n; ++c) values[c] = static_cast<double>(x[c]);
+    return load(values);
+}
+
+[[gnu::always_inline]] static inline VecD floored(VecD x) {
+#if defined(__AVX512F__)
+    return (VecD)_mm512_roundscale_pd((__m512d)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+#elif defined(__AVX2__)
+    return (VecD)_mm256_floor_pd((__m256d)x);
+#else
+    for (size_t c = 0; c < kDoubles; ++c) x[c] = __builtin_floor(x[c]);
+    return x;
+#endif
+}
+
+[[gnu::always_inline]] static inline VecD magnitude(VecD x) { return x < 0.0 ? -x : x; }
+
+// The whole number of quanta nearest to a value, halves upwards. The product is exact, being one with a power of two,
+// and so are the differences, also the one with the origin: what is learned does not depend on that.
+struct Counted {
+    VecD quanta, whole;
+};
+[[gnu::always_inline]] static inline Counted counted(VecD x, VecD inverse) {
+    const VecD quanta = x * inverse, below = floored(quanta);
+    return {quanta, quanta - below >= 0.5 ? below + 1.0 : below};
 }
 
 template <class T>
 static void count(const T* x, size_t d, Steps steps, double* out) {
-    double remainder;
-    for (size_t j = 0; j < d; ++j)
-        out[j] = counted(static_cast<double>(x[j]), steps.inverse[j], steps.origin[j], &remainder);
+    size_t j = 0;
+    for (; j + kDoubles <= d; j += kDoubles)
+        store(out + j, counted(values_at(x + j), load(steps.inverse + j)).whole - load(steps.origin + j));
+    if (j == d) return;
+    double rest[kDoubles];
+    store(rest, counted(first_values(x + j, d - j), first_values(steps.inverse + j, d - j)).whole -
+                    first_values(steps.origin + j, d - j));
+    std::memcpy(out + j, rest, (d - j) * sizeof(double));
 }
 
+// Looks at the rows feature by feature, a vector of them at a time, while they are in the cache.
 template <class T>
 static void scan(const T* X, size_t rows, size_t d, Steps steps, Scan found) {
-    for (size_t i = 0; i < rows; ++i, X += d) {
-        double beyond = 0.0;
-        for (size_t j = 0; j < d; ++j) {
-            double remainder;
-            const double size =
-                __builtin_fabs(counted(static_cast<double>(X[j]), steps.inverse[j], steps.origin[j], &remainder));
-            found.largest[j] = size > found.largest[j] ? size : found.largest[j];
-            found.remainder[j] = remainder > found.remainder[j] ? remainder : found.remainder[j];
-            beyond += size <= kTwoDigits ? 0.0 : 1.0;
+    constexpr size_t kFew = 64;
+    for (size_t i = 0; i < rows; ++i) found.beyond[i] = 0;
+    for (size_t first = 0; first < rows; first += kFew) {
+        const size_t n = rows - first < kFew ? rows - first : kFew;
+        for (size_t j = 0; j < d; j += kDoubles) {
+            const size_t width = d - j < kDoubles ? d - j : kDoubles;
+            const VecD inverse = first_values(steps.inverse + j, width), origin = first_values(steps.origin + j, width);
+            VecD largest = first_values(found.largest + j, width), remainder = first_values(found.remainder + j, width);
+            VecD within = broadcast(0.0);
+            const T* x = X + first * d + j;
+            const auto look = [&](VecD values) {
+                const Counted c = counted(values, inverse);
+                const VecD size = magnitude(c.whole - origin), rest = magnitude(c.quanta - c.whole);
+                largest = larger(size, largest);
+                remainder = larger(rest, remainder);
+                within = larger(within, size <= kTwoDigits ? broadcast(0.0) : broadcast(1.0));
+            };
+            if (width == kDoubles)
+                for (size_t i = 0; i < n; ++i) look(values_at(x + i * d));
+            else
+                for (size_t i = 0; i < n; ++i) look(first_values(x + i * d, width));
+            double most[kDoubles], left[kDoubles], out[kDoubles];
+            store(most, largest);
+            store(left, remainder);
+            store(out, within);
+            bool beyond = false;
+            for (size_t c = 0; c < width; ++c) {
+                found.largest[j + c] = most[c];
+                found.remainder[j + c] = left[c];
+                beyond |= out[c] != 0.0;
+            }
+            if (!beyond) continue;
+            for (size_t i = 0; i < n; ++i) {
+                store(out, magnitude(counted(first_values(x + i * d, width), inverse).whole - origin));
+                for (size_t c = 0; c < width; ++c) found.beyond[first + i] |= !(out[c] <= kTwoDigits);
+            }
         }
-        found.beyond[i] = beyond != 0.0;
     }
 }
 
-[[gnu::always_inline]] static inline void to_panels(const double* row, size_t n, double* out, size_t stride) {
-    for (size_t p = 0; p * kDoubles < n; ++p, out += stride) std::memcpy(out, row + p * kDoubles, sizeof(VecD));
+// Digits are balanced: -2^20 <= low < 2^20, and value = low + 2^21 * high.
+[[gnu::always_inline]] static inline VecD high_digit(VecD value) { return floored(value * (1.0 / kDigit) + 0.5); }
+
+template <Digits digits>
+[[gnu::always_inline]] static inline void put(VecD value, double* out, size_t block_stride) {
+    if constexpr (digits != Digits::three) {
+        store(out, value);
+    } else {
+        const VecD high = high_digit(value), low = value - high * kDigit;
+        store(out, low);
+        store(out + block_stride, high);
+        store(out + 2 * block_stride, low + high);
+    }
 }
 
-// Digits are balanced: -2^20 <= low < 2^20, and value = low + 2^21 * high.
+template <class T, Digits digits>
+static void pack_as(const T* X, size_t d, const std::uint32_t* index, Steps steps, size_t block_stride,
+                    PackedBlock block) {
+    const size_t whole = d / kDoubles, rest = d % kDoubles;  // panels that hold features only, and what is left
+    const VecD inverse = first_values(steps.inverse + whole * kDoubles, rest);
+    const VecD origin = first_values(steps.origin + whole * kDoubles, rest);
+    VecD one = broadcast(0.0);  // behind the features
+    one[rest] = 1.0;
+    for (size_t k = 0; k < block.rows; ++k) {
+        const T* x = X + index[k] * d;
+        double* out = block.data + k * kDoubles;
+        for (size_t p = 0; p < whole; ++p, out += block.panel_stride, x += kDoubles) {
+            const VecD steps_here = load(steps.inverse + p * kDoubles);
+            put<digits>(counted(values_at(x), steps_here).whole - load(steps.origin + p * kDoubles), out, block_stride);
+        }
+        put<digits>(counted(first_values(x, rest), inverse).whole - origin + one, out, block_stride);
+    }
+}
+
+// Low digits and a 1, then the high digits of some features.
+template <class T>
+static void pack_some(const T* X, size_t d, const std::uint32_t* index, Steps steps, const std::uint32_t* high_of,
+                      size_t n_high, double* low, PackedBlock block) {
+    const size_t room = (d + 1 + n_high + kDoubles - 1) / kDoubles * kDoubles;
+    double* high = low + room;
+    for (size_t j = 0; j < 2 * room; ++j) low[j] = 0.0;
+    for (size_t k = 0; k < block.rows; ++k) {
+        count(X + index[k] * d, d, steps, low);
+        for (size_t j = 0; j < d; j += kDoubles) {  // beyond the features there is room for whole vectors
+            const VecD value = load(low + j), digit = high_digit(value);
+            store(high + j, digit);
+            store(low + j, value - digit * kDigit);
+        }
+        low[d] = 1.0;
+        for (size_t h = 0; h < n_high; ++h) low[d + 1 + h] = high[high_of[h]];
+        double* out = block.data + k * kDoubles;
+        for (size_t p = 0; p * kDoubles < room; ++p, out += block.panel_stride) store(out, load(low + p * kDoubles));
+        for (size_t j = d; j < room; ++j) low[j] = 0.0;
+    }
+}
+
 template <class T>
 static void pack(const T* X, size_t d, const std::uint32_t* index, Steps steps, Digits digits,
                  const std::uint32_t* high_of, size_t n_high, size_t block_stride, double* buffer, PackedBlock block) {
-    const size_t room = (d + 1 + n_high + kDoubles - 1) / kDoubles * kDoubles;
-    double *low = buffer, *high = buffer + room, *sum = buffer + 2 * room;
-    for (size_t j = 0; j < 3 * room; ++j) buffer[j] = 0.0;
-    low[d] = sum[d] = 1.0;
-    for (size_t k = 0; k < block.rows; ++k) {
-        count(X + index[k] * d, d, steps, low);
-        double* out = block.data + k * kDoubles;
-        if (digits != Digits::one)
-            for (size_t j = 0; j < d; ++j) {
-                high[j] = __builtin_floor(low[j] * (1.0 / kDigit) + 0.5);
-                low[j] -= high[j] * kDigit;
-                sum[j] = low[j] + high[j];
-            }
-        if (digits == Digits::some)
-            for (size_t h = 0; h < n_high; ++h) low[d + 1 + h] = high[high_of[h]];
-        to_panels(low, room, out, block.panel_stride);
-        if (digits == Digits::three) {
-            to_panels(high, room, out + block_stride, block.panel_stride);
-            to_panels(sum, room, out + 2 * block_stride, block.panel_stride);
-        }
+    switch (digits) {
+        case Digits::one: return pack_as<T, Digits::one>(X, d, index, steps, block_stride, block);
+        case Digits::three: return pack_as<T, Digits::three>(X, d, index, steps, block_stride, block);
+        case Digits::some: return pack_some(X, d, index, steps, high_of, n_high, buffer, block);
     }
 }
 

@@ -1,0 +1,188 @@
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "check.hpp"
+#include "steelyard/exact_sums.hpp"
+#include "steelyard/gram.hpp"
+
+using namespace steelyard;
+using namespace steelyard::tests;
+
+namespace {
+
+int128 random_wide(std::mt19937_64& bits, unsigned width) {
+    const auto high = static_cast<uint128>(bits()), low = static_cast<uint128>(bits());
+    const auto value = static_cast<int128>((high << 64 | low) >> (128 - width));
+    return bits() % 2 ? value : -value;
+}
+
+std::vector<double> whole_numbers(std::size_t n, double bound, unsigned seed) {
+    std::mt19937_64 bits(seed);
+    std::uniform_real_distribution<double> uniform(-bound, bound);
+    std::vector<double> values(n);
+    for (double& value : values) value = std::floor(uniform(bits));
+    return values;
+}
+
+Triangle one_by_one(const std::vector<double>& X, std::size_t d, std::int64_t weight) {
+    Triangle sums(d + 1);
+    std::vector<Big> row(d);
+    for (std::size_t i = 0; i < X.size() / d; ++i) {
+        for (std::size_t j = 0; j < d; ++j) row[j] = Big::of_whole(X[i * d + j]);
+        sums.add_row(row, Big(weight));
+    }
+    return sums;
+}
+
+void check_equal(const Triangle& sums, const Triangle& expected, const std::string& where) {
+    bool equal = true;
+    for (std::size_t at = 0; at < Triangle::entries(expected.size()); ++at) equal &= sums.get(at) == expected.get(at);
+    CHECK(equal, where);
+}
+
+template <class T>
+void compare_products(std::size_t n, std::size_t d, std::size_t n_wide) {
+    std::vector<double> X = whole_numbers(n * d, 1000.0, 1);
+    const std::vector<double> wide = whole_numbers(n * d, std::is_same_v<T, float> ? 0x1p23 : 0x1p40, 2);
+    for (std::size_t i = 0; i < n; ++i)
+        for (std::size_t j = 0; j < n_wide; ++j) X[i * d + j * d / std::max<std::size_t>(n_wide, 1)] = wide[i * d + j];
+    const std::vector<T> values(X.begin(), X.end());
+    const Triangle expected = one_by_one(X, d, -3);
+    std::vector<double> inverse(d, 1.0), origin(d, 0.0), largest(d, 0.0), remainder(d, 0.0);
+    std::vector<std::uint8_t> beyond(n);
+    std::vector<std::uint32_t> index(n);
+    for (std::uint32_t i = 0; i < n; ++i) index[i] = i;
+    on_every_level([&](const std::string& level) {
+        for (const unsigned n_threads : {1u, 3u}) {
+            const std::string where = text(level, n, d, n_wide, n_threads);
+            scan_rows<T>({values.data(), n, d}, {inverse.data(), origin.data()}, largest, remainder, beyond, n_threads);
+            for (std::size_t i = 0; i < n; ++i) CHECK(!beyond[i], where);
+            for (std::size_t j = 0; j < d; ++j) CHECK(remainder[j] == 0.0, where);
+            Triangle sums(d + 1);
+            add_products<T>({values.data(), n, d}, index, {inverse.data(), origin.data()}, largest, -3, sums,
+                            n_threads);
+            check_equal(sums, expected, where);
+        }
+    });
+}
+
+bool same_state(const ExactState& a, const ExactState& b, std::int32_t slot) {
+    const Triangle left = folded(a, {&slot, 1}, 1), right = folded(b, {&slot, 1}, 1);
+    for (std::size_t at = 0; at < Triangle::entries(left.size()); ++at)
+        if (!(left.get(at) == right.get(at))) return false;
+    return true;
+}
+
+ExactState state_of(std::size_t d) {
+    ExactState state;
+    state.n_features = d;
+    return state;
+}
+
+}  // namespace
+
+TEST(wide_numbers_add_multiply_shift_and_divide_as_128_bits_do) {
+    std::mt19937_64 bits(1);
+    for (int k = 0; k < 2000; ++k) {
+        const int128 a = random_wide(bits, 1 + bits() % 120), b = random_wide(bits, 1 + bits() % 120);
+        const int128 c = random_wide(bits, 1 + bits() % 60), e = random_wide(bits, 1 + bits() % 60);
+        CHECK((Big::of(a) + Big::of(b)).narrow() == a + b, text(k));
+        CHECK((Big::of(a) - Big::of(b)).narrow() == a - b, text(k));
+        CHECK((Big::of(c) * Big::of(e)).narrow() == c * e, text(k));
+        CHECK((Big::of(a) < Big::of(b)) == (a < b), text(k));
+        const auto shift = static_cast<unsigned>(bits() % 60);
+        CHECK((Big::of(c) << shift).narrow() == c * (int128{1} << shift), text(k));
+        CHECK((Big::of(a) >> shift).narrow() == a >> shift, text(k));
+        CHECK(Big::of(a).scaled(0) == static_cast<double>(a), text(k));
+        const int128 n = (c < 0 ? -c : c) + 1;
+        const int128 quotient = a / n - (a % n < 0);
+        CHECK(divide(Big::of(a), Big::of(n)).narrow() == quotient, text(k));
+        CHECK(divide(Big::of(a) * Big::of(b), Big::of(n) << 70) == divide(Big::of(a) * Big::of(b), Big::of(n)) >> 70,
+              text(k));
+    }
+}
+
+TEST(products_of_digits_are_those_of_whole_numbers_on_every_level) {
+    for (const std::size_t n : {1, 9, 400, 2500})
+        for (const std::size_t d : {1, 7, 8, 23})
+            for (const std::size_t n_wide : {std::size_t{0}, d / 4, d}) {
+                compare_products<double>(n, d, n_wide);
+                compare_products<float>(n, d, n_wide);
+            }
+}
+
+TEST(sums_at_the_ends_of_the_digits_are_exact) {
+    constexpr std::size_t n = 8192 + 5, d = 3;
+    for (const double value : {0x1p20 - 1.0, -0x1p20, 0x1p20, 0x1p41, -0x1p41, 0x1p41 - 1.0}) {
+        const std::vector<double> X(n * d, value), inverse(d, 1.0), origin(d, 0.0), largest(d, std::fabs(value));
+        std::vector<std::uint32_t> index(n);
+        for (std::uint32_t i = 0; i < n; ++i) index[i] = i;
+        Triangle sums(d + 1);
+        add_products<double>({X.data(), n, d}, index, {inverse.data(), origin.data()}, largest, 1, sums, 1);
+        check_equal(sums, one_by_one(X, d, 1), text(value));
+    }
+}
+
+TEST(rows_that_come_and_go_leave_the_sums_of_those_that_stay) {
+    constexpr std::size_t n = 900, d = 5;
+    std::vector<double> X = random_values<double>(n * d, 3);
+    for (std::size_t i = 0; i < n; ++i) X[i * d] = std::floor(4.0 * X[i * d]);
+    X[700 * d + 1] = 1e70;
+    X[701 * d + 2] = -1e30;
+    std::vector<std::int32_t> slots(n);
+    for (std::size_t i = 0; i < n; ++i) slots[i] = static_cast<std::int32_t>(i % 3);
+    ExactState lived = state_of(d);
+    const auto part = [&](std::size_t begin, std::size_t end) {
+        return ExactBatch<double>{
+            {X.data() + begin * d, end - begin, d}, std::span(slots).subspan(begin, end - begin), {}};
+    };
+    for (std::size_t i = 0; i < n; i += 90) add_rows(lived, part(i, i + 90), 1);
+    ExactState fresh = state_of(d);
+    settle(fresh, lived.grid);
+    add_rows(fresh, part(450, n), 1);
+    for (std::size_t i = 0; i < 450; i += 50)
+        CHECK(remove_rows(lived, part(i, i + 50), 1).refusal == Refusal::none, text(i));
+    for (const std::int32_t slot : {0, 1, 2}) CHECK(same_state(lived, fresh, slot), text(slot));
+    ExactState before = lived;
+    CHECK(remove_rows(lived, part(0, 450), 1).refusal != Refusal::none, "more than there are");
+    for (const std::int32_t slot : {0, 1, 2}) CHECK(same_state(lived, before, slot), text(slot));
+    CHECK(remove_rows(lived, part(450, n), 1).refusal == Refusal::none, "the rest");
+    for (const std::size_t slot : {0, 1, 2}) CHECK(!has_rows(lived, slot), text(slot));
+}
+
+TEST(a_view_does_not_depend_on_the_grid_of_whole_numbers) {
+    constexpr std::size_t n = 300, d = 4;
+    const std::vector<double> X = whole_numbers(n * d, 50.0, 4);
+    const std::vector<std::int32_t> slots(n, 0);
+    ExactGrid grid{{0, -3, -20, 0}, {0.0, 5.0, 0.0, -100.0}, {0, 0, 0, 0}, {0, 0, 0, 0}};
+    ExactState settled = state_of(d), given = state_of(d);
+    settle(given, grid);
+    for (ExactState* state : {&settled, &given}) add_rows(*state, ExactBatch<double>{{X.data(), n, d}, slots, {}}, 1);
+    const ExactView one(settled, {0}, 1), other(given, {0}, 1);
+    CHECK(one.canonical(0) == other.canonical(0), "canonical");
+    CHECK(one.origin() == other.origin(), "origin");
+    std::vector<double> a((d + 1) * (d + 1)), b(a);
+    one.matrix(0, a.data());
+    other.matrix(0, b.data());
+    CHECK(a == b, "matrix");
+}
+
+TEST(values_that_are_not_finite_change_nothing) {
+    std::vector<double> X = random_values<double>(400, 5);
+    const std::vector<std::int32_t> slots(400, 0);
+    ExactState state = state_of(1);
+    add_rows(state, ExactBatch<double>{{X.data(), 400, 1}, slots, {}}, 1);
+    const ExactState before = state;
+    for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(), 1e80}) {
+        X[399] = bad;
+        bool thrown = false;
+        try {
+            add_rows(state, ExactBatch<double>{{X.data(), 400, 1}, slots, {}}, 1);
+        } catch (const BadValues&) {
+            thrown = true;
+        }
+        CHECK(thrown, text(bad));
+        CHECK(same_state(state, before, 0), text(bad));
+    }
+}
