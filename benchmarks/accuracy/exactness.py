@@ -2,9 +2,10 @@
 
     python benchmarks/accuracy/exactness.py --data FOLDER [--files NAME ...] [--windows 500 1000 2000]
 
-For every file and window the table is learned as it comes, nothing scaled by hand: new rows are learned in chunks and
-the oldest are forgotten. At a hundred moments a learner that has seen nothing but the rows of the window is fitted
-on the same grid, and the digests of both, their planes and their scores at random points far and near are compared.
+For every file and window the table is learned as it comes, nothing scaled by hand: new rows are learned in
+chunks and the oldest are forgotten. At a hundred moments a learner that has seen nothing but the rows of the
+window is fitted on the same grid, and the digests of both, their planes and their scores at random points far
+and near are compared.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ def main() -> None:
             looks, digests, bits, changes = slide(X, y, window, arguments.chunk)
             seconds = time.process_time() - begin
             print(
-                f"| {name} | {len(y):,} x {X.shape[1]} | {window:,} | {changes:,} | {looks} | {digests} | {bits} "
-                f"| {seconds:.0f} |",
+                f"| {name} | {len(y):,} x {X.shape[1]} | {window:,} | {changes:,} | {looks} | {digests} "
+                f"| {bits} | {seconds:.0f} |",
                 flush=True,
             )
 

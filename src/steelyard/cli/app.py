@@ -42,6 +42,7 @@ COMMANDS = {
     "statistics": Entry("statistics", "Write what one machine knows of its rows, for merge."),
     "stream": Entry("stream", "Learn from a stream, testing every row first."),
     "tune": Entry("tune", "Race several settings on one pass over a table."),
+    "verify": Entry("verify", "Repeat the proof of a certificate of forgetting."),
     "version": Entry("version", "Print the versions of this package and of what it uses."),
 }
 _HIDDEN = {"combine": Entry("combine", "")}

@@ -27,18 +27,37 @@ __all__ = ["forget_command"]
 @click.option(
     "--again", is_flag=True, help="These rows were learned more than once and are forgotten once more."
 )
+@click.option(
+    "--certificate",
+    type=OUT_FILE,
+    metavar="FILE",
+    help="Write a certificate (JSON) here, for `steelyard verify`.",
+)
 @json_option
-def forget_command(*, model: Path, rows: str, out: Path | None, again: bool, as_json: bool) -> None:
+def forget_command(
+    *, model: Path, rows: str, out: Path | None, again: bool, certificate: Path | None, as_json: bool
+) -> None:
     """Make MODEL as if the labelled ROWS (a table) had never come, all of them or none.
 
-    Prints a receipt: which rows went, by an id that follows from them, and what is left.
+    Prints a receipt: which rows went, by an id that follows from them, and what is left. A certificate lets
+    others repeat the proof: whoever has the rows that remain refits them and compares digests.
     """
     known = load_table_model(model)
     before = summary_of(known)["classes"]
-    n_rows = known.forget(rows, again=again)
+    if certificate is None:
+        n_rows = known.forget(rows, again=again)
+        paper = None
+    else:
+        paper = known.forget_certified(rows, again=again)
+        n_rows = known.history[-1]["rows"]
     save_model(known, out or model)  # before the receipt, which says that it was done
+    if paper is not None and certificate is not None:
+        certificate.write_text(paper.to_json() + "\n", encoding="utf-8")
+        talk(f"wrote the certificate to {certificate}")
     talk(f"forgot {n_rows:,} rows; written to {out or model}")
     receipt = _receipt(known, before, out or model)
+    if paper is not None:
+        receipt |= {"digest before": paper.digest_before, "digest after": paper.digest_after}
     emit_json(receipt) if as_json else emit_pairs(receipt)
 
 

@@ -41,7 +41,8 @@ def inspect_command(file: Path, top: int, as_json: bool) -> None:
     if not isinstance(known, TableModel):
         _tell_learner(known, file, kind, parts, as_json=as_json)
         return
-    facts = {"file": str(file), "kind": kind, **summary_of(known), **_of_table(known), **_of_file(file)}
+    facts = {"file": str(file), "kind": kind, **summary_of(known), **_of_table(known)}
+    facts |= {**_exactness(known.learner), **_of_file(file)}
     features = telling_features(known)[:top]
     if as_json:
         facts["parameters"] = known.learner.get_params(deep=False)
@@ -73,6 +74,7 @@ def _tell_learner(learner: Any, file: Path, kind: str, parts: list[dict[str, str
         "classes": classes,
         "parameters": {name: repr(value) for name, value in learner.get_params(deep=False).items()},
         "features": getattr(inner, "n_features_in_", None),
+        **_exactness(learner),
         **_of_file(file),
     }
     if as_json:
@@ -98,6 +100,19 @@ def _of_file(file: Path) -> dict[str, Any]:
 
     about = describe(file)
     return {"bytes": about["n_bytes"], "written by": f"steelyard {about['versions']['steelyard']}"}
+
+
+def _exactness(taught: Any) -> dict[str, Any]:
+    """The digest and the grid, of a learner whose statistics are whole numbers."""
+    learner = getattr(taught, "learner_", taught)
+    if not hasattr(learner, "digest") or not hasattr(learner, "grid_"):
+        return {}
+    grid = learner.grid_
+    low, high = int(grid.exponents.min()), int(grid.exponents.max())
+    facts = {"digest": learner.digest(), "grid": f"quanta 2^{low} to 2^{high}, {grid.note()}"}
+    if learner.statistics_.from_floats:
+        facts["note"] = "learned by an earlier version in floating point, and rounded to this grid since"
+    return facts
 
 
 def _parameters(model: TableModel) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -28,6 +29,7 @@ from steelyard.exceptions import DataError, ParameterError
 from steelyard.features import RandomFeatures
 from steelyard.params import AnyOf, ClassWeight, Constraint, Instance, OneOf, Positive, Switch
 from steelyard.persistence import storable
+from steelyard.proximal.certificate import Certificate
 from steelyard.proximal.rule.planes import Planes
 from steelyard.proximal.rule.rule import Rule
 from steelyard.proximal.rule.selection import Choice
@@ -103,6 +105,8 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         All that is kept of the rows.
     grid_ : Grid
         The steps in which values are counted.
+    feature_map_ : RandomFeatures or None
+        The settled feature map.
     C_ : float
         The C in use.
     n_features_in_ : int
@@ -220,6 +224,48 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         """Refuse, before anything changes, whatever could overflow on the way."""
         self._check_finite(X, method)
         check_magnitude(X, f"ProximalSVC.{method}")
+
+    def forget(  # type: ignore[override]  # a certificate in place of the learner, where one is wanted
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        certificate: bool = False,
+    ) -> Self | Certificate:
+        """Unlearn rows that were learned before: the model is, to the bit, as if they had never come.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows with exactly the values with which they were learned.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        sample_weight : array-like of shape (n_samples,), optional
+            The weights with which they were learned.
+        certificate : bool, default=False
+            Whether to return a :class:`~steelyard.proximal.Certificate`, with which others can repeat the
+            proof, in place of the learner.
+
+        Returns
+        -------
+        self, or Certificate
+
+        Raises
+        ------
+        DataError
+            If it shows that some of the rows were never learned, or not as often. Nothing changes.
+        """
+        if not certificate:
+            return super().forget(X, y, sample_weight)
+        self._check_started("forget")
+        with lock_of(self):
+            after = copy.copy(self)
+            after.forget(X, y, sample_weight)
+            gone = ProximalSVC(grid=after.grid_, feature_map=after.feature_map_)
+            paper = Certificate.of(self, gone.fit(X, y, sample_weight), after)
+            self._state = after._state
+        return paper
 
     def _apply(self, add: Batch | None, retire: Batch | None, method: str) -> None:
         state = self._state.copy()
@@ -375,6 +421,12 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         """All that is kept of the rows."""
         self._need("statistics_")
         return self._state.total
+
+    @property
+    def feature_map_(self) -> RandomFeatures | None:
+        """The settled feature map, if there is one."""
+        self._need("feature_map_")
+        return self._state.feature_map
 
     @property
     def grid_(self) -> Grid:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
-from steelyard.exceptions import DataError
-from steelyard.persistence import storable
+from steelyard.exceptions import DataError, FileFormatError
+from steelyard.persistence import from_bytes, storable, to_bytes
+from steelyard.proximal import Certificate, ProximalSVC
 from steelyard.streams.answers import Answers, ask, is_ready, rows_taken, teach
 from steelyard.streams.chunks import Chunk, padded
 from steelyard.tables.encoding import TableEncoder
@@ -250,10 +254,51 @@ class TableModel(ClassifierMixin, BaseEstimator):
         Rows that were forgotten before and not learned again since are refused, unless ``again`` says that
         they had been learned more than once.
         """
+        self._check_forgets()
+        return self._forget(source, self.learner.forget, again=again)[0]
+
+    def forget_certified(self, source: Any, *, again: bool = False) -> Certificate:
+        """The same, with a certificate that tells how the columns of the table became features."""
+        if not isinstance(self.learner, ProximalSVC):
+            raise DataError(
+                f"a model of class {type(self.learner).__name__} gives no certificates.",
+                who="forget",
+                hint="ProximalSVC does",
+            )
+        certified = partial(self.learner.forget, certificate=True)
+        certificate: Certificate = self._forget(source, certified, again=again)[1]
+        return replace(certificate, table=self._empty_twin())
+
+    def _empty_twin(self) -> str:
+        """How rows become features and on which grid, without anything that was learned of them; as text."""
+        learner = ProximalSVC(grid=self.learner.grid_, feature_map=self.learner.feature_map_)
+        twin = TableModel(learner, self.encoder, self.target, self.time)
+        return b64encode(to_bytes(twin)).decode("ascii")
+
+    @staticmethod
+    def of_certificate(certificate: Certificate) -> TableModel:
+        """A model that has learned nothing and takes tables as the certificate says."""
+        if certificate.table is None:
+            raise DataError(
+                "the certificate does not tell how columns of a table become features.",
+                who="verify",
+                hint="certificates of rows that came as arrays are checked by Certificate.holds_for(X, y)",
+            )
+        try:
+            model = from_bytes(b64decode(certificate.table, validate=True))
+        except ValueError as error:
+            raise FileFormatError(f"the certificate is damaged ({error}).", who="verify") from error
+        if not isinstance(model, TableModel) or not isinstance(model.learner, ProximalSVC):
+            raise FileFormatError("the certificate is damaged (it describes no table).", who="verify")
+        return model
+
+    def _check_forgets(self) -> None:
         if not hasattr(self.learner, "forget"):
             raise DataError(
                 f"a model of class {type(self.learner).__name__} cannot forget rows.", who="forget"
             )
+
+    def _forget(self, source: Any, forget: Callable[..., Any], *, again: bool) -> tuple[int, Any]:
         stream = self.open(source, labelled=True)
         stream.learning = False
         chunks = list(stream)
@@ -263,9 +308,9 @@ class TableModel(ClassifierMixin, BaseEstimator):
         width = self.learner.n_features_in_
         X = np.concatenate([padded(chunk.rows_for(self.learner), width) for chunk in chunks])
         y = np.concatenate([chunk.y for chunk in chunks])
-        self.learner.forget(X, y)
+        given = forget(X, y)
         self.note("forgot", stream.name, len(y), digest.id)
-        return len(y)
+        return len(y), given
 
     def _digest(self, chunks: list[Chunk]) -> RowDigest:
         digest = RowDigest()

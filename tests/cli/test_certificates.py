@@ -1,0 +1,44 @@
+"""``steelyard forget --certificate`` and ``steelyard verify``."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from steelyard.cli.app import main
+
+
+@pytest.fixture
+def table(rng):
+    n = 600
+    amounts, countries = rng.gamma(2.0, 30.0, n).round(2), rng.choice(["at", "de", "fr"], n)
+    frame = pd.DataFrame({"amount": amounts, "country": countries})
+    frame["target"] = np.where(frame["amount"] + 20.0 * (frame["country"] == "fr") > 90.0, "fraud", "ok")
+    return frame
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def test_whoever_has_the_remaining_rows_can_repeat_the_proof(table, tmp_path):
+    for name, part in (("all", table), ("gone", table[:80]), ("rest", table[80:]), ("less", table[81:])):
+        part.to_csv(tmp_path / f"{name}.csv", index=False)
+    model, paper = tmp_path / "model.sy", tmp_path / "paper.json"
+    made = run("fit", tmp_path / "all.csv", "--model", "proximal", "--target", "target", "-o", model)
+    assert made.exit_code == 0, made.output
+    done = run("forget", model, tmp_path / "gone.csv", "--certificate", paper, "--json")
+    assert done.exit_code == 0, done.output
+    after = json.loads(paper.read_text())["digest_after"]
+    shown = run("inspect", model, "--json")
+    assert json.loads(shown.stdout)["digest"] == after
+    holds = run("verify", paper, "--against", tmp_path / "rest.csv", "--json")
+    assert holds.exit_code == 0, holds.output
+    assert json.loads(holds.stdout)["holds"] is True
+    fails = run("verify", paper, "--against", tmp_path / "less.csv")
+    assert fails.exit_code == 1
+    assert after in fails.output
