@@ -25,6 +25,7 @@ from steelyard.proximal import ProximalSVC
 from steelyard.proximal.rule.validation import validate_folds
 from steelyard.proximal.state.folds import FoldedStatistics
 from steelyard.proximal.state.grid import Grid
+from steelyard.proximal.state.ledger import Ledger
 
 __all__ = [
     "MAP_ROWS",
@@ -59,11 +60,14 @@ class Part:
         Their names.
     statistics : FoldedStatistics or None
         Statistics of the (mapped) rows, by folds, without the map.
+    ledger : Ledger or None
+        Which rows these are, where that is noted.
     """
 
     n_features: int | None = None
     feature_names: Any = None
     statistics: FoldedStatistics | None = None
+    ledger: Ledger | None = None
 
     @classmethod
     def of(cls, learner: ProximalSVC) -> Part:
@@ -72,7 +76,12 @@ class Part:
             return cls()
         names = vars(learner).get("feature_names_in_")
         state = learner._state
-        return cls(learner.n_features_in_, names, FoldedStatistics(state.statistics, state.n_folds))
+        return cls(
+            learner.n_features_in_,
+            names,
+            FoldedStatistics(state.statistics, state.n_folds),
+            learner._ledger,
+        )
 
     def __add__(self, other: Part) -> Part:
         if self.n_features is None or other.n_features is None:
@@ -84,13 +93,16 @@ class Part:
             )
         assert self.statistics is not None
         assert other.statistics is not None
-        return replace(self, statistics=self.statistics.merged(other.statistics))
+        ledger = self.ledger and other.ledger and self.ledger.merged(other.ledger)
+        return replace(self, statistics=self.statistics.merged(other.statistics), ledger=ledger)
 
     def to_bytes(self) -> bytes:
         """A compact message: one triangle for each class and fold."""
         names = None if self.feature_names is None else [str(name) for name in self.feature_names]
         state = None if self.statistics is None else self.statistics.get_state()
-        return encode({"n_features": self.n_features, "feature_names": names, "statistics": state})
+        ledger = None if self.ledger is None else self.ledger.to_array()
+        tree = {"n_features": self.n_features, "feature_names": names, "statistics": state, "ledger": ledger}
+        return encode(tree)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Part:
@@ -101,6 +113,7 @@ class Part:
             tree["n_features"],
             None if names is None else np.array(names, dtype=object),
             None if state is None else FoldedStatistics.from_state(state, state["statistics"]["n_features"]),
+            None if tree["ledger"] is None else Ledger.of(tree["ledger"]),
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -119,6 +132,8 @@ class Kind:
         The map in front. If it is decided by its seed alone, every worker settles it for itself.
     grid : Grid or None
         The steps in which values are counted; without a map, all workers must have the same.
+    ledger : bool
+        Whether the rows are noted.
     n_features : int or None
         Width of the rows, if the model knows it already.
     feature_names : ndarray or None
@@ -128,6 +143,7 @@ class Kind:
     n_folds: int
     feature_map: RandomFeatures | None = None
     grid: Grid | None = None
+    ledger: bool = False
     n_features: int | None = None
     feature_names: Any = None
 
@@ -135,11 +151,13 @@ class Kind:
     def of(cls, model: ProximalSVC, method: str) -> Kind:
         """The kind of statistics that a model takes in; ``fit`` begins anew."""
         if method == "fit" or not model._is_started():
-            return cls(model._n_folds if model.C == "auto" else 1, model.feature_map, model.grid)
+            n_folds = model._n_folds if model.C == "auto" else 1
+            return cls(n_folds, model.feature_map, model.grid, model.ledger)
         names, state = vars(model).get("feature_names_in_"), model._state
         known = method == "forget" or state.statistics.is_settled
         grid = state.statistics.grid if known else model.grid
-        return cls(state.n_folds, state.feature_map, grid, model.n_features_in_, names)
+        ledger = model._ledger is not None
+        return cls(state.n_folds, state.feature_map, grid, ledger, model.n_features_in_, names)
 
     @property
     def needs_rows(self) -> bool:
@@ -162,7 +180,10 @@ class Kind:
     def learner(self, part: Part | None = None) -> ProximalSVC:
         """A learner that has learned this part, or nothing, and keeps such statistics."""
         learner = ProximalSVC(
-            C="auto" if self.n_folds > 1 else 1.0, feature_map=self.feature_map, grid=self.grid
+            C="auto" if self.n_folds > 1 else 1.0,
+            feature_map=self.feature_map,
+            grid=self.grid,
+            ledger=self.ledger,
         )
         learner._n_folds = self.n_folds
         known = self if part is None or part.n_features is None else part
@@ -174,7 +195,9 @@ class Kind:
         learner._start(Batch(np.zeros((1, known.n_features)), [], np.zeros(0, dtype=np.int32), None))
         if part is not None and part.statistics is not None:
             known_map = learner._state.feature_map
-            learner._state = FoldedStatistics(part.statistics.statistics, self.n_folds, known_map)
+            held = part.statistics
+            learner._state = FoldedStatistics(held.statistics, self.n_folds, known_map)
+            learner._ledger = part.ledger
         return learner
 
     def equals(self, other: Kind) -> bool:
@@ -184,6 +207,7 @@ class Kind:
             and self.n_features == other.n_features
             and np.array_equal(self.feature_names, other.feature_names)
             and self.grid == other.grid
+            and self.ledger == other.ledger
             and _same_map(self.feature_map, other.feature_map)
         )
 

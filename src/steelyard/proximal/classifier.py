@@ -36,6 +36,7 @@ from steelyard.proximal.rule.selection import Choice
 from steelyard.proximal.state.folds import FoldedStatistics, GatheringStatistics, blocks
 from steelyard.proximal.state.gathering import Gathered
 from steelyard.proximal.state.grid import Grid
+from steelyard.proximal.state.ledger import Ledger, batch_hashes
 from steelyard.proximal.state.statistics import ClassStatistics
 
 __all__ = ["ProximalSVC"]
@@ -90,6 +91,10 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
     grid : Grid, optional
         The steps in which values are counted; see :class:`~steelyard.proximal.Grid`. If not given, the first
         256 rows settle it. Learners on equal grids that hold equal rows are equal to the last bit.
+    ledger : bool, default=False
+        Whether to keep, in eight bytes a row, which rows are in. Rows that were never learned, wrong labels
+        and the second delivery of rows to forget are then refused always, before anything changes; without
+        it, only when counts or sums of products show it.
 
     Attributes
     ----------
@@ -160,11 +165,13 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         "penalize_intercept": Switch(),
         "feature_map": AnyOf(OneOf(None), Instance(RandomFeatures)),
         "grid": AnyOf(OneOf(None), Instance(Grid)),
+        "ledger": Switch(),
     }
     _traits = Traits(exact=True, bounded_memory=True)
     _accepts_sparse = True
     _finds_nonfinite = True
     _in_place = ("_state",)
+    _ledger: Ledger | None = None
     _n_folds = 5  # kept only for C="auto"
 
     def __init__(
@@ -178,6 +185,7 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         penalize_intercept: bool = True,
         feature_map: RandomFeatures | None = None,
         grid: Grid | None = None,
+        ledger: bool = False,
     ) -> None:
         self.C = C
         self.class_weight = class_weight
@@ -187,6 +195,7 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         self.penalize_intercept = penalize_intercept
         self.feature_map = feature_map
         self.grid = grid
+        self.ledger = ledger
 
     # -- learning and forgetting --------------------------------------------------------------------
 
@@ -203,6 +212,7 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         self._check_range(batch.X, "partial_fit")
         n_folds = self._n_folds if self.C == "auto" else 1
         self._state = GatheringStatistics.of(Gathered.start(features, batch.X.shape[1]), n_folds)
+        self._ledger = Ledger() if self.ledger else None
 
     def _start(self, batch: Batch) -> None:
         feature_map = None
@@ -211,14 +221,21 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
             feature_map = self.feature_map.settled(batch.X)
         n_folds = self._n_folds if self.C == "auto" else 1
         self._state = FoldedStatistics.start(batch.X.shape[1], n_folds, feature_map, self.grid)
+        self._ledger = Ledger() if self.ledger else None
 
     def _learn(self, batch: Batch) -> None:
         if not self._state.is_plain:  # a refusal half-way would leave some of the rows learned
             self._check_range(batch.X, "partial_fit")
+        state = self._state
+        if self._ledger is not None:  # both change, or neither
+            state = state.copy()
+            state.choice = self._state.choice
         try:
-            self._state.add(batch)
+            state.add(batch)
         except DataError:
             raise self._nonfinite_error(batch.X, "partial_fit") from None
+        if self._ledger is not None:
+            self._state, self._ledger = state, self._ledger.added(batch_hashes(batch))
 
     def _check_range(self, X: Any, method: str) -> None:
         """Refuse, before anything changes, whatever could overflow on the way."""
@@ -264,18 +281,20 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
             after.forget(X, y, sample_weight)
             gone = ProximalSVC(grid=after.grid_, feature_map=after.feature_map_)
             paper = Certificate.of(self, gone.fit(X, y, sample_weight), after)
-            self._state = after._state
+            self.__dict__.update({"_state": after._state, "_ledger": after._ledger})
         return paper
 
     def _apply(self, add: Batch | None, retire: Batch | None, method: str) -> None:
-        state = self._state.copy()
+        state, ledger = self._state.copy(), self._ledger
         if add is not None:
             self._check_range(add.X, method)
+            ledger = ledger and ledger.added(batch_hashes(add))
             state.add(add)
         if retire is not None:
             self._check_range(retire.X, method)
+            ledger = ledger and ledger.removed(batch_hashes(retire), f"ProximalSVC.{method}")
             state.remove(retire, f"ProximalSVC.{method}")
-        self._state = state
+        self._state, self._ledger = state, ledger
 
     @all_or_nothing
     def grow(self, n_features: int) -> Self:
@@ -311,6 +330,7 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         ProximalSVC
         """
         self._check_started("rearranged")
+        self._check_no_ledger("rearranged", "features of rows in a ledger cannot be moved")
         twin: ProximalSVC = clone(self)
         twin.n_features_in_ = int(n_features)
         twin._state = self._state.rearranged(places, n_features)
@@ -332,6 +352,7 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         self
         """
         self._check_started("fade")
+        self._check_no_ledger("fade", "rows in a ledger cannot fade")
         state = self._state.faded(factor, drop_below)
         state.choice = self._state.choice and self._state.choice.faded(factor)
         self._state = state
@@ -357,6 +378,8 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         self._check_params()
         theirs = self._mergeable(other)
         check_sortable([*self._state.total.classes, *theirs.total.classes], "ProximalSVC.merge")
+        if self._ledger is not None:
+            self._ledger = self._ledger.merged(_ledger_of(other))
         self._state = self._state.merged(theirs)
         return self
 
@@ -383,8 +406,19 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
     def _unmerge(self, other: Any) -> Self:
         self._check_params()
         self._check_started("unmerge")
-        self._state = self._state.unmerged(self._mergeable(other), "ProximalSVC.unmerge")
+        theirs = self._mergeable(other)
+        if self._ledger is not None:
+            self._ledger = self._ledger.unmerged(_ledger_of(other), "ProximalSVC.unmerge")
+        self._state = self._state.unmerged(theirs, "ProximalSVC.unmerge")
         return self
+
+    def _check_no_ledger(self, method: str, sentence: str) -> None:
+        if self._ledger is not None:
+            raise DataError(
+                f"{sentence}: it knows rows by their values as they were learned.",
+                who=f"ProximalSVC.{method}",
+                hint="use ledger=False, and say yourself which rows are in",
+            )
 
     def _mergeable(self, other: Any) -> FoldedStatistics:
         """What the other side holds, after all checks; a learner without rows adopts its shape."""
@@ -392,6 +426,7 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
             if not self._is_started():
                 self.n_features_in_ = other.n_features
                 self._state = FoldedStatistics.start(other.n_features, 1, grid=self.grid)
+                self._ledger = Ledger() if self.ledger else None
             if not self._state.is_plain or self.C == "auto":
                 raise DataError(
                     "bare statistics have no folds and no feature map; this learner has.",
@@ -410,6 +445,7 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
                 other._state.check_has_folds()
             self._set_features(other._features())
             self._state = other._state.empty() if self.grid is None else other._state.started_on(self.grid)
+            self._ledger = Ledger() if self.ledger else None
         self._check_same_features(other, "merge")
         self._state.check_same_kind(other._state)
         return other._state
@@ -650,6 +686,7 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
             **self._state.copy().get_state(),
             "choice": {"C": choice.C, "n_rows": choice.n_rows} if kept else None,
             "keys": list(self.__dict__.get("_keys", {})),
+            "ledger": None if self._ledger is None else self._ledger.to_array(),
         }
 
     def _set_state(self, state: dict[str, Any]) -> None:
@@ -659,9 +696,22 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         self._state = FoldedStatistics.from_state(state, self.n_features_in_)
         if state.get("keys"):
             self._keys = {name: place for place, name in enumerate(state["keys"])}
+        self._ledger = None if state.get("ledger") is None else Ledger.of(state["ledger"])
         if state.get("choice") is not None:
             choice = state["choice"]
             self._state.choice = Choice(float(choice["C"]), self._rule(), float(choice["n_rows"]))
+
+
+def _ledger_of(other: Any) -> Ledger:
+    """The ledger of the other side, for a learner that keeps one."""
+    ledger = other._ledger if isinstance(other, ProximalSVC) else None
+    if ledger is None:
+        raise DataError(
+            "this learner keeps a ledger of its rows, and the other side has none; nothing was changed.",
+            who="ProximalSVC.merge",
+            hint="give ledger=True to both, or to neither",
+        )
+    return ledger
 
 
 def _apart(other: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_array, column_or_1d
 
 from steelyard import _native
@@ -16,7 +17,7 @@ from steelyard._threads import num_threads
 from steelyard.base import Batch, Label, encode_labels
 from steelyard.exceptions import DataError
 
-__all__ = ["FoldLabel", "check_magnitude", "checked_batch"]
+__all__ = ["FoldLabel", "check_magnitude", "checked_batch", "row_hashes"]
 
 _MANY_VALUES = 1_000_000
 
@@ -49,6 +50,13 @@ def checked_batch(X: Any, y: Any, sample_weight: Any, n_features: int, who: str)
     if sample_weight is not None and not (np.isfinite(sample_weight).all() and (sample_weight >= 0).all()):
         raise DataError("sample_weight must be finite and not negative.", who=who)
     return Batch(canonical_csr(X) if sp.issparse(X) else X, labels, codes, sample_weight)
+
+
+def row_hashes(X: Any) -> NDArray[np.uint64]:
+    """A hash of each row that depends on its values alone, dense or sparse."""
+    if sp.issparse(X):
+        return _native.sparse_row_hashes(X.data, X.indices, X.indptr)
+    return _native.row_hashes(X)
 
 
 def check_magnitude(batch: Batch) -> None:

@@ -8,15 +8,13 @@ from hashlib import blake2b
 from typing import Any, Self, TypeVar
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from steelyard import _native
 from steelyard.base import Batch
 from steelyard.exceptions import DataError
 from steelyard.features import RandomFeatures
 from steelyard.proximal.state import messages
-from steelyard.proximal.state.batches import FoldLabel
+from steelyard.proximal.state.batches import FoldLabel, row_hashes
 from steelyard.proximal.state.gathering import Gathered
 from steelyard.proximal.state.grid import Grid
 from steelyard.proximal.state.removal import never_learned
@@ -389,8 +387,4 @@ def fold_numbers(X: Any, n_folds: int) -> NDArray[np.uint64]:
     """The fold of each row: a matter of its values alone, so a row is forgotten where it was learned."""
     if n_folds == 1:
         return np.zeros(X.shape[0], dtype=np.uint64)
-    if sp.issparse(X):
-        hashes = _native.sparse_row_hashes(X.data, X.indices, X.indptr)
-    else:
-        hashes = _native.row_hashes(X)
-    return hashes % np.uint64(n_folds)
+    return row_hashes(X) % np.uint64(n_folds)
