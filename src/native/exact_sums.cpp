@@ -193,7 +193,9 @@ std::vector<std::int64_t> steps_of(ExactState& state, std::span<const double> we
 // -- the grid -----------------------------------------------------------------------------------------
 
 void settle_feature(ExactGrid& grid, std::size_t j, std::vector<double>& values, bool at_zero) {
+    // Each value once: a row that comes twice and one that counts twice settle the same grid.
     std::sort(values.begin(), values.end());
+    values.erase(std::unique(values.begin(), values.end()), values.end());
     const double middle = values[(values.size() - 1) / 2];
     int lowest = kCoarsest;
     std::vector<double> deviations;

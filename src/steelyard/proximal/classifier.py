@@ -663,6 +663,11 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         self._check_scored(X, planes, method, finite=all(finite))
         return scores, answer
 
+    def _check_rows(self, X: Any, method: str) -> Any:
+        rows = super()._check_rows(X, method)
+        # A question may choose C, which is kept: one that will be refused must not.
+        return self._check_finite(rows, method) if self.C == "auto" else rows
+
     def _blocks(self, X: Any, answer: _Answer, method: str) -> Iterator[tuple[slice, Any]]:
         """The rows that meet the planes, and where in X they stand."""
         if answer.feature_map is not None:
