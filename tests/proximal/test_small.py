@@ -54,6 +54,13 @@ def test_native_planes_are_the_reference_planes(rng, level, n_classes, choices):
 TOLERANCE = 1e-12
 
 
+def test_wide_systems_are_solved_alike(rng):
+    X, y = _rows(rng, 900, 260, 2)
+    given, expected = _both(ProximalSVC().fit(X, y), 1.0)
+    size = np.abs(expected.coef).max()
+    np.testing.assert_allclose(given.coef, expected.coef, rtol=0.0, atol=10.0 * TOLERANCE * size)
+
+
 def test_a_constant_feature_has_no_weight(rng):
     X, y = _rows(rng, 300, 4, 2)
     X[:, 2] = 5.0

@@ -546,7 +546,7 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
 
     def _choice(self, rule: Rule, state: FoldedStatistics) -> Choice:
         """The choice of C that holds for these rows, made anew where none does."""
-        n_rows = sum(fold.n_rows for fold in state.folds)
+        n_rows = state.statistics.n_rows
         if state.choice is None or not state.choice.holds(rule, n_rows):
             state.choice = Choice(rule.chosen_C(state.total, state.folds), rule, n_rows)
         choice: Choice = state.choice

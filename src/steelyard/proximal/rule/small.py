@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["solve_small"]
 
-_MOST_FEATURES = 150  # beyond, LAPACK is faster
+_MOST_FEATURES = 700  # beyond, the blocks of LAPACK make up for the way there
 _MOST_CLASSES = 30  # beyond, planes share a factor
 
 
