@@ -122,7 +122,7 @@ def _cases(context: Context) -> list[Case]:
         subject = names[file]
         X, y = features(subject, data)
         seed = context.integer("kba", subject)
-        splits = StratifiedShuffleSplit(context.pick(7, 2, 1), test_size=1 / 7, random_state=seed)
+        splits = StratifiedShuffleSplit(1 if context.tiny else 7, test_size=1 / 7, random_state=seed)
         printed = GAMMAS[subject]
         gammas = context.pick(tuple(printed * factor for factor in SPREAD), (printed,), (printed,))
         for split, machine, weight in product(splits.split(X, y), MACHINES, PENALTIES.values()):
