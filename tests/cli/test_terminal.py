@@ -93,6 +93,16 @@ def test_the_panel_stays_within_the_terminal(folder, columns):
     assert max(len(line) for line in panel.replace("\r", "\n").split("\n")) <= columns
 
 
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_the_summary_can_be_read_at_any_width(folder, columns):
+    """A table that is too wide is turned on its side; no name and no figure is cut."""
+    (ended,) = in_terminal(["stream", "rows.csv", "--target", "label"], columns=columns, folder=folder)
+    summary = ended.text[ended.text.rindex("╯") + 1 :]
+    for name in ("g_mean", "lowest_g_mean", "sensitivity", "all_rows_per_second", "bad"):
+        assert name in summary
+    assert "…" not in summary
+
+
 def test_an_error_in_drawing_ends_the_panel_and_not_the_run(monkeypatch, capsys):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     stream = demo_stream(2000)

@@ -108,12 +108,20 @@ def _draw_table(heads: list[str], lines: list[list[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    console = Console(highlight=False)
+    if _width(heads, lines) > console.width and len(heads) > len(lines) + 1:
+        heads, *lines = [list(column) for column in zip(heads, *lines, strict=True)]  # on its side it may fit
     table = Table(box=None, header_style="bold", pad_edge=False)
     for head in heads:
         table.add_column(Text(head))  # as text, or brackets would be taken for markup
     for line in lines:
         table.add_row(*map(Text, line))
-    Console(highlight=False).print(table)
+    console.print(table)
+
+
+def _width(heads: list[str], lines: list[list[str]]) -> int:
+    """Columns of a terminal that a table takes, with two between one and the next."""
+    return sum(max(map(len, column)) + 2 for column in zip(heads, *lines, strict=True)) - 2
 
 
 def emit_pairs(facts: Mapping[str, Any]) -> None:
