@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "steelyard/dot.hpp"
 #include "steelyard/random.hpp"
-#include "steelyard/simd.hpp"
 
 namespace steelyard {
 
@@ -39,7 +39,7 @@ template <class T>
 double KernelExpansion<T>::weigh(const T* x) {
     similarities_.resize(rows_.size());
     kernel_row(kernel_, x, rows_, similarities_.data());
-    return loops().kernel.finish_f64.dot(coef_.data(), similarities_.data(), coef_.size());
+    return dot(coef_.data(), similarities_.data(), coef_.size());
 }
 
 template <class T>
@@ -118,7 +118,6 @@ void KernelExpansion<T>::step(const ForgetronRule& rule, const T* x, int y) {
 // projection_, the forward solution stays in solution_. Returns the squared distance to the span.
 template <class T>
 double KernelExpansion<T>::project(const T* x) {
-    const auto dot = loops().kernel.finish_f64.dot;
     const std::size_t n = rows_.size();
     solution_.resize(n);
     for (std::size_t i = 0; i < n; ++i) {
@@ -158,7 +157,7 @@ void KernelExpansion<T>::step(const ProjectronRule& rule, const T* x, int y) {
     const double achieved = y * weigh(x);
     if (achieved > 0.0 && !(rule.margin && achieved < 1.0)) return;
     const double squared = project(x), distance = std::sqrt(squared);
-    const double length = loops().kernel.finish_f64.dot(solution_.data(), solution_.data(), solution_.size());
+    const double length = dot(solution_.data(), solution_.data(), solution_.size());
     double weight = 0.0;  // of the projection
     if (achieved > 0.0) {
         const double loss = 1.0 - achieved, gain = loss - distance / rule.threshold;

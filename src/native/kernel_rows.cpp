@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "steelyard/dot.hpp"
 #include "steelyard/simd.hpp"
 
 namespace steelyard {
@@ -17,8 +18,6 @@ constexpr double kFixedError = 0.5 / kFixedScale + 20 * 0x1p-24;
 constexpr double kNarrowError = 0x1p-24 * (1 + 1 + 1 + 3 + 0.5), kStoredError = 0x1p-24 * (1 + 0.5);
 // Kernel values, and their products with weights, must be far from where float ends.
 constexpr double kNarrowLargest = 1e30;
-
-double dot(const double* a, const double* b, std::size_t n) { return loops().kernel.finish_f64.dot(a, b, n); }
 
 Precision first_precision(const KernelSpec& spec, bool has_function) {
     if (has_function) return Precision::full;  // nothing is known of its values, and evaluating them costs far more

@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <vector>
 
+#include "steelyard/dot.hpp"
 #include "steelyard/random.hpp"
-#include "steelyard/simd.hpp"
 
 namespace steelyard {
 
 namespace {
-
-double dot(const double* a, const double* b, std::size_t n) { return loops().kernel.finish_f64.dot(a, b, n); }
 
 void add(double factor, const double* x, double* target, std::size_t n) {
     for (std::size_t k = 0; k < n; ++k) target[k] += factor * x[k];

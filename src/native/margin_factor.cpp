@@ -3,15 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "steelyard/dot.hpp"
 #include "steelyard/simd.hpp"
 
 namespace steelyard {
-
-namespace {
-
-double dot(const double* a, const double* b, std::size_t n) { return loops().kernel.finish_f64.dot(a, b, n); }
-
-}  // namespace
 
 void MarginFactor::clear() {
     size_ = 0;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 
+#include "steelyard/dot.hpp"
 #include "steelyard/interrupt.hpp"
 #include "steelyard/simd.hpp"
 #include "steelyard/svm_problem.hpp"
@@ -19,8 +20,6 @@ constexpr double kDependent = 1e-13;
 constexpr std::size_t kManyViolators = 64;
 // The active set is looked at so often, at most, before all samples are.
 constexpr int kLooks = 8;
-
-double dot(const double* a, const double* b, std::size_t n) { return loops().kernel.finish_f64.dot(a, b, n); }
 
 }  // namespace
 
