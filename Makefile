@@ -19,7 +19,7 @@ NATIVE := $(shell find src/native -type f) CMakeLists.txt pyproject.toml
 comma := ,
 CPP := $(shell find src/native -name '*.cpp' -o -name '*.hpp')
 
-.PHONY: help demo test lint format bench papers docs serve sites sanitize sanitize-threads sanitize-python stubs test-native \
+.PHONY: torture help demo test lint format bench papers docs serve sites sanitize sanitize-threads sanitize-python stubs test-native \
   test-clang test-aarch64 test-lowest clean
 
 help:
@@ -34,6 +34,7 @@ help:
 	@echo "make sanitize   the native tests under the address and undefined-behaviour sanitizers; sanitize-threads: under"
 	@echo "                the one for threads; sanitize-python: Python tests on an extension with the first two"
 	@echo "make test-clang, make test-aarch64   the native tests with the other compiler, on the other processor"
+	@echo "make torture    threads, signals, and fuzzed files, tables, calls and commands (SIZE=inputs of each kind, SEED=)"
 	@echo "make format     bring all code into its format"
 
 # -- set-up -------------------------------------------------------------------------------------------
@@ -116,6 +117,11 @@ sanitize-python: $(VENV)/.dev
 	  -C install.strip=false -C cmake.define.STEELYARD_SANITIZE=address,undefined .
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 	  ASAN_OPTIONS=detect_leaks=0 $(SANITIZED)/venv/bin/python -m pytest -q -p no:cacheprovider $(SANITIZED_TESTS)
+
+SIZE ?= 20000
+SEED ?= 0
+torture: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.safety.torture --size $(SIZE) --seed $(SEED)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -14,6 +14,7 @@ __all__ = [
     "PLAIN_LABELS",
     "Label",
     "NumberedLabels",
+    "check_kinds",
     "check_sortable",
     "encode_labels",
     "is_plain_labels",
@@ -90,6 +91,18 @@ def _check_whole(labels: Iterable[Label]) -> None:
             "changed.",
             hint="take the character away, for example with label.rstrip('\\0')",
         )
+
+
+def check_kinds(labels: Iterable[Label], who: str) -> None:
+    """Refuse labels that are neither numbers nor text nor true or false: no file could hold them."""
+    for label in labels:
+        if not isinstance(label, str | int | float | np.generic):
+            raise DataTypeError(
+                f"labels must be numbers, strings or booleans; got {str(label)[:40]!r}, which is of type "
+                f"{type(label).__name__}; nothing was changed.",
+                who=who,
+                hint="make text of them, for example with str(label)",
+            )
 
 
 def check_sortable(labels: Iterable[Label], who: str) -> None:

@@ -32,6 +32,7 @@ from sklearn.utils.validation import (
 from steelyard._labels import (
     PLAIN_LABELS,
     Label,
+    check_kinds,
     check_sortable,
     encode_labels,
     is_plain_labels,
@@ -261,6 +262,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
             raise error.told_by(f"{type(self).__name__}.{method}") from None
         if y.dtype.kind not in PLAIN_LABELS:
             check_classification_targets(y)
+            check_kinds(labels, f"{type(self).__name__}.{method}")
         return labels, codes
 
     def _check_comparable(self, labels: list[Label], method: str) -> None:

@@ -22,6 +22,7 @@ from steelyard.proximal.state.statistics import ClassStatistics
 
 __all__ = ["FoldedStatistics", "GatheringStatistics", "blocks", "fold_numbers"]
 
+_MOST_FOLDS = 100  # that a file may speak of; whatever is asked of a model is done for each
 _BLOCK_ROWS = 2048  # rows that are mapped to random features at a time
 
 T = TypeVar("T")
@@ -271,6 +272,8 @@ class FoldedStatistics:
         width = n_features if state["map"] is None else state["map"].n_components
         if statistics.n_features != width:
             raise ValueError("the statistics do not have the width of the features")
+        if not 1 <= n_folds <= _MOST_FOLDS:
+            raise ValueError(f"there are 1 to {_MOST_FOLDS} folds")
         if any(isinstance(key, FoldLabel) != (n_folds > 1) for key in statistics.classes):
             raise ValueError("the statistics are not in so many folds")
         return cls(statistics, n_folds, state["map"])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._limits import LARGEST
 from steelyard.exceptions import FileFormatError
 from steelyard.persistence import decode, encode
 from steelyard.proximal.state import earlier
@@ -104,7 +105,7 @@ def from_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> ClassSta
                 slot,
                 triangle,
                 int(entry["each"]),
-                _array(entry["rows"], np.float64),
+                _rows(entry["rows"]),
                 _array(entry["weights"], np.int64),
             )
     if len(statistics._slots) != len(state["classes"]):
@@ -115,13 +116,21 @@ def from_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> ClassSta
         if classes.min() < 0 or classes.max() >= len(statistics._slots):
             raise ValueError("rows of no class")
         sums.set_early(
-            _array(first["rows"], np.float64),
+            _rows(first["rows"]),
             _array(first["weights"], np.int64),
             classes,
             bool(first["sparse"]),
         )
     statistics.from_floats = bool(state["from_floats"])
     return statistics
+
+
+def _rows(values: Any) -> NDArray[np.float64]:
+    """Values of rows that a learner would have taken."""
+    rows = _array(values, np.float64)
+    if not (np.abs(rows) <= LARGEST).all():
+        raise ValueError("a row has a value that no learner takes")
+    return rows
 
 
 def _array(values: Any, dtype: Any) -> NDArray[Any]:

@@ -1,0 +1,135 @@
+"""Trials at size, in pieces: `python -m tests.safety.torture --help`, or `make torture`.
+
+Pieces run in processes of their own, so that one that dies is counted and the others go on. The seed and the
+numbers that a line tells are enough to try a piece again.
+"""
+
+# ruff: noqa: T201 - it talks to whoever runs it
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from tests.safety import fuzz
+from tests.safety.interruption import interrupt_at, interrupt_by_signal, try_call
+from tests.safety.subjects import SUBJECTS
+from tests.safety.threads import ask_while_one_learns
+
+PIECE = 1000  # fuzzed inputs of one process
+
+
+def interruptions(seed: int, share: float) -> fuzz.Report:
+    """Every call of every learner, interrupted at all moments (or a share of them)."""
+    report, random_ = fuzz.Report("moments"), random.Random(seed)
+    for subject in SUBJECTS:
+        for name, call in subject.calls():
+            skip = 0
+
+            def interrupt(_: int, run: Callable[[], object]) -> bool:
+                nonlocal skip
+                skip += 1 if share >= 1.0 else 1 + int(random_.expovariate(share))
+                return interrupt_at(skip - 1, run)
+
+            _count(report, f"{subject.name} {name}", subject, call, interrupt, 1_000_000)
+    return report
+
+
+def signals(seed: int, n: int) -> fuzz.Report:
+    """Every call of every learner, interrupted by a timer's signals."""
+    report, random_ = fuzz.Report("signals"), random.Random(seed)
+    for subject in SUBJECTS:
+        for name, call in subject.calls():
+            model = subject.taught_copy()
+            begin = time.perf_counter()
+            call(model)
+            longest = 1.2 * (time.perf_counter() - begin)
+            _count(
+                report,
+                f"{subject.name} {name}",
+                subject,
+                call,
+                lambda _, run, longest=longest: interrupt_by_signal(longest, run, random_) or True,
+                n,
+            )
+    return report
+
+
+def _count(report, name, subject, call, interrupt, n):  # noqa: PLR0917 - private, and each is named
+    try:
+        count = try_call(subject.taught_copy(), subject.questions, call, interrupt, n)
+    except AssertionError as fault:
+        report.faults.append(f"{name}: {fault}")
+    else:
+        report.tried += count.before + count.after
+        report.refused += count.before
+        report.taken += count.after
+
+
+def threads(seconds: float) -> fuzz.Report:
+    """Every learner, asked by three threads while one teaches it."""
+    report = fuzz.Report("threads")
+    for subject in SUBJECTS:
+        if subject.name == "ProximalSVC auto":  # chooses C when it is asked: its states cannot be listed
+            continue
+        try:
+            report.tried += ask_while_one_learns(subject, seconds).answers
+        except AssertionError as fault:
+            report.faults.append(f"{subject.name}: {fault}")
+    return report
+
+
+def fuzzed(area: str, n: int, seed: int) -> fuzz.Report:
+    """Inputs of one area, each piece in a process of its own."""
+    report = fuzz.Report(area)
+    for first in range(0, n, PIECE):
+        size = min(PIECE, n - first)
+        command = [sys.executable, "-m", "tests.safety.torture"]
+        command += ["--piece", area, str(first), str(size), str(seed)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        report.tried += size
+        if done.returncode:
+            report.faults.append(f"{area} {first}..{first + size}: the process ended with {done.returncode}")
+            continue
+        piece = json.loads(done.stdout.splitlines()[-1])
+        report.refused += piece["refused"]
+        report.taken += piece["taken"]
+        report.faults += piece["faults"]
+    return report
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", type=int, default=20_000, help="fuzzed inputs of each area")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--areas", default="files,tables,calls,commands,moments,signals,threads")
+    parser.add_argument("--piece", nargs=4, metavar=("AREA", "FIRST", "SIZE", "SEED"), help="one piece alone")
+    options = parser.parse_args()
+    if options.piece:
+        area, first, size, seed = options.piece[0], *map(int, options.piece[1:])
+        report = fuzz.run(area, size, seed, first)
+        print(json.dumps({"refused": report.refused, "taken": report.taken, "faults": report.faults}))
+        return 0
+    share = min(1.0, options.size / 20_000)
+    makers: dict[str, Callable[[], fuzz.Report]] = {
+        "moments": lambda: interruptions(options.seed, share),
+        "signals": lambda: signals(options.seed, max(5, int(200 * share))),
+        "threads": lambda: threads(max(0.2, 5.0 * share)),
+    }
+    n_faults = 0
+    for area in options.areas.split(","):
+        report = makers[area]() if area in makers else fuzzed(area, options.size, options.seed)
+        print(report, f" (seed {options.seed})", flush=True)
+        for fault in report.faults[:20]:
+            print(f"    {fault}")
+        n_faults += len(report.faults)
+    return 1 if n_faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
