@@ -17,6 +17,8 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -330,6 +332,91 @@ def check_copies_go_their_own_way(learner: BatchLearner) -> None:
         assert np.array_equal(model.decision_function(stream.X), before), "the copy changed the original"
 
 
+def check_answers_belong_to_one_state(learner: BatchLearner) -> None:
+    """While one thread learns, another is only ever given answers of a state before or after a call."""
+    stream = _stream(20)
+    model = clone(learner).fit(*stream.rows(0, 60))
+    streams = isinstance(learner, Learner)
+    lessons = [stream.rows(k if streams else 0, k + 10) for k in range(60, 100, 10)]
+    expected = clone(learner).fit(*stream.rows(0, 60))
+    states = {_answers(expected, stream.X)}
+    for lesson in lessons:
+        _teach(expected, *lesson)
+        states.add(_answers(expected, stream.X))
+    wrong: list[str] = []
+    stop = threading.Event()
+
+    def ask() -> None:
+        while not stop.is_set():
+            try:
+                if _answers(model, stream.X) not in states:
+                    wrong.append("an answer of no state")
+            except Exception as error:  # noqa: BLE001 - a question that can be answered must be
+                wrong.append(repr(error))
+
+    asking = threading.Thread(target=ask)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # threads take turns more often than they otherwise would
+    asking.start()
+    try:
+        for _ in range(3):
+            for lesson in lessons:
+                _teach(model, *lesson)
+            model.fit(*stream.rows(0, 60))
+    finally:
+        stop.set()
+        asking.join()
+        sys.setswitchinterval(before)
+    assert not wrong, f"asked while another thread learned: {wrong[0]}"
+
+
+def check_interrupted_calls_change_all_or_nothing(learner: BatchLearner) -> None:
+    """An exception from a signal handler, at any of some moments, leaves a learner before or after a call."""
+    stream = _stream(21)
+    taught = clone(learner).fit(*stream.rows(0, 60))
+    lesson = stream.rows(60 if isinstance(learner, Learner) else 0, 64)
+    done = copy.deepcopy(taught)
+    _teach(done, *lesson)
+    states = {_answers(taught, stream.X), _answers(done, stream.X)}
+    moment = 0
+    while True:
+        model = copy.deepcopy(taught)
+        model.decision_function(stream.X)
+        if not _interrupted(partial(_teach, model, *lesson), moment):
+            return
+        assert _answers(model, stream.X) in states, f"interrupted at moment {moment}, it is in between"
+        moment += 1 + moment // 4  # all of the first ones, then fewer and fewer
+
+
+def _interrupted(call: Callable[[], None], moment: int) -> bool:
+    """Whether a call was interrupted at a moment where a handler could run, or had ended before."""
+    left = moment
+
+    def profiler(_frame: object, event: str, _argument: object) -> None:
+        nonlocal left
+        if event in {"call", "c_return"}:
+            left -= 1
+            if left < 0:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None  # generators that are put away
+    try:
+        sys.setprofile(profiler)
+        call()
+    except BaseException:
+        if left >= 0:
+            raise
+    finally:
+        sys.setprofile(None)
+        sys.unraisablehook = hook
+    return left < 0
+
+
+def _answers(model: BatchLearner, X: FloatArray) -> bytes:
+    return bytes(np.asarray(model.decision_function(X)).tobytes())
+
+
 def check_unfitted_save_load(learner: BatchLearner) -> None:
     """A learner that has seen nothing can be saved too."""
     twin = persistence.from_bytes(_bytes(clone(learner)))
@@ -504,6 +591,8 @@ _CHECKS: tuple[Check, ...] = (
     check_labels_of_any_type,
     check_save_load_go_on,
     check_copies_go_their_own_way,
+    check_answers_belong_to_one_state,
+    check_interrupted_calls_change_all_or_nothing,
     check_unfitted_save_load,
     check_forget_equals_never_learned,
     check_forgotten_class_disappears,

@@ -193,7 +193,8 @@ _CHANGES = [_flip_bits, _odd_number, _header_number, _longer_number, _copy_bytes
 
 _ODD_CELLS = [
     b"", b"nan", b"1e999", b"-0", b"0x1f", b"1_000", b'"', b'"a\nb"', b"\xff", b"\x00", b"\xef\xbb\xbf",
-    b"1,2", b"true", b"2024-01-01", b"{}", b"[1]", b"\r", b"'", b"9" * 400, b"\xef\xbc\x91", b"\x1b]52;c;AAAA\x07",
+    b"1,2", b"true", b"2024-01-01", b"{}", b"[1]", b"\r", b"'", b"9" * 400, b"\xef\xbc\x91",
+    b"\x1b]52;c;AAAA\x07",
 ]  # fmt: skip
 
 
@@ -352,8 +353,8 @@ _ODD_Y: list[Callable[[Any, Any], Any]] = [
 _WORDS = [
     "--help", "--target", "y", "--out", "m", "--chunk", "0", "-1", "7", "nan", "", "--model", "rows.csv",
     "model", "--learner", "proximal", "svm", "koil", "--window", "30d", "5", "--seed", "\x1b]0;x\x07", "--",
-    "no-such-file", "--format", "json", "csv", ".", "/", "--quiet", "é", "--positive", "1", "--drop", "a", "b",
-    "--categorical",
+    "no-such-file", "--format", "json", "csv", ".", "/", "--quiet", "é", "--positive", "1", "--drop", "a",
+    "b", "--categorical",
 ]  # fmt: skip
 
 

@@ -81,6 +81,13 @@ class IncrementalSVC(ForgettingMixin):
         Number of rows of each class now.
     support_vectors_ : ndarray of shape (n_vectors, n_features), or list of sequences
         Rows with a coefficient other than zero in any plane.
+    support_ : ndarray of shape (n_vectors,)
+        Their numbers. After ``fit(X, y)`` these are positions in ``X`` (rows of weight 0 are not counted).
+        Rows that are learned later are numbered on; when a row is forgotten, the last one gets its number.
+    n_support_ : ndarray of shape (n_classes,)
+        How many of them each class has.
+    coef_ : ndarray of shape (n_planes, n_features)
+        Normals of the planes; with the linear kernel only.
     dual_coef_ : ndarray of shape (n_planes, n_vectors)
         Coefficients :math:`y_i \alpha_i`; one plane for two classes, otherwise one a class.
     intercept_ : ndarray of shape (n_planes,)
@@ -116,6 +123,12 @@ class IncrementalSVC(ForgettingMixin):
     Kept kernel rows are 16-bit numbers for the rbf and laplacian kernels and 32-bit numbers for the others,
     as long as that can be made up for: sums over them come with a bound of the error, and a row that is
     nearer to violating a condition than the bound is summed again in 64 bits.
+
+    There is no ``predict_proba``: a score says on which side of the plane a row lies, not how often such rows
+    are of a class. ``sklearn.calibration.CalibratedClassifierCV`` learns that from rows left out. There is no
+    ``decision_function_shape`` either: planes are one against the rest, so there are no scores of pairs of
+    classes. A matrix of kernel values that is known already serves as a function: let ``X`` be numbers of
+    rows, in one column, and ``kernel=lambda a, b: K[np.ix_(a[:, 0].astype(int), b[:, 0].astype(int))]``.
 
     Where no row lies strictly between its bounds the intercept is not unique; it is then the middle of its
     interval. More than two classes are learned one against the rest, on shared kernel rows. Rows are kept
@@ -239,6 +252,31 @@ class IncrementalSVC(ForgettingMixin):
     def support_vectors_(self) -> Any:
         """Rows with a coefficient other than zero in any plane."""
         return self._expansion("support_vectors_").vectors
+
+    @property
+    def support_(self) -> NDArray[np.int64]:
+        """Numbers of the support vectors among the rows."""
+        with lock_of(self):
+            return self._learned("support_").support()[0]
+
+    @property
+    def n_support_(self) -> NDArray[np.int64]:
+        """Support vectors of each class."""
+        with lock_of(self):
+            state = self._learned("n_support_")
+            codes, book = state.support()[1], state.book
+            return np.array([np.sum(codes == book.codes[label]) for label in book.classes], dtype=np.int64)
+
+    @property
+    def coef_(self) -> FloatArray:
+        """Normals of the planes; with the linear kernel only."""
+        expansion = self._expansion("coef_")
+        if self.kernel != "linear":
+            raise AttributeError(
+                f"IncrementalSVC.coef_: with kernel={self.kernel!r} planes lie in the space of the kernel "
+                "and have no normals; only the linear kernel has."
+            )
+        return np.asarray(expansion.coef @ expansion.vectors)
 
     @property
     def dual_coef_(self) -> FloatArray:

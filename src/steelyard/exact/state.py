@@ -278,6 +278,14 @@ class SupportState:
         samples = vectors if self.catalogue is None else self.catalogue.at(vectors)
         return KernelExpansion(self.kernel, samples, coef, intercept)
 
+    def support(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Numbers of the rows with a coefficient other than zero in any problem, and their codes."""
+        coefficients = [self._solver.coefficients(k) for k in range(self._solver.n_problems)]
+        numbers = (
+            np.flatnonzero(np.any(coefficients, axis=0)) if coefficients else np.empty(0, dtype=np.int64)
+        )
+        return numbers, np.asarray(self._solver.codes())[numbers]
+
     def _samples(self, numbers: Any) -> Any:
         """What was learned as these rows."""
         rows = self._solver.rows(np.asarray(numbers, dtype=np.int64))
