@@ -248,3 +248,12 @@ def test_inspect_tells_what_a_learner_without_columns_is(run, files):
     assert (facts["kind"], facts["class"], facts["features"]) == ("model without columns", "ProximalSVC", 2)
     assert facts["parameters"]["C"] == "3"
     assert "ProximalSVC" in run("inspect", files / "bare")
+
+
+def test_learning_the_same_rows_again_is_said(run, files):
+    run("fit", files / "first.csv", "--target", "y", "-o", files / "m")
+    words = ["fit", files / "first.csv", "--continue", files / "m", "-o", files / "m"]
+    result = cli_runner().invoke(main, [str(word) for word in words])
+    assert result.exit_code == 0
+    assert "these very rows were learned before" in result.stderr
+    assert sum(json.loads(run("inspect", files / "m", "--json"))["classes"].values()) == 1200

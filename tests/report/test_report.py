@@ -142,6 +142,14 @@ def test_a_run_that_ended_early_says_so(result):
     assert "a value is &lt;missing&gt;." in page
 
 
+def test_what_was_noticed_in_the_columns_is_told():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"n": np.arange(1500), "a": rng.normal(size=1500)})
+    frame["y"] = np.where(frame["a"] > 1, "bad", "ok")
+    page = render_report(prequential(ProximalSVC(), open_stream(frame, "y")))
+    assert "Column &#39;n&#39; counts the rows, as an index does (--drop n)." in page
+
+
 def test_where_the_figures_come_from_is_told(result):
     page = render_report(result)
     facts = page[page.index("Where this comes from") :]

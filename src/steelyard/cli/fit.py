@@ -10,7 +10,7 @@ from click.core import ParameterSource
 from steelyard.cli.files import OUT_FILE, save_model
 from steelyard.cli.models_io import check_can_be_saved, load_table_model, open_table, summary_of
 from steelyard.cli.options import MODEL_FILE, ColumnOptions, column_options, model_options
-from steelyard.cli.output import emit_json, emit_pairs, json_option, talk
+from steelyard.cli.output import emit_json, emit_pairs, json_option, talk, tell
 from steelyard.cli.registry import make_models, parse_settings
 
 __all__ = ["fit_command"]
@@ -52,7 +52,10 @@ def fit_command(
         check_can_be_saved(learner, model_name)
         stream = open_table(source, target, columns)
         model = TableModel(learner, stream.encoder, target, columns.time)
+    before = model.learned()
     n_rows = model.learn(stream)
+    if (again := before.get(model.history[-1].get("id", ""))) is not None:
+        tell(f"note: these very rows were learned before, from {again['source']}; they count once more now.")
     summary = {"model": str(out), "learned": n_rows, **summary_of(model)}
     emit_json(summary) if as_json else emit_pairs(summary)
     save_model(model, out)

@@ -50,6 +50,8 @@ class PrequentialResult:
         Rows that had come, and when the last of them happened; empty where the stream has no times.
     ended : str or None
         Why the stream ended early, in words; None where it came to its end.
+    notices : list of str
+        Columns that are hardly features, and what to do about them.
     events : list of Event
         What happened on the way: classes that came, drifts that models found.
     bad_rows : list of str
@@ -73,6 +75,7 @@ class PrequentialResult:
         self.feature_names = None if stream is None else stream.feature_names
         self.moments = list(race.moments)
         self.ended: str | None = None
+        self.notices: list[str] = list(getattr(stream, "notices", ()))
         self.events = sorted(race.events, key=lambda event: event.row)
         self.bad_rows: list[str] = list(getattr(stream, "bad_rows", ()))
         self.command: str | None = None  # of the command line, where this comes from there
@@ -333,6 +336,7 @@ class PrequentialResult:
                 "rows_per_second": self.n_rows / max(self.seconds, 1e-9),
                 "leading": self.leading,
                 "ended": self.ended,
+                "notices": self.notices,
                 "moments": [list(moment) for moment in self.moments],
                 "known_drifts": [list(drift) for drift in self.known_drifts],
                 "bad_rows": self.bad_rows,
