@@ -41,7 +41,13 @@ def leaves(group, *path):
 
 
 # Those that only do something, and say so on standard error.
-WITHOUT_DATA = {("serve", "keys", "revoke"), ("serve", "backup"), ("serve", "restore")}
+WITHOUT_DATA = {
+    ("hub", "collect"),
+    ("hub", "drop"),
+    ("serve", "backup"),
+    ("serve", "keys", "revoke"),
+    ("serve", "restore"),
+}
 
 
 def test_every_command_explains_itself_and_knows_json(run):
