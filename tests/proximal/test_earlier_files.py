@@ -1,0 +1,45 @@
+"""Statistics that earlier versions wrote: sums of doubles become whole numbers on a grid."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from steelyard import ProximalSVC
+from steelyard.persistence import encode
+from steelyard.proximal import ClassStatistics
+from tests.proximal.data import imbalanced
+
+
+def earlier_message(X, y, n_waiting):
+    """What version 1 of the message looked like: triangles about an origin, and rows that waited."""
+    d, origin = X.shape[1], X[:256].mean(axis=0)
+    entries = []
+    for label in np.unique(y).tolist():
+        mine = X[y == label]
+        E = np.column_stack([mine[n_waiting:] - origin, np.full(len(mine) - n_waiting, -1.0)])
+        triangle = (E.T @ E)[np.tril_indices(d + 1)] if len(E) else None
+        waiting = mine[:n_waiting].copy()
+        entries.append(
+            {"label": label, "triangle": triangle, "rows": waiting, "weights": np.ones(len(waiting))}
+        )
+    return encode(
+        {
+            "format": "steelyard class statistics", "version": 1, "n_features": d, "row_tolerance": 0.0,
+            "origin": origin, "touched": [0.0, 256.0], "classes": entries,
+        }
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("n_waiting", [0, 7])
+def test_sums_of_doubles_load_and_teach_the_same_planes(rng, n_waiting):
+    X, y = imbalanced(rng, 600, 4, (0.7, 0.3))
+    statistics = ClassStatistics.from_bytes(earlier_message(X, y, n_waiting))
+    assert statistics.from_floats
+    assert [statistics.count(label) for label in (0, 1)] == [(y == 0).sum(), (y == 1).sum()]
+    model, fresh = ProximalSVC().merge(statistics), ProximalSVC().fit(X, y)
+    np.testing.assert_allclose(model.coef_, fresh.coef_, rtol=1e-7)
+    more, labels = imbalanced(rng, 50, 4, (0.7, 0.3))
+    before = model.digest()
+    assert model.partial_fit(more, labels).forget(more, labels).digest() == before
+    assert ClassStatistics.from_bytes(statistics.to_bytes()).digest() == statistics.digest()
