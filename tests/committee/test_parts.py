@@ -147,7 +147,7 @@ def test_a_judgement_knows_auc_and_normal_scores():
     rng = np.random.default_rng(6)
     positive = np.column_stack([rng.normal(1.5, size=80), rng.normal(size=80)])
     negative = rng.normal(size=(400, 2))
-    judgement = judge(Sides(positive, negative, 0.1), "gmean")
+    judgement = judge(Sides(positive, negative, 0.1), "gmean", np.ones(2))
     y = np.repeat([1, 0], [80, 400])
     for expert in (0, 1):
         scores = np.concatenate([positive[:, expert], negative[:, expert]])
@@ -162,6 +162,6 @@ def test_whoever_says_nothing_is_not_heard():
     rng = np.random.default_rng(7)
     positive = np.column_stack([rng.normal(1.0, size=50), np.full(50, np.nan)])
     negative = np.column_stack([rng.normal(size=90), np.full(90, np.nan)])
-    judgement = judge(Sides(positive, negative, 0.3), "gmean")
+    judgement = judge(Sides(positive, negative, 0.3), "gmean", np.ones(2))
     assert judgement.weights.tolist() == [1.0, 0.0]
-    assert judge(Sides(positive[:4], negative, 0.3), "gmean") is None
+    assert judge(Sides(positive[:4], negative, 0.3), "gmean", np.ones(2)) is None

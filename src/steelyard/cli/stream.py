@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["stream_command"]
 
 _DEMO_MODELS = (
+    "auto",
     "balanced=proximal",
     "unweighted=proximal-unweighted",
     "SGD=sklearn:linear_model.SGDClassifier",
@@ -175,22 +176,29 @@ def _stream(options: StreamOptions, columns: ColumnOptions) -> RowStream:
 
 
 def _models(options: StreamOptions) -> dict[str, Any]:
-    from steelyard.memory import SlidingWindow
-
     settings = parse_settings(options.settings)
     if options.source is None and not options.model_names:
         models = make_models(_DEMO_MODELS, settings, options.seed or 0)
         window: str | None = options.window or _DEMO_WINDOW
-        windowed = [name for name, model in models.items() if hasattr(model, "forget")]
+        windowed = [name for name, model in models.items() if hasattr(model, "forget") and name != "auto"]
     else:
-        models = make_models(options.model_names or ("proximal",), settings, options.seed or 0)
+        models = make_models(options.model_names or ("auto",), settings, options.seed or 0)
         window, windowed = options.window, list(models) if options.window else []
     unable = [name for name in windowed if not hasattr(models[name], "forget")]
     if unable:
         raise ParameterError(f"--window: {unable[0]!r} cannot forget, so it cannot keep a window.")
     if window is None:
         return models
-    return {name: SlidingWindow(m, window) if name in windowed else m for name, m in models.items()}
+    return {name: _windowed(m, window) if name in windowed else m for name, m in models.items()}
+
+
+def _windowed(model: Any, window: str) -> Any:
+    """A model that remembers no more than the window; one that minds its memory is told."""
+    from steelyard.memory import SlidingWindow
+
+    if "memory" in model.get_params(deep=False):
+        return model.set_params(memory=window)
+    return SlidingWindow(model, window)
 
 
 def _run(

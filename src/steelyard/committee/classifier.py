@@ -42,6 +42,7 @@ _SLOW = 250  # rows in a block up to which a budget is no matter; of more, dear 
 _CHEAP = 60.0  # microseconds that a row costs without dear experts, roughly, on a common machine
 _DEAR = 60.0  # and what these add
 _REFRESH = 50  # rows after which weights and cut are looked at again
+_PRIORS = np.array([trade.prior for trade in EXPERTS])
 
 _times: ContextVar[Any] = ContextVar("times of the rows that are learned now", default=None)
 
@@ -95,6 +96,8 @@ class StreamClassifier(ForgettingMixin):
     ----------
     classes_ : ndarray of shape (n_classes,)
         Labels of the classes that have rows now.
+    class_count_ : ndarray of shape (n_classes,)
+        Rows of each class in the longest memory.
     n_features_in_ : int
         Number of features seen.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -113,7 +116,8 @@ class StreamClassifier(ForgettingMixin):
 
     Of every class the last scores of each expert are kept, about 1,000 rows of all classes together and at
     least 100 of each. A score is ranked among them, both sides of a plane counted alike, and mapped by the
-    inverse normal; experts are weighted by :math:`\exp(20\,\mathrm{AUC})` over the same rows; and the cut
+    inverse normal; experts are weighted by :math:`\exp(30\,\mathrm{AUC})` over the same rows, times a
+    prior (6 for the kernel machine, 0.3 for labels, 1 for others); and the cut
     is the best for what the committee, as it is now, makes of them. Until there are five such rows of
     both sides, the planes over all rows answer alone.
 
@@ -389,7 +393,7 @@ class StreamClassifier(ForgettingMixin):
         judged = self._panel.judgements
         waited = self._n_seen - self._judged_at
         if force or classes != self._panel.classes or waited >= min(_REFRESH, 1 + self._n_seen // 20):
-            judged, self._judged_at = judgements(self._evidence, self.threshold), self._n_seen
+            judged, self._judged_at = judgements(self._evidence, self.threshold, _PRIORS), self._n_seen
         self._panel = Panel(classes, rules, judged, self._views())
 
     def _views(self) -> Views:
@@ -440,6 +444,12 @@ class StreamClassifier(ForgettingMixin):
 
     def _classes_of(self, panel: Panel) -> NDArray[Any]:
         return sorted_classes([self._labels[number] for number in panel.classes])
+
+    @property
+    def class_count_(self) -> NDArray[np.int64]:
+        """Rows of each class in the longest memory."""
+        self._need("class_count_")
+        return np.array([self._counts[number] for number in self._panel.classes], dtype=np.int64)
 
     def decision_function(self, X: ArrayLike) -> FloatArray:
         """Scores of rows: positive for the second class, or one column a class when there are more.

@@ -42,6 +42,8 @@ class Trade:
         Rows of every class that it remembers beyond the window.
     every : int
         Rows that it waits for before it learns them together.
+    prior : float
+        How much it is heard before any evidence, and beside others of the same record.
     dear : bool
         Whether it is spared rows when they come fast.
     make : callable
@@ -54,6 +56,7 @@ class Trade:
     window: int | None
     of_class: int
     every: int
+    prior: float
     dear: bool
     make: Callable[[int, Views], Any]
 
@@ -75,10 +78,18 @@ def _nothing(_n_columns: int, _views: Views) -> Any:
 
 
 EXPERTS = (
-    Trade("linear", "planes over all rows", "rows", None, 0, 10, False, _planes),
-    Trade("recent", "planes over the last 200 rows", "rows", 200, 0, 5, False, _planes),
+    Trade("linear", "planes over all rows", "rows", None, 0, 10, 1.0, False, _planes),
+    Trade("recent", "planes over the last 200 rows", "rows", 200, 0, 5, 1.0, False, _planes),
     Trade(
-        "mapped", "planes over 300 random features, all rows", "ranks", None, 0, 100, False, _mapped_planes
+        "mapped",
+        "planes over 300 random features, all rows",
+        "ranks",
+        None,
+        0,
+        100,
+        1.0,
+        False,
+        _mapped_planes,
     ),
     Trade(
         "kernel",
@@ -87,10 +98,11 @@ EXPERTS = (
         1500,
         300,
         50,
+        6.0,
         True,
         _kernel_machine,
     ),
-    Trade("labels", "how labels follow labels", "labels", 200, 0, 1, False, _nothing),
+    Trade("labels", "how labels follow labels", "labels", 200, 0, 1, 0.3, False, _nothing),
 )
 
 

@@ -24,7 +24,7 @@ from steelyard.committee.rules import Rows, Rule, Views
 __all__ = ["Judgement", "Panel", "judge", "judgements"]
 
 _ENOUGH = 5  # rows of each side below which nothing is judged
-_SHARPNESS = 20.0  # an expert whose AUC is 0.05 better weighs e times as much
+_SHARPNESS = 30.0  # an expert whose AUC is 0.033 better weighs e times as much
 _REMEMBERED = 5000  # rows at most whose scores are kept for the moment
 _BEYOND = 0.5  # normal scores by which a score beyond all known ones, by their whole range, is higher
 
@@ -78,7 +78,7 @@ class Judgement:
         return cls(tables, auc, weights, float(state["cut"]))
 
 
-def judge(sides: Sides, threshold: Any) -> Judgement | None:
+def judge(sides: Sides, threshold: Any, priors: FloatArray) -> Judgement | None:
     """What recent rows say about a plane; None if there are too few."""
     if min(len(sides.positive), len(sides.negative)) < _ENOUGH:
         return None
@@ -93,7 +93,7 @@ def judge(sides: Sides, threshold: Any) -> Judgement | None:
         tables.append(table)
     if np.isnan(auc).all():
         return None
-    judgement = Judgement(tables, auc, _weights(auc), 0.0)
+    judgement = Judgement(tables, auc, _weights(auc, priors), 0.0)
     positive, negative = judgement.scores(sides.positive), judgement.scores(sides.negative)
     cut = choose_cut(positive, negative, threshold, sides.share)
     return Judgement(tables, auc, judgement.weights, cut)
@@ -103,13 +103,13 @@ def _known(scores: FloatArray) -> FloatArray:
     return scores[~np.isnan(scores)]
 
 
-def _weights(auc: FloatArray) -> FloatArray:
+def _weights(auc: FloatArray, priors: FloatArray) -> FloatArray:
     """Weights that favour a good record; who does worse than chance has none, unless all do."""
     best = np.nanmax(auc)
-    weights = np.exp(_SHARPNESS * (np.nan_to_num(auc, nan=-np.inf) - best))
+    weights = priors * np.exp(_SHARPNESS * (np.nan_to_num(auc, nan=-np.inf) - best))
     if best > 0.5:
         weights[~(auc > 0.5)] = 0.0
-    weights[weights < 0.01] = 0.0
+    weights[weights < 0.01 * weights.max()] = 0.0
     weights /= weights.sum()
     return np.asarray(weights)
 
@@ -210,8 +210,8 @@ class Panel:
         return out
 
 
-def judgements(evidence: Evidence, threshold: Any) -> list[Judgement | None]:
+def judgements(evidence: Evidence, threshold: Any, priors: FloatArray) -> list[Judgement | None]:
     """What recent rows say about every plane."""
     if len(evidence.classes) < 2:
         return [None]
-    return [judge(sides, threshold) for sides in evidence.sides()]
+    return [judge(sides, threshold, priors) for sides in evidence.sides()]
