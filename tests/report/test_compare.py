@@ -11,15 +11,19 @@ from steelyard.cli import main
 from steelyard.evaluation import prequential
 from steelyard.exceptions import DataError
 from steelyard.report.compare import compare_runs, read_run, render_comparison
-from steelyard.streams import Gaussians, ImbalanceSchedule, demo_stream
+from steelyard.streams import Gaussians, ImbalanceSchedule
 from tests.runner import cli_runner
+
+
+def _rare(n_rows):
+    return Gaussians(n_rows, schedule=ImbalanceSchedule.constant(0.05), seed=2)
 
 
 @pytest.fixture(scope="module")
 def runs():
     """The same stream with and without weights, as a file would have them."""
     return [
-        json.loads(prequential({"m": ProximalSVC(class_weight=weight)}, demo_stream(6000)).to_json())
+        json.loads(prequential({"m": ProximalSVC(class_weight=weight)}, _rare(6000)).to_json())
         for weight in (None, "balanced")
     ]
 
@@ -46,6 +50,13 @@ def test_the_page_says_which_is_better_and_asks_the_network_for_nothing(runs):
     assert "“balanced” is better: 0." in page
     assert page.count('<svg class="chart along') == 2
     assert "https://" not in page
+
+
+def test_a_difference_within_the_bands_is_no_victory(runs):
+    near = json.loads(json.dumps(runs[1]))
+    near["summary"][0]["mean_g_mean"] += 0.001
+    page = render_comparison(runs[1], near, ("one", "other"))
+    assert "“other” is ahead by 0.001 G-mean, which chance may explain" in page
 
 
 def test_what_makes_it_unfair_is_named(runs):

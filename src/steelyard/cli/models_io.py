@@ -69,7 +69,8 @@ def open_table(source: str, target: str, columns: ColumnOptions, *, on_bad_row: 
         max_classes=columns.max_classes,
         on_bad_row=on_bad_row,
     )
-    stream.on_notice = lambda sentence: tell(f"note: {stream.name}: {sentence}")
+    name = stream.name  # and not the stream itself, which would keep itself and its file alive
+    stream.on_notice = lambda sentence: tell(f"note: {name}: {sentence}")
     return stream
 
 

@@ -82,7 +82,8 @@ def compare_runs(
     -------
     dict
         ``leading`` (the measure that decides), ``lines`` (one for each model of each run), ``best`` (the line
-        of each run), ``difference`` (of the best, second minus first), ``warnings`` and ``differences``.
+        of each run), ``difference`` (of the best, second minus first), ``clear`` (whether the 95 % bands of
+        the two, over all rows, are apart), ``warnings`` and ``differences``.
     """
     leading = a["leading"] if a["leading"] == b["leading"] else "g_mean"
     lines = [
@@ -97,6 +98,7 @@ def compare_runs(
         "lines": lines,
         "best": best,
         "difference": figures[1] - figures[0],
+        "clear": not _bands_overlap(best[0], best[1], leading),
         "warnings": _warnings(a, b),
         "differences": _differences(a, b),
     }
@@ -171,6 +173,13 @@ def _figure(line: Mapping[str, Any], leading: str) -> float:
     return math.nan if value is None else float(value)
 
 
+def _bands_overlap(a: Mapping[str, Any], b: Mapping[str, Any], leading: str) -> bool:
+    low, high = f"{leading}_low", f"{leading}_high"
+    if any(line.get(end) is None for line in (a, b) for end in (low, high)):
+        return False
+    return bool(a[low] <= b[high] and b[low] <= a[high])
+
+
 def _sorted(run: Mapping[str, Any], leading: str) -> list[dict[str, Any]]:
     return sorted(run["summary"], key=lambda line: -_or(_figure(line, leading), -1.0))
 
@@ -193,6 +202,8 @@ def _headline(found: Mapping[str, Any], names: tuple[str, str]) -> str:
     if abs(difference) < 0.0005:
         return f"Both runs reach the same {name}"
     better = names[int(difference > 0)]
+    if not found["clear"]:
+        return f"“{better}” is ahead by {abs(difference):.3f} {name}, which chance may explain"
     return f"“{better}” is better: {abs(difference):.3f} more {name} on average over time"
 
 

@@ -104,7 +104,7 @@ class TableStream(RowStream):
         self._watch: ColumnWatch | None = None
         if "columns_" not in vars(encoder):  # else somebody has looked before
             named = (*columns.categorical, *(columns.features or ()))
-            self._watch = ColumnWatch(self._features, named, self.name, self._notice)
+            self._watch = ColumnWatch(self._features, named, self.name)
         self._done = 0
         self._skips = on_bad_row == "skip"
         self.n_bad_rows, self.bad_rows = 0, list[str]()
@@ -142,7 +142,7 @@ class TableStream(RowStream):
         if not self._done:
             raise DataError("there are no rows.", who=self.name)
         if self._watch is not None:
-            self._watch.finish()
+            self._notice(self._watch.finish())
 
     @property
     def feature_names(self) -> list[str] | None:
@@ -171,9 +171,10 @@ class TableStream(RowStream):
         found = self._source.bytes_source.fingerprint() if hasattr(self._source, "bytes_source") else None
         return None if found is None else str(found)
 
-    def _notice(self, sentence: str) -> None:
-        self.notices.append(sentence)
-        self.on_notice(sentence)
+    def _notice(self, sentences: list[str]) -> None:
+        for sentence in sentences:
+            self.notices.append(sentence)
+            self.on_notice(sentence)
 
     def _note_bad(self, error: DataError) -> None:
         self.n_bad_rows += 1
@@ -183,7 +184,7 @@ class TableStream(RowStream):
     def _chunks_until_error(self, batch: ColumnBatch) -> Iterator[Chunk]:
         """The batch as a chunk; where a row is bad, the rows before it come first and then the error."""
         if self._watch is not None:
-            self._watch.add(batch)
+            self._notice(self._watch.add(batch))
         while batch.n_rows:
             bad, good = None, batch
             while good.n_rows:

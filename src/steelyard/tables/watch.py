@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -39,25 +39,21 @@ class ColumnWatch:
         Columns that somebody has named as categories or features: these are taken as they are.
     source : str
         Where the rows come from, for sentences.
-    notify : callable
-        Is told what was noticed, in sentences.
     """
 
-    def __init__(
-        self, features: Sequence[str], wanted: Sequence[str], source: str, notify: Callable[[str], None]
-    ) -> None:
+    def __init__(self, features: Sequence[str], wanted: Sequence[str], source: str) -> None:
         named = set(wanted)
         self._features = [name for name in features if name not in named][:_MOST_COLUMNS]
-        self._source, self._notify = source, notify
+        self._source = source
         self._parts: list[ColumnBatch] = []
         self._n_rows = 0
         self._looked_early = False
         self.done = not self._features
 
-    def add(self, batch: ColumnBatch) -> None:
-        """Look at more rows; raises where a column must not become features."""
+    def add(self, batch: ColumnBatch) -> list[str]:
+        """Look at more rows and tell what was noticed; raises where a column must not become features."""
         if self.done:
-            return
+            return []
         part = batch.take(0, _ALL_ROWS - self._n_rows)
         self._parts.append(ColumnBatch({name: part.columns[name] for name in self._features}, part.n_rows))
         self._n_rows += part.n_rows
@@ -66,17 +62,17 @@ class ColumnWatch:
             self._refuse_texts()
         if self._n_rows >= _ALL_ROWS:
             self._refuse_texts()
-            self.finish()
+            return self.finish()
+        return []
 
-    def finish(self) -> None:
-        """Tell what was noticed; of a table with fewer rows at its end."""
+    def finish(self) -> list[str]:
+        """What was noticed; of a table with fewer rows at its end."""
         if self.done:
-            return
+            return []
         self.done = True
-        if self._n_rows >= _FEWEST_ROWS:
-            for sentence in self._sentences():
-                self._notify(sentence)
+        found = self._sentences() if self._n_rows >= _FEWEST_ROWS else []
         self._parts = []
+        return found
 
     def _columns(self) -> dict[str, NDArray[Any]]:
         return dict(ColumnBatch.joined(self._parts).columns)
