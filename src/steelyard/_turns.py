@@ -36,6 +36,8 @@ __all__ = [
     "twin_of",
 ]
 
+_new = object.__new__
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _S = TypeVar("_S")
@@ -64,7 +66,7 @@ def turn_of(owner: Any) -> AbstractContextManager[Any]:
 
 def twin_of(learner: _S) -> _S:
     """A learner with the same attributes: what is published there does not show here."""
-    twin = object.__new__(type(learner))
+    twin = _new(type(learner))
     twin.__dict__ = learner.__dict__.copy()
     return twin
 
@@ -79,7 +81,8 @@ def all_or_nothing(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concat
     @wraps(method)
     def guarded(self: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> Any:
         with self.__dict__.get("_lock") or lock_of(self):
-            twin = twin_of(self)
+            twin = _new(type(self))  # as twin_of does: a stream of single rows pays for every call
+            twin.__dict__ = self.__dict__.copy()
             result = method(twin, *args, **kwargs)
             self.__dict__ = twin.__dict__  # the one moment
         return self if result is twin else result
@@ -100,7 +103,7 @@ def in_turn(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_
 
 def as_of_now(learner: _S) -> _S:
     """The learner as it is published now; calls that learn meanwhile change nothing of what it shows."""
-    view = object.__new__(type(learner))
+    view = _new(type(learner))
     view.__dict__ = learner.__dict__
     return view
 
@@ -110,7 +113,9 @@ def of_one_moment(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concate
 
     @wraps(method)
     def asked(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        return method(as_of_now(self), *args, **kwargs)
+        view = _new(type(self))  # as as_of_now does
+        view.__dict__ = self.__dict__
+        return method(view, *args, **kwargs)
 
     return asked
 

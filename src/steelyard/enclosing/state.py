@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from steelyard._limits import LARGEST, largest_value
 from steelyard._types import FloatArray
 from steelyard.enclosing.ball import Ball
 from steelyard.enclosing.bodies import Body, BodySettings, build_body
@@ -102,6 +103,8 @@ class ClassState:
             raise ValueError("the shapes of a class do not fit")
         if not (np.isfinite(X).all() and np.isfinite(weights).all() and np.isfinite(alpha).all()):
             raise ValueError("a class has values that are not finite")
+        if max(largest_value(X), largest_value(weights)) > LARGEST:
+            raise ValueError("a class has values that no learner takes")
         if not ((weights > 0).all() and (alpha >= 0).all() and (alpha > 0).any() and 0 <= radius < np.inf):
             raise ValueError("a class has weights that cannot be")
         if not is_sequence_kernel(settings.kernel):

@@ -12,7 +12,7 @@ from steelyard._types import FloatArray
 from steelyard.base import Traits
 from steelyard.cuts import gmean_cut
 from steelyard.online.linear_machines import Arrays, LinearLearner
-from steelyard.online.targets import Signs, draw_seed
+from steelyard.online.targets import Signs, draw_seed, stored_seed
 from steelyard.params import Constraint, Integer, Positive, RandomSeed
 from steelyard.persistence import storable
 
@@ -113,7 +113,7 @@ class OAM(LinearLearner):
         return super()._machines_state() | {"seed": self._seed, "budget": self._budget}
 
     def _set_machines_state(self, state: dict[str, Any]) -> None:
-        self._budget, self._seed = int(state["budget"]), int(state["seed"])
+        self._budget, self._seed = int(state["budget"]), stored_seed(state["seed"])
         super()._set_machines_state(state)
         if any((arrays["stored"] > self._budget).any() for arrays in self._targets):
             raise ValueError("a reservoir holds more rows than its budget")

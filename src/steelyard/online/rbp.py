@@ -10,7 +10,7 @@ from steelyard import _native
 from steelyard.base import Traits
 from steelyard.kernels import SequenceKernel
 from steelyard.online.kernel_machines import KernelListLearner
-from steelyard.online.targets import Signs, draw_seed
+from steelyard.online.targets import Signs, draw_seed, stored_seed
 from steelyard.params import Constraint, Integer, RandomSeed
 from steelyard.persistence import storable
 
@@ -106,5 +106,5 @@ class RBP(KernelListLearner):
         return super()._machines_state() | {"seed": self._seed}
 
     def _set_machines_state(self, state: dict[str, Any]) -> None:
-        self._seed = int(state["seed"])
+        self._seed = stored_seed(state["seed"])
         super()._set_machines_state(state)

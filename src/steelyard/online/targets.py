@@ -22,7 +22,7 @@ from steelyard._types import FloatArray
 from steelyard.base import Batch, Label, Learner, sorted_classes
 from steelyard.exceptions import DataError
 
-__all__ = ["OnlineLearner", "draw_seed"]
+__all__ = ["OnlineLearner", "draw_seed", "stored_seed"]
 
 Signs = NDArray[np.int8]
 
@@ -241,6 +241,13 @@ class OnlineLearner(Learner):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state["parameters"])
         self._set_state(state["state"])
+
+
+def stored_seed(value: Any) -> int:
+    """A seed from a file, which could be anything."""
+    if not 0 <= int(value) < 2**64:
+        raise ValueError("the seed is not a number of 64 bits")
+    return int(value)
 
 
 def draw_seed(random_state: Any) -> int:
