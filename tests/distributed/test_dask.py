@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import scipy.sparse as sp
 
 from steelyard import ProximalSVC, RandomFeatures
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError
+from steelyard.proximal import Grid
 from tests.distributed.data import CUTS, assert_same_model, one_machine, rows_and_cuts
 from tests.proximal.data import imbalanced
 
@@ -157,10 +159,25 @@ def names_of_tasks(client, run):
     return sorted(dask.utils.key_split(task["key"]) for task in stream.data)
 
 
+def a_grid(n_features):
+    return Grid.uniform(n_features, 2.0**-36)
+
+
+def test_the_digest_is_that_of_one_machine_on_any_partitions(rng, client):
+    X, y = imbalanced(rng, 900)
+    alone = ProximalSVC().fit(X, y)
+    for n_parts in (2, 3):  # the first partition has the 256 rows that settle the grid
+        borders = np.linspace(0, 900, n_parts + 1).astype(int)
+        pieces = [slice(begin, end) for begin, end in pairwise(borders)]
+        model = engine.fit(ProximalSVC(), [dask.delayed((X[p], y[p])) for p in pieces], client=client)
+        assert model.digest() == alone.digest()
+        np.testing.assert_array_equal(model.coef_, alone.coef_)
+
+
 def test_rows_are_loaded_and_learned_in_one_task(rng, client):
     X, y = imbalanced(rng)
     parts = [dask.delayed(lambda i: (X[i::4], y[i::4]))(i) for i in range(4)]
-    tasks = names_of_tasks(client, lambda: engine.fit(ProximalSVC(), parts))
+    tasks = names_of_tasks(client, lambda: engine.fit(ProximalSVC(grid=a_grid(5)), parts))
     assert tasks == ["learn"] * 4 + ["merge_parts"]
 
 
@@ -173,7 +190,7 @@ def test_rows_that_the_labels_are_made_of_are_loaded_once(client, tmp_path):
 
     X = da.map_blocks(load, chunks=((50,) * 4, (3,)), dtype=float, meta=np.empty((0, 0)))
     y = (X[:, 0] > 1.0).astype(int)
-    tasks = names_of_tasks(client, lambda: engine.fit(ProximalSVC(), X, y))
+    tasks = names_of_tasks(client, lambda: engine.fit(ProximalSVC(grid=a_grid(3)), X, y))
     assert tasks == ["learn"] * 4 + ["merge_parts"]
     assert [path.read_text() for path in sorted(tmp_path.iterdir())] == ["x"] * 4
 
@@ -183,7 +200,8 @@ def test_what_partitions_share_is_left_to_the_scheduler(rng, client):
     source = dask.delayed(lambda: (X, y))()
     parts = [dask.delayed(lambda s, i: (s[0][i::4], s[1][i::4]))(source, i) for i in range(4)]
     models = []
-    tasks = names_of_tasks(client, lambda: models.append(engine.fit(ProximalSVC(), parts)))
+    model = ProximalSVC(grid=a_grid(5))
+    tasks = names_of_tasks(client, lambda: models.append(engine.fit(model, parts)))
     assert tasks == ["lambda"] * 5 + ["learn"] * 4 + ["merge_parts"]
     assert_same_model(models[0], one_machine(X, y))
 
@@ -238,7 +256,7 @@ def test_delayed_parts_may_be_tuples_of_rows_and_labels(rng):
 
 def test_a_delayed_part_without_labels_is_refused(rng):
     with pytest.raises(DataTypeError, match=r"partition 0: .* must be a tuple .* got ndarray"):
-        engine.fit(ProximalSVC(), [dask.delayed(imbalanced(rng)[0])])
+        engine.fit(ProximalSVC(grid=a_grid(5)), [dask.delayed(imbalanced(rng)[0])])
 
 
 def test_maps_that_follow_the_data_are_settled_once_for_all_workers(rng):
@@ -283,13 +301,18 @@ def test_several_models_share_one_pass(rng):
         reads.append(i)
         return X[i::4], y[i::4]
 
-    models = [ProximalSVC(C=0.1), ProximalSVC(C=10.0, class_weight=None), ProximalSVC(C="auto")]
+    grid = a_grid(5)  # without one, the first partition is looked at once more, to settle it
+    models = [
+        ProximalSVC(C=0.1, grid=grid),
+        ProximalSVC(C=10.0, class_weight=None, grid=grid),
+        ProximalSVC(C="auto", grid=grid),
+    ]
     with dask.config.set(scheduler="synchronous"):
         parts = [dask.delayed(read)(i) for i in range(4)]
         engine.fit(models, parts, client=SynchronousClient())
     assert sorted(reads) == [0, 1, 2, 3]
     for model in models:
-        assert_same_model(model, one_machine(X, y, **model.get_params()))
+        assert_same_model(model, one_machine(X, y, **model.get_params(deep=False)))
 
 
 class SynchronousClient:

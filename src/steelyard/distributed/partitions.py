@@ -314,7 +314,9 @@ def _check_width(kinds: Sequence[Kind], X: Any, where: str) -> None:
     """Refuse rows of another width than those that settled the grid."""
     width = X.shape[1] if len(getattr(X, "shape", ())) == 2 else None
     for kind in kinds:
-        if kind.grid is not None and kind.feature_map is None and width not in {None, kind.grid.n_features}:
+        if kind.grid is None or kind.feature_map is not None or kind.n_features is not None:
+            continue  # nobody, or the learner itself, knows the width
+        if width not in {None, kind.grid.n_features}:
             raise DataError(
                 f"the partitions have different features, {kind.grid.n_features} and {width}; nothing was "
                 "changed.",
