@@ -330,6 +330,8 @@ class StreamClassifier(ForgettingMixin):
     def _trim(self) -> None:
         """Let go of rows that nobody will ask for again."""
         if self._span() is None:
+            if len(self._recent) <= (1.0 + _SLACK) * _KEPT:
+                return  # a stream of single rows pays for every look
             numbers, slack = self._recent.last(_KEPT, _KEPT_OF_CLASS, 0), _SLACK
         else:
             low = min([self._low, *(e.low for e in self._experts if e.is_ready and e.trade.window is None)])
