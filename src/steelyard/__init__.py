@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from steelyard.online import KOIL, MultiKernelKOIL
     from steelyard.persistence import load, save
     from steelyard.proximal import ProximalSVC
+    from steelyard.service.client import Client
 
     __version__: str
 
 __all__ = [
     "KOIL",
     "AlignedSVC",
+    "Client",
     "EnclosingClassifier",
     "IncrementalSVC",
     "MovingCut",
@@ -36,6 +38,7 @@ __all__ = [
 # and the completion of a shell shall not.
 _HOMES = {
     "AlignedSVC": "alignment",
+    "Client": "service.client",
     "EnclosingClassifier": "enclosing",
     "IncrementalSVC": "exact",
     "KOIL": "online",

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from steelyard import ProximalSVC
+from steelyard.exceptions import ParameterError
 
 LABELS = {
     "int64": np.array([-3, 5, 7, 11]),
@@ -50,3 +51,20 @@ def test_scores_are_rows_times_planes_over_many_blocks_and_threads(n_classes, mo
         answers.append(model.decision_function(X))
     np.testing.assert_array_equal(answers[0], answers[1])
     np.testing.assert_allclose(answers[0].reshape(expected.shape), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_probabilities_follow_the_prior_by_the_rule_of_bayes():
+    rng = np.random.default_rng(0)
+    y = (rng.random(2000) < 0.05).astype(int)
+    X = rng.normal(size=(2000, 3)) + y[:, None]
+    model = ProximalSVC().fit(X, y)
+    even = model.predict_proba(X)
+    odds = even[:, 1] / even[:, 0]
+    observed = model.predict_proba(X, prior="observed")
+    np.testing.assert_allclose(observed[:, 1] / observed[:, 0], odds * y.mean() / (1 - y.mean()), rtol=1e-9)
+    given = model.predict_proba(X, prior={0: 3.0, 1: 1.0})
+    np.testing.assert_allclose(given[:, 1] / given[:, 0], odds / 3.0, rtol=1e-9)
+    np.testing.assert_allclose(observed.sum(axis=1), 1.0)
+    for wrong in ("often", {0: 1.0}, {0: 1.0, 1: -1.0}):
+        with pytest.raises(ParameterError, match="prior"):
+            model.predict_proba(X, prior=wrong)

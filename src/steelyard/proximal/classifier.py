@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -638,13 +638,16 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         return labels.view(classes.dtype) if written else classes.take(labels.view(np.int64))
 
     @of_one_moment
-    def predict_proba(self, X: ArrayLike) -> FloatArray:
-        """Probabilities of the classes, taken as equally frequent.
+    def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "balanced") -> FloatArray:
+        """Probabilities of the classes.
 
         Parameters
         ----------
         X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
             Rows.
+        prior : {"balanced", "observed"} or mapping of label to float, default="balanced"
+            How frequent the classes are taken to be: equally, as the balanced weights have it and as the cut
+            at zero supposes; as among the rows now; or in these proportions.
 
         Returns
         -------
@@ -653,7 +656,30 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         scores, answer = self._scores(X, "predict_proba")
         if len(answer.classes) == 1:
             return np.ones((len(scores), 1))
-        return answer.planes.probabilities(scores)
+        chances = answer.planes.probabilities(scores)
+        if isinstance(prior, str) and prior == "balanced":
+            return chances
+        chances = chances * self._prior(prior, answer.classes.tolist())
+        result: FloatArray = chances / chances.sum(axis=1, keepdims=True)
+        return result
+
+    def _prior(self, prior: str | Mapping[Label, float], classes: list[Label]) -> FloatArray:
+        """A factor for each class."""
+        who = "ProximalSVC.predict_proba"
+        if isinstance(prior, str):
+            if prior != "observed":
+                raise ParameterError(
+                    f'prior must be "balanced", "observed" or give a number for each class; got {prior!r}.',
+                    who=who,
+                )
+            return np.array([self._state.total.count(label) for label in classes])
+        missing = [label for label in classes if label not in prior]
+        if missing:
+            raise ParameterError(f"prior says nothing of class {missing[0]!r}.", who=who)
+        factors = np.array([float(prior[label]) for label in classes])
+        if not (np.isfinite(factors).all() and (factors > 0.0).all()):
+            raise ParameterError(f"prior must give positive, finite numbers; got {dict(prior)!r}.", who=who)
+        return factors
 
     def _scores(self, X: Any, method: str) -> tuple[FloatArray, _Answer]:
         X, answer = self._check_rows(X, method), self._answer()
