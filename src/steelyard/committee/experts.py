@@ -149,6 +149,10 @@ class Expert:
             undo = self._change(new, _joined(leaving, forgotten), lambda: recent.between(low, high))
         else:
             held = recent.last(self.trade.window, self.trade.of_class, low, offered=self.trade.dear)
+        if self.trade.view == "labels":  # it keeps nothing but which rows are its own
+            undo = self._back_to(None, self._rule)
+            self._rule = None
+        elif self.trade.window is not None:
             new = recent.at(np.setdiff1d(held, self.held, assume_unique=True))
             gone = np.setdiff1d(self.held, held, assume_unique=True)
             if forgotten is not None:
