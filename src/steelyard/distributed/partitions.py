@@ -248,9 +248,10 @@ class Pass:
         """Settle feature maps that are not settled yet, by rows that are asked for only if needed."""
         if not any(kind.needs_rows for kind in self.kinds):
             return
-        rows = first_rows()
-        # Rows that cannot be used are told of by the worker who meets them, with their partition.
-        with suppress(DataError, DataTypeError):
+        # Whatever is wrong with the first rows, also in an engine's own words, is told by the worker who
+        # meets it, with the partition.
+        with suppress(Exception):
+            rows = first_rows()
             if rows is not None:
                 self.kinds = [kind.settled(rows) for kind in self.kinds]
 
