@@ -75,6 +75,7 @@ ExactBlock& own(std::shared_ptr<ExactBlock>& block) {
         block = std::make_shared<ExactBlock>();
     else if (block.use_count() > 1)
         block = std::make_shared<ExactBlock>(*block);
+    block->seen.reset();
     return *block;
 }
 
@@ -153,6 +154,41 @@ void fold_waiting(ExactBlock& block, std::size_t d, unsigned n_threads) {
     block.sums = std::move(sums);
     block.rows.clear();
     block.weights.clear();
+}
+
+// Adds one waiting row; nothing has changed if it throws.
+void add_waiting(Triangle& sums, const ExactBlock& block, std::size_t i, std::size_t d) {
+    std::vector<std::int64_t> row(d);
+    for (std::size_t j = 0; j < d; ++j) row[j] = static_cast<std::int64_t>(block.rows[i * d + j]);
+    sums.add_row(row, block.weights[i]);
+}
+
+constexpr std::size_t kFewRows = 8;  // are added one by one, where the sums are nobody else's
+
+void make_ready(std::shared_ptr<ExactBlock>& slot, std::size_t d, unsigned n_threads) {
+    if (slot->ready()) return;
+    if (slot.use_count() > 1) slot = std::make_shared<ExactBlock>(*slot);
+    ExactBlock& block = *slot;
+    const std::size_t n = block.weights.size();
+    if (block.sums) {
+        if (n > kFewRows || block.sums.use_count() > 1) return fold_waiting(block, d, n_threads);
+        Triangle& sums = *std::const_pointer_cast<Triangle>(block.sums);
+        while (!block.weights.empty()) {  // row by row: between two of them all is whole
+            add_waiting(sums, block, block.weights.size() - 1, d);
+            block.weights.pop_back();
+            block.rows.resize(block.weights.size() * d);
+        }
+        return;
+    }
+    if (!block.seen || block.seen.use_count() > 1 || n > block.n_seen + kFewRows) {
+        auto seen = std::make_shared<Triangle>(d + 1);
+        fold_waiting(*seen, block, d, n_threads);
+        block.seen = std::move(seen);
+        block.n_seen = n;
+        return;
+    }
+    Triangle& seen = *std::const_pointer_cast<Triangle>(block.seen);
+    for (; block.n_seen < n; ++block.n_seen) add_waiting(seen, block, block.n_seen, d);
 }
 
 // -- weights ------------------------------------------------------------------------------------------
@@ -1085,6 +1121,13 @@ void settle(ExactState& state, const ExactGrid& grid) {
     state = std::move(next);
 }
 
+void make_ready(ExactState& state, std::span<const std::int32_t> slots, unsigned n_threads) {
+    if (!state.is_settled) return;
+    for (const std::int32_t slot : slots)
+        if (static_cast<std::size_t>(slot) < state.slots.size() && state.slots[static_cast<std::size_t>(slot)])
+            make_ready(state.slots[static_cast<std::size_t>(slot)], state.n_features, n_threads);
+}
+
 Triangle folded(const ExactState& state, std::span<const std::int32_t> slots, unsigned n_threads) {
     const std::size_t d = state.n_features;
     Triangle total(d + 1);
@@ -1092,6 +1135,10 @@ Triangle folded(const ExactState& state, std::span<const std::int32_t> slots, un
     for (const std::int32_t slot : slots) {
         const auto& block = state.slots[static_cast<std::size_t>(slot)];
         if (!block) continue;
+        if (const Triangle* all = block->ready()) {
+            total.add(*all, 1);
+            continue;
+        }
         if (block->sums) total.add(*block->sums, 1);
         waiting.rows.insert(waiting.rows.end(), block->rows.begin(), block->rows.end());
         waiting.weights.insert(waiting.weights.end(), block->weights.begin(), block->weights.end());

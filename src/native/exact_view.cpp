@@ -1,5 +1,6 @@
 // From whole numbers to doubles: one well-defined way, with one rounding.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -11,6 +12,25 @@ namespace {
 
 // Features whose deviations lie beyond have squares near the ends of the doubles, and get units of their own.
 constexpr int kExtreme = 200;
+
+constexpr unsigned kRegister = 124;  // bits of numbers whose sums of three stay within 128
+
+unsigned width(int128 x) {
+    const uint128 m = x < 0 ? -static_cast<uint128>(x) : static_cast<uint128>(x);
+    const auto high = static_cast<std::uint64_t>(m >> 64);
+    return static_cast<unsigned>(high ? 64 + std::bit_width(high) : std::bit_width(static_cast<std::uint64_t>(m)));
+}
+
+int128 shifted(int128 x, unsigned by) { return static_cast<int128>(static_cast<uint128>(x) << by); }
+
+// The nearest double, ties to the even one: both halves are exact, and their sum is rounded once.
+double nearest(int128 x) {
+    const auto high = static_cast<std::int64_t>(x >> 64);
+    if (static_cast<std::uint64_t>(high) + (std::uint64_t{1} << 40) >= std::uint64_t{1} << 41)
+        return static_cast<double>(x);
+    const auto low = static_cast<std::int64_t>(static_cast<std::uint64_t>(x) & ((std::uint64_t{1} << 52) - 1));
+    return static_cast<double>(static_cast<std::int64_t>(x >> 52)) * 0x1p52 + static_cast<double>(low);
+}
 
 int floor_half(int x) { return x >= 0 ? x / 2 : -((1 - x) / 2); }
 
@@ -42,6 +62,71 @@ ExactView::ExactView(ExactState state, std::vector<std::int32_t> slots, unsigned
     total_ = folded(state_, slots_, n_threads_);
     const Big n = total_.count();
     for (std::size_t j = 0; j < state_.n_features; ++j) look_at(j, n);
+    set_registers();
+}
+
+void ExactView::set_registers() {
+    for (const unsigned finer : finer_) most_finer_ = std::max(most_finer_, finer);
+    for (const Big& pivot : pivot_) pivot_bits_ = std::max(pivot_bits_, pivot.bit_length());
+    scale_.resize(state_.n_features + 1);
+    bool plain = pivot_bits_ < 63;
+    for (std::size_t j = 0; j < scale_.size(); ++j) {
+        scale_[j] = std::ldexp(1.0, exponent(j));
+        plain = plain && std::abs(exponent(j)) < 400;
+    }
+    if (!plain) return;
+    narrow_pivot_.resize(state_.n_features);
+    for (std::size_t j = 0; j < state_.n_features; ++j)
+        narrow_pivot_[j] = static_cast<std::int64_t>(pivot_[j].narrow());
+}
+
+std::optional<ExactView::Moved> ExactView::moved(const Triangle& triangle) const {
+    const std::size_t d = state_.n_features;
+    if (narrow_pivot_.size() != d || !triangle.is_narrow() || triangle.bits() + 2.0 * most_finer_ >= kRegister)
+        return std::nullopt;
+    const int128* last = triangle.narrow() + Triangle::place(d, 0);
+    const int128 n = last[d];
+    if (width(n) + pivot_bits_ >= kRegister) return std::nullopt;
+    Moved sums{std::vector<int128>(d), std::vector<int128>(d)};
+    unsigned most = 1;
+    for (std::size_t j = 0; j < d; ++j) {
+        sums.before[j] = shifted(last[j], finer_[j]);
+        sums.after[j] = sums.before[j] - n * narrow_pivot_[j];
+        most = std::max({most, width(sums.before[j]), width(sums.after[j])});
+    }
+    if (most + pivot_bits_ >= kRegister) return std::nullopt;
+    return sums;
+}
+
+template <bool kFiner>
+void ExactView::write_moved(const Triangle& triangle, const Moved& sums, double* out) const {
+    const std::size_t d = state_.n_features, size = d + 1;
+    const int128* from = triangle.narrow();
+    const int128 *before = sums.before.data(), *after = sums.after.data();
+    const std::int64_t* pivot = narrow_pivot_.data();
+    for (std::size_t a = 0; a < d; ++a, out += size) {
+        const double left = std::ldexp(scale_[a], state_.weight_exponent);
+        for (std::size_t b = 0; b <= a; ++b) {
+            const int128 value = kFiner ? shifted(*from++, finer_[a] + finer_[b]) : *from++;
+            // Modulo 2^128, and what comes out fits.
+            const uint128 centered = static_cast<uint128>(value) - static_cast<uint128>(before[b]) * pivot[a] -
+                                     static_cast<uint128>(after[a]) * pivot[b];
+            out[b] = nearest(static_cast<int128>(centered)) * left * scale_[b];
+        }
+    }
+    const double left = -std::ldexp(1.0, state_.weight_exponent);
+    for (std::size_t b = 0; b < d; ++b) out[b] = nearest(after[b]) * left * scale_[b];
+    out[d] = std::fabs(nearest(from[d]) * left);
+}
+
+void ExactView::write_centered(const Triangle& triangle, double* out) const {
+    const std::optional<Moved> sums = moved(triangle);
+    if (!sums)
+        write(centered(triangle), out);
+    else if (most_finer_)
+        write_moved<true>(triangle, *sums, out);
+    else
+        write_moved<false>(triangle, *sums, out);
 }
 
 // Chooses where a feature is measured from: a multiple of about a sixteenth of its standard deviation, next to the
@@ -121,6 +206,12 @@ void ExactView::sums(std::size_t k, double* out) const {
         std::fill_n(out, d, 0.0);
         return;
     }
+    if (const Triangle* ready = block->ready())
+        if (const std::optional<Moved> moved = this->moved(*ready)) {
+            const double weight = std::ldexp(1.0, state_.weight_exponent);
+            for (std::size_t j = 0; j < d; ++j) out[j] = nearest(moved->after[j]) * weight * scale_[j];
+            return;
+        }
     const Big n = count_of(state_, static_cast<std::size_t>(slots_[k]));
     for (std::size_t j = 0; j < d; ++j) {
         Big sum = block->sums ? block->sums->get(d, j) : Big(0);
@@ -133,10 +224,15 @@ void ExactView::sums(std::size_t k, double* out) const {
 }
 
 void ExactView::matrix(std::size_t k, double* out) const {
-    write(centered(folded(state_, {&slots_[k], 1}, n_threads_)), out);
+    const auto& block = state_.slots[static_cast<std::size_t>(slots_[k])];
+    const Triangle* ready = block ? block->ready() : nullptr;
+    if (ready)
+        write_centered(*ready, out);
+    else
+        write_centered(folded(state_, {&slots_[k], 1}, n_threads_), out);
 }
 
-void ExactView::total(double* out) const { write(centered(total_), out); }
+void ExactView::total(double* out) const { write_centered(total_, out); }
 
 std::vector<std::uint8_t> ExactView::canonical(std::size_t k) const {
     const Triangle triangle = centered(folded(state_, {&slots_[k], 1}, n_threads_));

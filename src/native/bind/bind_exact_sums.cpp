@@ -50,6 +50,12 @@ class ExactSums {
         const std::scoped_lock lock(mutex_);
         return state_;
     }
+    // The state with the sums of some slots ready, here too: the next look finds them.
+    ExactState ready(std::span<const std::int32_t> slots, unsigned n_threads) const {
+        const std::scoped_lock lock(mutex_);
+        make_ready(state_, slots, n_threads);
+        return state_;
+    }
     template <class Change>
     auto change(Change&& change) {
         const std::scoped_lock lock(mutex_);
@@ -65,8 +71,10 @@ class ExactSums {
   private:
     mutable std::mutex mutex_;
     std::uint64_t version_;
-    ExactState state_;
+    mutable ExactState state_;  // looks may bring the same numbers into another form
 };
+
+constexpr std::size_t kReadyClasses = 30;
 
 void check_slots(std::span<const std::int32_t> slots) {
     for (const std::int32_t slot : slots)
@@ -312,7 +320,7 @@ void bind_grid(nb::class_<ExactSums>& c) {
             std::size_t n = (state.early.rows.size() + 2 * state.early.slots.size()) * sizeof(double);
             for (const auto& block : state.slots)
                 if (block)
-                    n += (block->sums ? block->sums->n_bytes() : 0) +
+                    n += (block->sums ? block->sums->n_bytes() : 0) + (block->seen ? block->seen->n_bytes() : 0) +
                          (block->rows.capacity() + block->weights.capacity()) * sizeof(double);
             return n;
         });
@@ -385,11 +393,12 @@ void bind_view(nb::module_& m) {
         .def(
             "__init__",
             [](ExactView* self, const ExactSums& sums, std::vector<std::int32_t> slots, unsigned n_threads) {
-                ExactState state = sums.snapshot();
                 check_slots(slots);
                 for (const std::int32_t slot : slots)
                     if (slot < 0) throw nb::value_error("a slot is out of range");
                 nb::gil_scoped_release unlocked;
+                // Of many classes most are kept as their rows, which take less room.
+                ExactState state = slots.size() <= kReadyClasses ? sums.ready(slots, n_threads) : sums.snapshot();
                 new (self) ExactView(std::move(state), std::move(slots), n_threads);
             },
             "sums"_a, "slots"_a, "n_threads"_a = 1)

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <vector>
@@ -38,6 +39,15 @@ struct ExactBlock {
     std::shared_ptr<const Triangle> sums;  // null while all rows wait
     std::vector<double> rows;              // waiting, in quanta relative to the origin
     std::vector<std::int64_t> weights;     // of the waiting rows, in steps; negative for rows to be forgotten
+    // Of a class whose rows all wait: the sums of the first n_seen of them, for whoever asks again after a row more.
+    std::shared_ptr<const Triangle> seen;
+    std::size_t n_seen = 0;
+
+    // The sums of all rows, where somewhere they are ready.
+    const Triangle* ready() const {
+        if (weights.empty()) return sums.get();
+        return !sums && seen && n_seen == weights.size() ? seen.get() : nullptr;
+    }
 };
 
 // Rows that have come before there was a grid, as they came.
@@ -115,6 +125,9 @@ void fold_all(ExactState& state, unsigned n_threads);
 Big count_of(const ExactState& state, std::size_t slot);
 bool has_rows(const ExactState& state, std::size_t slot);
 
+// Makes the sums of some slots ready, so that they need not be formed again at every look: no number changes. Where few
+// rows have come since the last time, it costs no more than these.
+void make_ready(ExactState& state, std::span<const std::int32_t> slots, unsigned n_threads);
 // Sums of products of one slot, or of several together, waiting rows included. The state is settled.
 Triangle folded(const ExactState& state, std::span<const std::int32_t> slots, unsigned n_threads);
 
@@ -140,6 +153,15 @@ class ExactView {
     void look_at(std::size_t feature, const Big& n);
     Triangle centered(Triangle triangle) const;
     void write(const Triangle& triangle, double* out) const;
+    // Sums seen from the origin, of a class whose numbers fit registers all the way.
+    struct Moved {
+        std::vector<int128> before, after;
+    };
+    std::optional<Moved> moved(const Triangle& triangle) const;
+    template <bool kFiner>
+    void write_moved(const Triangle& triangle, const Moved& sums, double* out) const;
+    void write_centered(const Triangle& triangle, double* out) const;
+    void set_registers();
     int exponent(std::size_t coordinate) const;
 
     ExactState state_;
@@ -150,6 +172,10 @@ class ExactView {
     std::vector<std::int32_t> units_;
     std::vector<unsigned> finer_;  // by how many bits each quantum is made finer, so that the origin is whole
     std::vector<Big> pivot_;       // the origin, in these, relative to the grid's
+    // The same for numbers that fit registers; empty where some do not.
+    std::vector<std::int64_t> narrow_pivot_;
+    std::vector<double> scale_;  // 2^exponent(j)
+    unsigned most_finer_ = 0, pivot_bits_ = 0;
 };
 
 }  // namespace steelyard

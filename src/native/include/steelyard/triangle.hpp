@@ -23,6 +23,7 @@ class Triangle {
     std::size_t size() const { return size_; }
     std::size_t limbs() const { return limbs_; }
     std::size_t n_bytes() const { return data_.size() * sizeof(std::uint64_t); }
+    double bits() const { return bits_; }  // log2 of a bound on all magnitudes
     bool is_narrow() const { return limbs_ == 2; }
     int128* narrow() { return reinterpret_cast<int128*>(data_.data()); }
     const int128* narrow() const { return reinterpret_cast<const int128*>(data_.data()); }

@@ -1,0 +1,82 @@
+"""Questions between rows bring sums into another form, and change no number."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from steelyard import ProximalSVC
+from steelyard.exceptions import DataError
+from steelyard.proximal import ClassStatistics
+
+
+def rows_of(seed: int, n_rows: int, d: int, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y = (rng.random(n_rows) < 0.1).astype(int)
+    X = rng.normal(size=(n_rows, d)) + 0.5 * y[:, None]
+    if kind == "counts":
+        X = np.round(4.0 * X)
+    elif kind == "far":
+        X = X + 1e7
+    elif kind == "extreme":
+        X = X * 10.0 ** np.linspace(-70.0, 60.0, d)
+    return X, y
+
+
+@pytest.mark.parametrize("kind", ["plain", "counts", "far", "extreme"])
+@pytest.mark.parametrize("d", [1, 6, 140])
+def test_planes_are_the_same_bits_whether_asked_for_after_every_row_or_once(kind, d):
+    X, y = rows_of(d, 420, d, kind)
+    asked, silent = (ProximalSVC().partial_fit(X[:280], y[:280]) for _ in range(2))
+    for i in range(280, 420):
+        asked.predict(X[i : i + 1])
+        for model in (asked, silent):
+            model.partial_fit(X[i : i + 1], y[i : i + 1])
+    fresh = ProximalSVC(grid=silent.grid_).fit(X, y)
+    for other in (silent, fresh):
+        assert asked.coef_.tobytes() == other.coef_.tobytes()
+        assert asked.intercept_.tobytes() == other.intercept_.tobytes()
+        assert asked.digest() == other.digest()
+
+
+def test_a_question_leaves_the_message_as_it_was():
+    X, y = rows_of(0, 400, 5, "plain")
+    statistics = ClassStatistics(5)
+    statistics.add(X[:300], y[:300])
+    for i in range(300, 400):
+        statistics.add(X[i : i + 1], y[i : i + 1])
+        before = statistics.to_bytes()
+        statistics.view()
+        assert statistics.to_bytes() == before
+
+
+def test_a_class_kept_as_its_rows_still_knows_them_after_questions():
+    X, y = rows_of(1, 330, 4, "plain")
+    model = ProximalSVC().partial_fit(X[:300], y[:300])
+    for i in range(300, 330):
+        model.predict(X[:1])
+        model.partial_fit(X[i : i + 1], y[i : i + 1])
+    digest, rare = model.digest(), np.flatnonzero(y == 1)[-1:]
+    with pytest.raises(DataError, match="never"):
+        model.forget(X[rare] + 0.5, y[rare])
+    assert model.digest() == digest
+    model.predict(X[:1])
+    model.forget(X[rare], y[rare])
+    kept = np.delete(np.arange(330), rare)
+    fresh = ProximalSVC(grid=model.grid_).fit(X[kept], y[kept])
+    assert model.coef_.tobytes() == fresh.coef_.tobytes()
+
+
+def test_a_copy_made_between_questions_goes_its_own_way():
+    X, y = rows_of(2, 400, 4, "plain")
+    model = ClassStatistics(4)
+    model.add(X[:300], y[:300])
+    model.view()
+    twin = model.copy()
+    name = twin.digest()
+    for i in range(300, 400):
+        model.add(X[i : i + 1], y[i : i + 1])
+        model.view()
+        assert twin.digest() == name
+    twin.add(X[300:], y[300:])
+    assert twin.digest() == model.digest()
