@@ -76,7 +76,7 @@ def _number(cell: str) -> float | None:
 
 def find_sections(page: str) -> dict[str, Section]:
     """The sections of a page by the names of their experiments."""
-    parts = re.split(r"^(?=### )", page, flags=re.MULTILINE)[1:]
+    parts = re.split(r"^(?=## )", page, flags=re.MULTILINE)[1:]
     found = {}
     for part in parts:
         text = re.split(r"^(?=## )", part, flags=re.MULTILINE)[0].rstrip() + "\n"
@@ -92,7 +92,7 @@ def section_of(report: Report, pictures: dict[str, str]) -> Section:
     time = f"{report.seconds:,.0f} s"
     if report.saved_seconds:
         time += f", of which {report.saved_seconds:,.0f} s for cells kept from a run before"
-    text = [f"### {report.title}\n"]
+    text = [f"## {report.title}\n"]
     text.append(f"`python -m papers run {report.name}` ({extent}, seed {report.seed}, {time})\n")
     kinds: Counter[str] = Counter(judge(row).kind for row in report.result.rows)
     if printed := kinds.total() - kinds["none"]:

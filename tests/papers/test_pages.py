@@ -85,4 +85,4 @@ def test_the_page_of_claims_is_the_one_that_the_sections_give(tmp_path):
 
 
 def test_a_section_without_a_table_has_no_numbers():
-    assert Section("x", "### T\n\n`python -m papers run x` (full run, seed 0, 1 s)\n").numbers() == {}
+    assert Section("x", "## T\n\n`python -m papers run x` (full run, seed 0, 1 s)\n").numbers() == {}
