@@ -79,7 +79,7 @@ def find_sections(page: str) -> dict[str, Section]:
     parts = re.split(r"^(?=## )", page, flags=re.MULTILINE)[1:]
     found = {}
     for part in parts:
-        text = re.split(r"^(?=## )", part, flags=re.MULTILINE)[0].rstrip() + "\n"
+        text = part.rstrip() + "\n"
         name = _NAME.search(text)
         if name:
             found[name[1]] = Section(name[1], text)
