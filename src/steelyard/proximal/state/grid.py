@@ -51,7 +51,7 @@ class Grid:
     >>> y = X[:, 0] > 4
     >>> grid = ProximalSVC().fit(X, y).grid_
     >>> grid.quanta.tolist()
-    [1.0, 5.820766091346741e-11]
+    [1.0, 1.4551915228366852e-11]
     >>> one, other = ProximalSVC(grid=grid).fit(X, y), ProximalSVC(grid=grid).fit(X[::-1], y[::-1])
     >>> one.digest() == other.digest(), bool((one.coef_ == other.coef_).all())
     (True, True)
