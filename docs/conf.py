@@ -47,6 +47,7 @@ api_modules = [
     "steelyard.distributed.files",
     "steelyard.sql",
     "steelyard.sites",
+    "steelyard.compat.river",
     "steelyard.service",
     "steelyard.datasets",
     "steelyard.kernels",

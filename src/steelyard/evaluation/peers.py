@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.preprocessing import StandardScaler
 
 from steelyard._types import FloatArray
-from steelyard.exceptions import ParameterError
+from steelyard.exceptions import DataError, ParameterError
 
 __all__ = ["RiverPeer", "SklearnPeer"]
 
@@ -92,11 +92,20 @@ class RiverPeer:
         Whether river's ``StandardScaler`` stands in front.
     labels : sequence, optional
         Labels that are known beforehand; an answer that means a label not known yet is no answer.
+    features : sequence, optional
+        What the columns are called in the model; 0, 1, ... by default.
     """
 
     answers_at_once = True  # river's models answer before they have learned anything
 
-    def __init__(self, model: Any, *, scale: bool = True, labels: Sequence[Any] = ()) -> None:
+    def __init__(
+        self,
+        model: Any,
+        *,
+        scale: bool = True,
+        labels: Sequence[Any] = (),
+        features: Sequence[Hashable] = (),
+    ) -> None:
         self._many = bool(getattr(model, "_multiclass", True))
         if scale:
             from river import preprocessing
@@ -104,6 +113,7 @@ class RiverPeer:
             model = preprocessing.StandardScaler() | model
         self.model = model
         self.n_refused_ = 0
+        self._features = tuple(features)
         self._labels: dict[Any, Any] = {}  # what river is told -> our label
         for label in labels:
             self._told(label)
@@ -116,12 +126,21 @@ class RiverPeer:
     def partial_fit(self, X: FloatArray, y: NDArray[Any]) -> Self:
         """Learn these rows too."""
         told = {label: self._told(label) for label in dict.fromkeys(y.tolist())}
-        for row, label in zip(X.tolist(), y.tolist(), strict=True):
+        for row, label in zip(self._rows(X), y.tolist(), strict=True):
             if told[label] is None:
                 self.n_refused_ += 1
             else:
-                self.model.learn_one(dict(enumerate(row)), told[label])
+                self.model.learn_one(row, told[label])
         return self
+
+    def _rows(self, X: FloatArray) -> list[dict[Hashable, float]]:
+        """Rows as river has them."""
+        names = self._features or range(X.shape[1])
+        if len(names) != X.shape[1]:
+            raise DataError(
+                f"the model has {len(names)} named features; these rows have {X.shape[1]}.", who="RiverPeer"
+            )
+        return [dict(zip(names, row, strict=True)) for row in X.tolist()]
 
     def _told(self, label: Any) -> Any:
         """What river is told for a label; None if there is no room for it."""
@@ -136,11 +155,11 @@ class RiverPeer:
 
     def predict(self, X: FloatArray) -> NDArray[Any]:
         """Labels of rows; None where the model has no answer."""
-        answers = [self.model.predict_one(dict(enumerate(row))) for row in X.tolist()]
+        answers = [self.model.predict_one(row) for row in self._rows(X)]
         return np.array([self._labels.get(answer) for answer in answers], dtype=object)
 
     def predict_proba(self, X: FloatArray) -> FloatArray:
         """Probabilities of the labels seen so far."""
         told = sorted(self._labels, key=self._labels.__getitem__)
-        rows = [self.model.predict_proba_one(dict(enumerate(row))) for row in X.tolist()]
+        rows = [self.model.predict_proba_one(row) for row in self._rows(X)]
         return np.array([[row.get(name, 0.0) for name in told] for row in rows]).reshape(len(X), len(told))

@@ -1,0 +1,4 @@
+"""Borders to other libraries: one module for each, imported only by those who have the library.
+
+:mod:`steelyard.compat.river` takes learners into river's pipelines and river's models back.
+"""
