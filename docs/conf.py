@@ -48,6 +48,7 @@ api_modules = [
     "steelyard.sql",
     "steelyard.sites",
     "steelyard.compat.river",
+    "steelyard.compat.c_header",
     "steelyard.service",
     "steelyard.datasets",
     "steelyard.kernels",

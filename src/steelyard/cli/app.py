@@ -30,6 +30,7 @@ class Entry(NamedTuple):
 COMMANDS = {
     "compare": Entry("compare", "Compare two runs of stream."),
     "evaluate": Entry("evaluate", "Test a saved model on labelled rows."),
+    "export": Entry("export", "Write a model for programs without Python."),
     "fit": Entry("fit", "Learn a table and save the model."),
     "forget": Entry("forget", "Take rows out of a saved model."),
     "hub": Entry("sites", "Pool what several places published."),

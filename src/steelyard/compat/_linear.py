@@ -1,0 +1,49 @@
+"""What every export of a linear model needs of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from steelyard._types import FloatArray
+from steelyard.base import Label
+from steelyard.exceptions import DataError
+from steelyard.proximal import ProximalSVC
+from steelyard.tables import TableModel
+
+__all__ = ["LinearModel"]
+
+
+@dataclass(frozen=True, slots=True)
+class LinearModel:
+    """Planes, labels and the names of the features; the last features stand for the categories."""
+
+    coef: FloatArray  # (n_planes, n_features); one plane for one or two classes
+    intercept: FloatArray  # (n_planes,)
+    classes: list[Label]
+    features: list[str]
+    categories: list[tuple[str, str]]
+
+    @classmethod
+    def of(cls, model: Any, who: str) -> Self:
+        """That of a learner, alone or with its columns; one that is not linear is refused."""
+        learner = model.learner if isinstance(model, TableModel) else model
+        if not isinstance(learner, ProximalSVC) or learner.feature_map is not None:
+            raise DataError(
+                f"only a fitted ProximalSVC without a feature map is linear; got {type(learner).__name__}"
+                f"{' with a feature map' if isinstance(learner, ProximalSVC) else ''}.",
+                who=who,
+            )
+        learner._check_started(who)
+        coef = np.atleast_2d(learner.coef_)
+        n_features = coef.shape[1]
+        names = learner.__dict__.get("feature_names_in_", learner.__dict__.get("_keys", ()))
+        categories: list[tuple[str, str]] = []
+        if isinstance(model, TableModel):
+            names = model.feature_names[:n_features]
+            categories = model.encoder.categories_[: n_features - len(model.encoder.numeric_)]
+        features = [str(name) for name in names] or [f"x{place}" for place in range(n_features)]
+        intercept = np.atleast_1d(learner.intercept_)
+        return cls(coef, intercept, learner.classes_.tolist(), features, categories)

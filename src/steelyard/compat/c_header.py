@@ -1,0 +1,146 @@
+"""A linear model as a C header, for devices: numbers, names and two small functions; nothing to link."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from steelyard._types import FloatArray
+from steelyard.compat._linear import LinearModel
+from steelyard.exceptions import ParameterError
+
+__all__ = ["c_header"]
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def c_header(model: Any, name: str = "model") -> str:
+    """A C99 header (C++ takes it too) that scores rows as a linear model does.
+
+    It defines ``NAME_FEATURES``, ``NAME_CLASSES``, ``NAME_SCORES``, the texts ``NAME_features`` and
+    ``NAME_labels``, ``NAME_scores(x, scores)`` and ``NAME_class(x)``, the place of the winner in
+    ``NAME_labels``. Where the model has categories, ``NAME_set_category(x, column, value)`` writes the 1 that
+    stands for one.
+
+    Parameters
+    ----------
+    model : ProximalSVC or TableModel
+        A fitted ProximalSVC without a feature map, alone or with its columns.
+    name : str, default="model"
+        What all names in the header begin with.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> from steelyard import ProximalSVC
+    >>> from steelyard.compat.c_header import c_header
+    >>> header = c_header(ProximalSVC().fit([[0.0], [1.0]], ["low", "high"]), "pump")
+    >>> "static inline int pump_class(const double *x)" in header
+    True
+    """
+    if not _IDENTIFIER.fullmatch(name):
+        raise ParameterError(
+            f"name must be letters, digits and underscores, as C has names; got {name!r}.", who="c_header"
+        )
+    linear = LinearModel.of(model, "c_header")
+    # In the parts, @ stands for the name; texts from elsewhere have none (see _text).
+    parts = [_TOP, _numbers(linear), _SCORES, _class(linear)]
+    if linear.categories:
+        parts += [_categories(linear)]
+    body = "\n".join(parts).replace("@UPPER@", name.upper()).replace("@", name)
+    guard = f"STEELYARD_{name.upper()}_H"
+    return f"#ifndef {guard}\n#define {guard}\n\n{body}\n#endif\n"
+
+
+_TOP = """/* A linear model, written by steelyard.
+ *
+ * x has @UPPER@_FEATURES finite numbers, in the order of @_features; a gap is for the caller to fill.
+ * A category is a feature "column=value": 1 in the rows that have it, 0 in all others.
+ */"""
+
+_SCORES = """/* One score for each plane: of two classes, the score of the second one. */
+static inline void @_scores(const double *x, double *scores) {
+    for (int k = 0; k < @UPPER@_SCORES; ++k) {
+        double sum = @_intercept[k];
+        for (int j = 0; j < @UPPER@_FEATURES; ++j) sum += @_coef[k][j] * x[j];
+        scores[k] = sum;
+    }
+}
+"""
+
+
+def _numbers(linear: LinearModel) -> str:
+    rows = ",\n".join(f"    {{{_row(row)}}}" for row in linear.coef)
+    return f"""#define @UPPER@_FEATURES {linear.coef.shape[1]}
+#define @UPPER@_CLASSES {len(linear.classes)}
+#define @UPPER@_SCORES {len(linear.coef)}
+
+static const char *const @_features[] = {{{_texts(linear.features)}}};
+static const char *const @_labels[] = {{{_texts([str(label) for label in linear.classes])}}};
+static const double @_coef[][@UPPER@_FEATURES] = {{
+{rows}
+}};
+static const double @_intercept[] = {{{_row(linear.intercept)}}};
+"""
+
+
+def _class(linear: LinearModel) -> str:
+    if len(linear.classes) == 1:
+        rule = "    (void)x;\n    return 0;"
+    elif len(linear.coef) == 1:
+        rule = "    double score;\n    @_scores(x, &score);\n    return score > 0.0;"
+    else:
+        rule = """    double scores[@UPPER@_SCORES];
+    int best = 0;
+    @_scores(x, scores);
+    for (int k = 1; k < @UPPER@_SCORES; ++k) {
+        if (scores[k] > scores[best]) best = k;
+    }
+    return best;"""
+    return f"""/* The place of the winning class in @_labels. */
+static inline int @_class(const double *x) {{
+{rule}
+}}
+"""
+
+
+def _categories(linear: LinearModel) -> str:
+    first = len(linear.features) - len(linear.categories)
+    pairs = ",\n".join(f"    {{{_text(column)}, {_text(value)}}}" for column, value in linear.categories)
+    return f"""#include <string.h>
+
+static const char *const @_categories[][2] = {{
+{pairs}
+}};
+
+/* Write the 1 of a category into a row of zeros; returns 0 where the model has never met it. */
+static inline int @_set_category(double *x, const char *column, const char *value) {{
+    for (int c = 0; c < {len(linear.categories)}; ++c) {{
+        if (strcmp(@_categories[c][0], column) == 0 && strcmp(@_categories[c][1], value) == 0) {{
+            x[{first} + c] = 1.0;
+            return 1;
+        }}
+    }}
+    return 0;
+}}
+"""
+
+
+def _row(values: FloatArray) -> str:
+    return ", ".join(repr(float(value)) for value in values)
+
+
+def _texts(texts: list[str]) -> str:
+    return ", ".join(_text(text) for text in texts)
+
+
+def _text(text: str) -> str:
+    """A string of C; whatever could end it or mean something else stands there as a number."""
+    plain = set(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _=-+.,:;/()[]{}<>!#$%&*^|~")
+    letters = (
+        chr(byte) if byte in plain else f"\\{byte:03o}" for byte in text.encode("utf-8", "surrogatepass")
+    )
+    return f'"{"".join(letters)}"'
