@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from steelyard import IncrementalSVC
+from steelyard import IncrementalSVC, StreamClassifier
 from steelyard.persistence import encode, from_bytes, to_bytes
 
 __all__ = ["Count", "Interrupted", "interrupt_at", "interrupt_by_signal", "lock_is_free", "try_call"]
@@ -106,6 +106,8 @@ def essence(model: Any) -> bytes:
     that it has worked out anew, with other last digits. What answers come from is the same, bit for bit.
     """
     learner = getattr(model, "learner_", model)
+    if isinstance(model, StreamClassifier):
+        return _committee_essence(model)
     if not isinstance(learner, IncrementalSVC):
         return to_bytes(model)
     tree = learner._get_state()
@@ -116,6 +118,25 @@ def essence(model: Any) -> bytes:
     kernel = repr(tree.pop("kernel"))
     window = None if learner is model else {k: v for k, v in model._get_state().items() if k != "learner"}
     return encode({"tree": tree, "kernel": kernel, "window": window})
+
+
+def _committee_essence(model: StreamClassifier) -> bytes:
+    """The committee's bytes, but for how far its kernel machine has been solved.
+
+    One that a call has changed before it was interrupted is made anew of the rows that are its own, and then
+    agrees up to its tolerance. What answers now is the same, bit for bit.
+    """
+    tree = model._get_state()
+    for expert in tree["experts"]:
+        learner = expert["learner"]
+        if isinstance(learner, IncrementalSVC):
+            rows = learner._get_state()["solution"]["rows"]
+            expert["learner"] = [learner.class_count_, np.sort(rows, axis=0)]
+        elif learner is not None:
+            expert["learner"] = to_bytes(learner).hex()
+    feature_map = tree["views"].pop("map", None)
+    tree["map"] = feature_map and to_bytes(feature_map).hex()
+    return encode(tree)
 
 
 @dataclass

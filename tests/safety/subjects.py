@@ -18,6 +18,7 @@ from steelyard import (
     MultiKernelKOIL,
     ProximalSVC,
     RandomFeatures,
+    StreamClassifier,
 )
 from steelyard.memory import DriftWindows, Fading, SlidingWindow
 from steelyard.online import NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
@@ -54,6 +55,7 @@ LEARNERS = {
     "SlidingWindow of IncrementalSVC": SlidingWindow(IncrementalSVC(gamma=0.4), size=50),
     "Fading": Fading(ProximalSVC(), half_life=30),
     "DriftWindows": DriftWindows(ProximalSVC(), lengths=(20, None), block=10),
+    "StreamClassifier": StreamClassifier(),
 }
 OF_SEQUENCES = {
     "IncrementalSVC of sequences": IncrementalSVC(kernel=GlobalAlignmentKernel(1.0)),
@@ -74,6 +76,7 @@ class Subject:
     X: Any
     y: Any
     questions: Any
+    n_start: int = 40
 
     def taught(self) -> Any:
         """A new learner with some rows of two classes."""
@@ -81,7 +84,7 @@ class Subject:
 
     def start(self) -> tuple[Any, Any]:
         """The rows that it begins with."""
-        return self.rows(0, min(40, len(self.X) // 2), two_classes=True)
+        return self.rows(0, min(self.n_start, len(self.X) // 2), two_classes=True)
 
     def taught_copy(self) -> Any:
         """The same, made only once."""
@@ -147,3 +150,14 @@ class Subject:
 SUBJECTS = [Subject(name, learner, X, Y, QUESTIONS) for name, learner in LEARNERS.items()] + [
     Subject(name, learner, SEQUENCES, Y[:24], SEQUENCES[:3]) for name, learner in OF_SEQUENCES.items()
 ]
+# After 100 rows all of its experts are at work.
+SUBJECTS.append(
+    Subject(
+        "StreamClassifier with all experts",
+        StreamClassifier(),
+        np.tile(X, (2, 1)),
+        np.tile(Y, 2),
+        QUESTIONS,
+        n_start=130,
+    )
+)

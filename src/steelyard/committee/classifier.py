@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
-from copy import copy
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar, Self
@@ -13,11 +11,20 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from steelyard import _native
+from steelyard._turns import Told, lock_of, twin_of
 from steelyard._types import FloatArray
-from steelyard.base import Batch, ForgettingMixin, Label, Traits, sorted_classes
+from steelyard.base import (
+    Batch,
+    ForgettingMixin,
+    Label,
+    Traits,
+    all_or_nothing,
+    of_one_moment,
+    sorted_classes,
+)
 from steelyard.committee.cuts import ThresholdChoice
 from steelyard.committee.evidence import Evidence, align
-from steelyard.committee.experts import EXPERTS, Expert, Undo
+from steelyard.committee.experts import EXPERTS, Expert
 from steelyard.committee.explain import Explanation, explain_panel
 from steelyard.committee.panel import Judgement, Panel, judgements
 from steelyard.committee.recent import Block, Recent
@@ -43,8 +50,6 @@ _CHEAP = 60.0  # microseconds that a row costs without dear experts, roughly, on
 _DEAR = 60.0  # and what these add
 _REFRESH = 50  # rows after which weights and cut are looked at again
 _PRIORS = np.array([trade.prior for trade in EXPERTS])
-
-_times: ContextVar[Any] = ContextVar("times of the rows that are learned now", default=None)
 
 
 class _MemoryChoice:
@@ -177,6 +182,7 @@ class StreamClassifier(ForgettingMixin):
 
     # -- learning -----------------------------------------------------------------------------------
 
+    @all_or_nothing
     def partial_fit(
         self,
         X: ArrayLike,
@@ -205,11 +211,10 @@ class StreamClassifier(ForgettingMixin):
         -------
         self
         """
-        token = _times.set(time)
-        try:
-            return super().partial_fit(X, y, classes, sample_weight)
-        finally:
-            _times.reset(token)
+        self._times = time  # of this call alone
+        super().partial_fit(X, y, classes, sample_weight)
+        del self._times
+        return self
 
     def _start(self, batch: Batch) -> None:
         width = batch.X.shape[1]
@@ -230,25 +235,22 @@ class StreamClassifier(ForgettingMixin):
 
     def _apply(self, add: Batch | None, retire: Batch | None, method: str) -> None:
         self._evidence = self._evidence.copy()
-        self._experts = [expert.twin() for expert in self._experts]
-        undo: list[Undo] = []
+        self._experts = self._sound_experts()
         try:
             added = None if add is None else self._block(add, method)
-            if retire is None:
-                assert added is not None
-                self._take_in(added, undo)
-                return
-            retired = self._block(retire, "forget")
-            self._try_out(added, retired)
+            retired = None if retire is None else self._block(retire, "forget")
+            if retired is not None:
+                self._try_out(added, retired)
             if added is not None:
-                self._take_in(added, undo)
-            self._take_out(retired, undo)
-        except BaseException as error:
-            for back in reversed(undo):
-                back()
-            if isinstance(error, SteelyardError):
-                raise error.told_by(f"{type(self).__name__}.{method}") from None
-            raise
+                self._take_in(added)
+            if retired is not None:
+                self._take_out(retired)
+        except SteelyardError as error:
+            raise error.told_by(f"{type(self).__name__}.{method}") from None
+
+    def _sound_experts(self) -> list[Expert]:
+        """Twins of the experts, each with a learner of the rows that are its own."""
+        return [expert.twin(self._recent) for expert in self._experts]
 
     def _block(self, batch: Batch, method: str) -> Block:
         """The rows of a batch as experts take them; classes never seen before get numbers."""
@@ -275,7 +277,7 @@ class StreamClassifier(ForgettingMixin):
         return np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
 
     def _checked_times(self, n_rows: int, method: str) -> FloatArray:
-        given = _times.get()
+        given = self.__dict__.get("_times")
         if method in {"forget", "fit"} or not isinstance(self._span(), timedelta):
             return np.zeros(n_rows)
         if given is None:
@@ -294,14 +296,14 @@ class StreamClassifier(ForgettingMixin):
         """How far back anything is remembered; None: all rows."""
         return None if self.memory == "auto" else window_size(self.memory)
 
-    def _take_in(self, block: Block, undo: list[Undo]) -> None:
+    def _take_in(self, block: Block) -> None:
         begin = 0
         while begin < len(block):
             size = min(_BLOCK, max(_FIRST_BLOCK, self._n_seen))
-            self._take_block(block.part(slice(begin, begin + size)), undo)
+            self._take_block(block.part(slice(begin, begin + size)))
             begin += size
 
-    def _take_block(self, block: Block, undo: list[Undo]) -> None:
+    def _take_block(self, block: Block) -> None:
         panel = self._panel
         scores = panel.raw_scores(block.X) if len(panel.classes) > 1 else None
         first, self._n_seen = self._n_seen, self._n_seen + len(block)
@@ -315,7 +317,7 @@ class StreamClassifier(ForgettingMixin):
         for expert in self._experts:
             waiting = self._n_seen - expert.high
             if new_class or waiting >= min(expert.trade.every, 1 + self._n_seen // 20):
-                self._follow(expert, undo)
+                self._follow(expert)
         self._trim()
         self._evidence.know(self._class_numbers())
         self._gather(block, scores)
@@ -350,9 +352,9 @@ class StreamClassifier(ForgettingMixin):
         begin = int(np.searchsorted(held.times, held.times[-1] - span.total_seconds(), side="right"))
         return max(self._low, int(held.numbers[begin]))
 
-    def _follow(self, expert: Expert, undo: list[Undo], forgotten: Block | None = None) -> None:
+    def _follow(self, expert: Expert, forgotten: Block | None = None) -> None:
         if expert.is_ready:
-            undo.append(expert.follow(self._recent, self._low, self._n_seen, forgotten))
+            expert.follow(self._recent, self._low, self._n_seen, forgotten)
 
     def _count(self, came: Block, left: Block) -> None:
         counts = dict(self._counts)
@@ -403,9 +405,9 @@ class StreamClassifier(ForgettingMixin):
 
     # -- forgetting ---------------------------------------------------------------------------------
 
-    def _take_out(self, block: Block, undo: list[Undo]) -> None:
+    def _take_out(self, block: Block) -> None:
         for expert in self._experts:  # then all have learned what is to be forgotten
-            self._follow(expert, undo)
+            self._follow(expert)
         places = self._recent.find(block.X, block.codes, block.weights)
         found = places >= 0
         numbers = np.full(len(block), -1)
@@ -413,7 +415,7 @@ class StreamClassifier(ForgettingMixin):
         self._recent = self._recent.without(places[found])
         block = replace(block, numbers=numbers)
         for expert in self._experts:
-            self._follow(expert, undo, block)
+            self._follow(expert, block)
         self._count(block.part(slice(0)), block)
         for code in np.unique(block.codes).tolist():
             self._evidence.drop(code, row_keys(block.X[block.codes == code]))
@@ -421,7 +423,7 @@ class StreamClassifier(ForgettingMixin):
         self._publish(force=True)
 
     def _try_out(self, add: Block | None, retire: Block) -> None:
-        """Refuse rows that were never learned before anything changes: one expert knows, on a copy."""
+        """Refuse rows that were never learned before a kernel machine changes: one expert knows."""
         linear = self._experts[0]
         if linear.learner is None and add is None:
             raise DataError("there are no rows left to forget; nothing was changed.")
@@ -429,7 +431,7 @@ class StreamClassifier(ForgettingMixin):
         new = waiting if add is None else waiting.joined(add)
         if self._span() is None and linear.learner is not None:
             added = (new.X, new.codes, new.weights) if len(new) else None
-            copy(linear.learner).update(add=added, retire=(retire.X, retire.codes, retire.weights))
+            twin_of(linear.learner).update(add=added, retire=(retire.X, retire.codes, retire.weights))
         elif self._span() is not None:
             held = self._recent if add is None else self._recent.added(add.numbered(self._n_seen))
             places = held.find(retire.X, retire.codes, retire.weights)
@@ -439,6 +441,7 @@ class StreamClassifier(ForgettingMixin):
     # -- answering ----------------------------------------------------------------------------------
 
     @property
+    @of_one_moment
     def classes_(self) -> NDArray[Any]:
         """Labels of the classes that have rows now."""
         self._need("classes_")
@@ -448,11 +451,13 @@ class StreamClassifier(ForgettingMixin):
         return sorted_classes([self._labels[number] for number in panel.classes])
 
     @property
+    @of_one_moment
     def class_count_(self) -> NDArray[np.int64]:
         """Rows of each class in the longest memory."""
         self._need("class_count_")
         return np.array([self._counts[number] for number in self._panel.classes], dtype=np.int64)
 
+    @of_one_moment
     def decision_function(self, X: ArrayLike) -> FloatArray:
         """Scores of rows: positive for the second class, or one column a class when there are more.
 
@@ -469,6 +474,7 @@ class StreamClassifier(ForgettingMixin):
         _, scores = self._answer(X, "decision_function")
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
+    @of_one_moment
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Labels of rows.
 
@@ -498,6 +504,7 @@ class StreamClassifier(ForgettingMixin):
             )
         return panel, panel.decide(panel.raw_scores(self._dense(X, method)))
 
+    @of_one_moment
     def explain(self) -> Explanation:
         """Which expert carries the answer now, what it remembers, and where the cut is and why.
 
@@ -516,7 +523,14 @@ class StreamClassifier(ForgettingMixin):
             n_rows=self._n_seen,
         )
 
-    # -- files --------------------------------------------------------------------------------------
+    # -- files and copies ---------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        with lock_of(self):
+            state = super().__getstate__()
+            if self._is_started():
+                state["_experts"] = [Told(expert) for expert in self._sound_experts()]
+            return state
 
     def _get_state(self) -> dict[str, Any]:
         if not self._is_started():
@@ -533,7 +547,7 @@ class StreamClassifier(ForgettingMixin):
             "recent": self._recent.get_state(),
             "evidence": self._evidence.get_state(),
             "views": self._views().get_state(),
-            "experts": [expert.get_state() for expert in self._experts],
+            "experts": [expert.get_state() for expert in self._sound_experts()],
             "judgements": [None if j is None else j.get_state() for j in self._panel.judgements],
         }
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
+from steelyard._turns import Told, twin_of
 from steelyard._types import IntArray
 from steelyard.committee.recent import Block, Recent
 from steelyard.committee.rules import KernelRule, LabelRule, LinearRule, Rows, Rule, Views
@@ -19,11 +18,9 @@ from steelyard.exceptions import DataError
 from steelyard.kernels import Kernel
 from steelyard.proximal import ProximalSVC
 
-__all__ = ["EXPERTS", "Expert", "Trade", "Undo"]
+__all__ = ["EXPERTS", "Expert", "Trade"]
 
 _LABEL_HALF_LIFE = 20.0  # rows, of the expert that only looks at labels
-
-Undo = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -119,6 +116,7 @@ class Expert:
         self.low = self.high = 0
         self.held: IntArray = np.zeros(0, dtype=np.int64)
         self.learner: Any = None
+        self._version: Any = None  # of the learner when it had learned these rows and no others
         self.n_rebuilt = 0
         self._rule: Rule | None = None
 
@@ -127,30 +125,37 @@ class Expert:
         """Rows that it remembers."""
         return self.high - self.low if self.trade.window is None else len(self.held)
 
-    def twin(self) -> Expert:
-        """The same expert, whose learner and rows can be exchanged without the other noticing."""
-        return copy.copy(self)
+    def twin(self, recent: Recent) -> Expert:
+        """The same expert, which may learn on without the other noticing, but for :attr:`_version`.
+
+        ``recent`` holds the rows that it has learned.
+        """
+        twin = twin_of(self)
+        if twin._version != _version(twin.learner):
+            # A call that did not come to its end has changed the learner in place. Which rows are its own is
+            # known, and a kernel machine is a function of its rows.
+            twin._become(twin._made(recent.at(twin.held)))
+        return twin
+
+    def _become(self, learner: Any) -> None:
+        """Go on with this learner, as it is now."""
+        self.learner, self._version = learner, _version(learner)
 
     @property
     def is_ready(self) -> bool:
         """Whether its view is settled."""
         return self.views.has(self.trade.view)
 
-    def follow(self, recent: Recent, low: int, high: int, forgotten: Block | None = None) -> Undo:
-        """Remember what is its own of the rows from ``low`` to ``high``, without those forgotten.
-
-        All of it or nothing; returns what takes it back, for the case that another expert cannot follow.
-        """
-        before = self.low, self.high, self.held
+    def follow(self, recent: Recent, low: int, high: int, forgotten: Block | None = None) -> None:
+        """Remember what is its own of the rows from ``low`` to ``high``, without those forgotten."""
         held = self.held
         if self.trade.window is None:
             new = recent.between(max(self.high, low), high)
             leaving = recent.between(self.low, min(low, self.high))
-            undo = self._change(new, _joined(leaving, forgotten), lambda: recent.between(low, high))
+            self._change(new, _joined(leaving, forgotten), lambda: recent.between(low, high))
         else:
             held = recent.last(self.trade.window, self.trade.of_class, low, offered=self.trade.dear)
         if self.trade.view == "labels":  # it keeps nothing but which rows are its own
-            undo = self._back_to(None, self._rule)
             self._rule = None
         elif self.trade.window is not None:
             new = recent.at(np.setdiff1d(held, self.held, assume_unique=True))
@@ -158,57 +163,36 @@ class Expert:
             if forgotten is not None:
                 forgotten = forgotten.part(np.isin(forgotten.numbers, self.held))
                 gone = np.setdiff1d(gone, forgotten.numbers)
-            undo = self._change(new, _joined(recent.at(gone), forgotten), lambda: recent.at(held))
+            self._change(new, _joined(recent.at(gone), forgotten), lambda: recent.at(held))
         self.low, self.high, self.held = low, high, held
 
-        def back() -> None:
-            undo()
-            self.low, self.high, self.held = before
-
-        return back
-
-    def _change(self, new: Block, leaving: Block, staying: Callable[[], Block]) -> Undo:
-        before = self.learner, self._rule
+    def _change(self, new: Block, leaving: Block, staying: Callable[[], Block]) -> None:
         self._rule = None
-        if self.trade.view == "labels" or not (len(new) or len(leaving)):
-            return self._back_to(*before)
+        if not (len(new) or len(leaving)):
+            return
         if self.learner is None:
             if len(new):
-                self.learner = self._made(new)
-            return self._back_to(*before)
+                self._become(self._made(new))
+            return
         if self.trade.window is not None and not len(staying()):
-            self.learner = None
-            return self._back_to(*before)
-        if not len(leaving):
-            X, y, *weights = self._rows(new)
-            self.learner.partial_fit(X, y, sample_weight=weights[0] if weights else None)
-            return partial(self._swap, None, new, before[1])
+            self._become(None)
+            return
+        added, retired = (self._rows(block) if len(block) else None for block in (new, leaving))
         try:
-            self.learner.update(add=self._rows(new) if len(new) else None, retire=self._rows(leaving))
+            # Planes replace their sums, so those of the other expert stay. A kernel machine is too large to
+            # be copied for every call: it is changed in place, and the other expert sees it by its version.
+            self._become(twin_of(self.learner).update(add=added, retire=retired))
         except DataError:
-            if self.trade.window is None:
+            if self.trade.window is None or not len(leaving):
                 raise
             # The rows are known to have been learned: sums that rounding has worn out are made anew.
-            self.learner = self._made(staying())
+            self._become(self._made(staying()))
             self.n_rebuilt += 1
-            return self._back_to(*before)
-        return partial(self._swap, leaving, new, before[1])
 
     def _made(self, block: Block) -> Any:
         X, y, *weights = self._rows(block)
         learner = self.trade.make(X.shape[1], self.views)
         return learner.fit(X, y, sample_weight=weights[0] if weights else None)
-
-    def _back_to(self, learner: Any, rule: Rule | None) -> Undo:
-        def back() -> None:
-            self.learner, self._rule = learner, rule
-
-        return back
-
-    def _swap(self, add: Block | None, retire: Block, rule: Rule | None) -> None:
-        added = None if add is None else self._rows(add)
-        self.learner.update(add=added, retire=self._rows(retire) if len(retire) else None)
-        self._rule = rule
 
     def _rows(self, block: Block) -> tuple[Any, ...]:
         X = np.ascontiguousarray(Rows(block.X, self.views).seen(self.trade.view))
@@ -241,7 +225,15 @@ class Expert:
         shares = np.bincount(codes, weights)[classes] / weights.sum()
         return LabelRule(classes.tolist(), shares)
 
-    # -- files --------------------------------------------------------------------------------------
+    # -- files and copies ---------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        learner = None if self.learner is None else Told(self.learner)
+        return {**self.__dict__, "learner": learner, "_version": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._become(self.learner)
 
     def get_state(self) -> dict[str, Any]:
         """What it has learned."""
@@ -251,9 +243,15 @@ class Expert:
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Become what ``get_state`` described."""
         self.low, self.high, self.n_rebuilt = (int(state[name]) for name in ("low", "high", "rebuilt"))
-        self.held, self.learner = np.asarray(state["held"], dtype=np.int64), state["learner"]
+        self.held = np.asarray(state["held"], dtype=np.int64)
+        self._become(state["learner"])
         if not 0 <= self.low <= self.high or (np.diff(self.held) <= 0).any():
             raise ValueError("an expert remembers a stretch of rows that cannot be")
+
+
+def _version(learner: Any) -> Any:
+    """Tells apart what has been changed in place; planes never are."""
+    return learner._in_place_version() if isinstance(learner, IncrementalSVC) else None
 
 
 def _joined(block: Block, other: Block | None) -> Block:
