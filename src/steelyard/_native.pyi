@@ -196,9 +196,9 @@ def round_to_grid(values: Annotated[NDArray[numpy.float64], dict(shape=(None, No
     values = quantum * round(factor * values) in place, factor a power of two.
     """
 
-def solve_planes(view: ExactView, coef: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], intercept: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], C: float, balanced: bool, standardize: bool, pairs: bool, penalize_intercept: bool) -> float:
+def solve_planes(sums: ExactSums, slots: Sequence[int], coef: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], intercept: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], C: float, balanced: bool, standardize: bool, pairs: bool, penalize_intercept: bool, n_threads: int = 1) -> float:
     """
-    Writes the planes of the classes in view and returns the slope of the log-odds; negative if a matrix is not positive definite.
+    Writes the planes of the classes in these slots and returns the slope of the log-odds; negative if a matrix is not positive definite.
     """
 
 class KernelTable:

@@ -2,12 +2,12 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <mutex>
 #include <optional>
 #include <tuple>
 #include <vector>
 
 #include "arrays.hpp"
+#include "held_sums.hpp"
 #include "steelyard/exact_sums.hpp"
 #include "steelyard/loops_gram.hpp"
 
@@ -33,52 +33,6 @@ NumpyArray<T, 1> array_of(const std::vector<T>& values) {
 
 nb::bytes bytes_of(const std::vector<std::uint8_t>& bytes) {
     return nb::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-}
-
-// One state behind one lock: whoever reads sees it before or after a change, and each change is one call.
-class ExactSums {
-  public:
-    explicit ExactSums(ExactState state, std::uint64_t version = 0) : version_(version), state_(std::move(state)) {}
-
-    // Counts changes, so that whoever derives something can tell whether it is stale.
-    std::uint64_t version() const {
-        const std::scoped_lock lock(mutex_);
-        return version_;
-    }
-
-    ExactState snapshot() const {
-        const std::scoped_lock lock(mutex_);
-        return state_;
-    }
-    // The state with the sums of some slots ready, here too: the next look finds them.
-    ExactState ready(std::span<const std::int32_t> slots, unsigned n_threads) const {
-        const std::scoped_lock lock(mutex_);
-        make_ready(state_, slots, n_threads);
-        return state_;
-    }
-    template <class Change>
-    auto change(Change&& change) {
-        const std::scoped_lock lock(mutex_);
-        ++version_;  // also where nothing changes: one look too many does no harm
-        return change(state_);
-    }
-    template <class Look>
-    auto look(Look&& look) const {
-        const std::scoped_lock lock(mutex_);
-        return look(state_);
-    }
-
-  private:
-    mutable std::mutex mutex_;
-    std::uint64_t version_;
-    mutable ExactState state_;  // looks may bring the same numbers into another form
-};
-
-constexpr std::size_t kReadyClasses = 30;
-
-void check_slots(std::span<const std::int32_t> slots) {
-    for (const std::int32_t slot : slots)
-        if (slot < -1 || slot >= (1 << 24)) throw nb::value_error("a slot is out of range");
 }
 
 template <class T>
@@ -393,13 +347,9 @@ void bind_view(nb::module_& m) {
         .def(
             "__init__",
             [](ExactView* self, const ExactSums& sums, std::vector<std::int32_t> slots, unsigned n_threads) {
-                check_slots(slots);
-                for (const std::int32_t slot : slots)
-                    if (slot < 0) throw nb::value_error("a slot is out of range");
+                check_present(slots);
                 nb::gil_scoped_release unlocked;
-                // Of many classes most are kept as their rows, which take less room.
-                ExactState state = slots.size() <= kReadyClasses ? sums.ready(slots, n_threads) : sums.snapshot();
-                new (self) ExactView(std::move(state), std::move(slots), n_threads);
+                new (self) ExactView(sums.view(std::move(slots), n_threads));
             },
             "sums"_a, "slots"_a, "n_threads"_a = 1)
         .def_prop_ro(

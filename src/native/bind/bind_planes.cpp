@@ -1,7 +1,10 @@
+#include <nanobind/stl/vector.h>
+
 #include <cmath>
 #include <vector>
 
 #include "arrays.hpp"
+#include "held_sums.hpp"
 #include "steelyard/exact_sums.hpp"
 #include "steelyard/planes.hpp"
 
@@ -45,21 +48,24 @@ class ViewedSums {
 void bind_planes(nb::module_& m) {
     m.def(
         "solve_planes",
-        [](const ExactView& view, Array<double, 2> coef, Array<double, 1> intercept, double C, bool balanced,
-           bool standardize, bool pairs, bool penalize_intercept) {
-            const std::size_t n_planes = view.n_classes() > 2 ? view.n_classes() : 1;
-            if (view.n_classes() == 0 || coef.shape(0) != n_planes || coef.shape(1) != view.origin().size() ||
-                intercept.size() != n_planes)
+        [](const ExactSums& held, std::vector<std::int32_t> slots, Array<double, 2> coef, Array<double, 1> intercept,
+           double C, bool balanced, bool standardize, bool pairs, bool penalize_intercept, unsigned n_threads) {
+            const std::size_t n_planes = slots.size() > 2 ? slots.size() : 1;
+            const std::size_t d = held.look([](const ExactState& state) { return state.n_features; });
+            if (slots.empty() || coef.shape(0) != n_planes || coef.shape(1) != d || intercept.size() != n_planes)
                 throw nb::value_error("solve_planes: array shapes disagree");
+            check_present(slots);
             double slope = 0.0;
             nb::gil_scoped_release unlocked;
+            const ExactView view = held.view(std::move(slots), n_threads);
             const ViewedSums sums(view, view.n_classes());
             const PlaneRule rule{C, balanced, standardize, pairs, penalize_intercept};
             return solve_planes(sums.of(view), rule, coef.data(), intercept.data(), &slope) ? slope : -1.0;
         },
-        "view"_a, "coef"_a.noconvert(), "intercept"_a.noconvert(), "C"_a, "balanced"_a, "standardize"_a, "pairs"_a,
-        "penalize_intercept"_a,
-        "Writes the planes of the classes in view and returns the slope of the log-odds; negative if a matrix is not "
+        "sums"_a, "slots"_a, "coef"_a.noconvert(), "intercept"_a.noconvert(), "C"_a, "balanced"_a, "standardize"_a,
+        "pairs"_a, "penalize_intercept"_a, "n_threads"_a = 1,
+        "Writes the planes of the classes in these slots and returns the slope of the log-odds; negative if a matrix "
+        "is not "
         "positive definite.");
 }
 

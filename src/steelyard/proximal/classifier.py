@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -42,11 +43,27 @@ from steelyard.proximal.state.statistics import ClassStatistics
 __all__ = ["ProximalSVC"]
 
 
+class _Classes:
+    """The classes, and how labels of rows are written."""
+
+    def __init__(self, labels: list[Label]) -> None:
+        self.labels = labels
+        self.array = sorted_classes(labels)
+        # Labels of eight bytes are written as they are, places of the others.
+        self.written = self.array.dtype.kind in "iuf" and self.array.itemsize == 8
+        codes = self.array.view(np.uint64) if self.written else np.arange(len(labels), dtype=np.uint64)
+        self.codes = np.repeat(codes, 2) if len(codes) == 1 else codes  # a single class wins on both sides
+
+    def read(self, codes: NDArray[np.uint64]) -> NDArray[Any]:
+        """The labels that were written."""
+        return codes.view(self.array.dtype) if self.written else self.array.take(codes.view(np.int64))
+
+
 @dataclass(frozen=True, slots=True)
 class _Answer:
     """What was learned, as questions need it."""
 
-    classes: NDArray[Any]
+    classes: _Classes
     planes: Planes
     feature_map: RandomFeatures | None
 
@@ -520,15 +537,12 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
 
     def _rule(self) -> Rule:
         self._check_params()
-        weights = dict(self.class_weight) if isinstance(self.class_weight, dict) else self.class_weight
-        return Rule(
-            self.C,
-            weights,
-            self.standardize and self._state.feature_map is None,
-            self.objective,
-            self.threshold,
-            self.penalize_intercept,
-        )
+        weights = self.class_weight
+        standardize = self.standardize and self._state.feature_map is None
+        others = self.objective, self.threshold, self.penalize_intercept
+        if isinstance(weights, dict):
+            return Rule(self.C, dict(weights), standardize, *others)
+        return _rule_of(self.C, weights, standardize, *others)
 
     def _planes(self) -> Planes:
         return self._answer().planes
@@ -538,9 +552,10 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         rule, state = self._rule(), self._state
 
         def make() -> _Answer:
-            C = rule.chosen_C(state.total, state.folds) if rule.C != "auto" else self._choice(rule, state).C
-            planes = rule.planes(state.total, C)
-            return _Answer(sorted_classes(state.total.classes), planes, state.feature_map)
+            total = state.total
+            C = rule.chosen_C(total, state.folds) if rule.C != "auto" else self._choice(rule, state).C
+            classes = state.kept_while("classes", total.classes, _Classes)
+            return _Answer(classes, rule.planes(total, C, classes.labels), state.feature_map)
 
         return state.derived("answer", rule, make, lock_of(self))
 
@@ -625,17 +640,15 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         """
         rows, answer = self._check_rows(X, "predict"), self._answer()
         classes, planes = answer.classes, answer.planes
-        written = classes.dtype.kind in "iuf" and classes.itemsize == 8  # labels can be written as they are
-        labels_of = classes.view(np.uint64) if written else np.arange(len(classes), dtype=np.uint64)
-        if len(labels_of) == 1:  # a single class wins on both sides of its plane
-            labels_of = np.repeat(labels_of, 2)
         labels = np.empty(rows.shape[0], dtype=np.uint64)
-        finite = [
-            planes.write_labels(mapped, labels_of, labels[part])
-            for part, mapped in self._blocks(rows, answer, "predict")
-        ]
-        self._check_scored(rows, planes, "predict", finite=all(finite))
-        return labels.view(classes.dtype) if written else classes.take(labels.view(np.int64))
+        if answer.feature_map is None:
+            finite = planes.write_labels(rows, classes.codes, labels)
+        else:
+            finite = True
+            for part, mapped in self._blocks(rows, answer, "predict"):
+                finite &= planes.write_labels(mapped, classes.codes, labels[part])
+        self._check_scored(rows, planes, "predict", finite=finite)
+        return classes.read(labels)
 
     @of_one_moment
     def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "balanced") -> FloatArray:
@@ -654,12 +667,12 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         ndarray of shape (n_samples, n_classes)
         """
         scores, answer = self._scores(X, "predict_proba")
-        if len(answer.classes) == 1:
+        if len(answer.classes.labels) == 1:
             return np.ones((len(scores), 1))
         chances = answer.planes.probabilities(scores)
         if isinstance(prior, str) and prior == "balanced":
             return chances
-        chances = chances * self._prior(prior, answer.classes.tolist())
+        chances = chances * self._prior(prior, answer.classes.array.tolist())
         result: FloatArray = chances / chances.sum(axis=1, keepdims=True)
         return result
 
@@ -702,7 +715,7 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
 
     def _check_scored(self, X: Any, planes: Planes, method: str, *, finite: bool) -> None:
         """A value that is not finite makes its row's score so: looking at scores is cheaper than at rows."""
-        if not finite or not planes.coef.all():
+        if not finite or np.count_nonzero(planes.coef) < planes.coef.size:
             self._check_finite(X, method)
 
     # -- files --------------------------------------------------------------------------------------
@@ -731,6 +744,12 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         if state.get("choice") is not None:
             choice = state["choice"]
             self._state.choice = Choice(float(choice["C"]), self._rule(), float(choice["n_rows"]))
+
+
+@lru_cache(maxsize=64, typed=True)
+def _rule_of(*parameters: Any) -> Rule:
+    """The rule of parameters that cannot change: a stream of single rows asks for it at every row."""
+    return Rule(*parameters)
 
 
 def _ledger_of(other: Any) -> Ledger:

@@ -16,6 +16,12 @@ from steelyard._types import FloatArray
 
 __all__ = ["Planes"]
 
+_FEW_ROWS = 16  # that one thread scores before others are awake
+
+
+def _threads_for(rows: Any) -> int:
+    return num_threads() if len(rows) > _FEW_ROWS else 1
+
 
 @dataclass(frozen=True)
 class Planes:
@@ -40,8 +46,8 @@ class Planes:
 
     def write_scores(self, rows: Any, scores: FloatArray) -> bool:
         """Write the scores of rows for all planes; return whether all are finite."""
-        if not sp.issparse(rows):
-            return _native.linear_scores(rows, self.coef, self.intercept, scores, num_threads())
+        if type(rows) is np.ndarray or not sp.issparse(rows):
+            return _native.linear_scores(rows, self.coef, self.intercept, scores, _threads_for(rows))
         np.add(rows @ self.coef.T, self.intercept, out=scores)
         return bool(np.isfinite(scores).all())
 
@@ -50,8 +56,9 @@ class Planes:
 
         A single plane has two labels, that of its negative and that of its positive side.
         """
-        if not sp.issparse(rows):
-            return _native.linear_labels(rows, self.coef, self.intercept, labels_of, labels, num_threads())
+        if type(rows) is np.ndarray or not sp.issparse(rows):
+            threads = _threads_for(rows)
+            return _native.linear_labels(rows, self.coef, self.intercept, labels_of, labels, threads)
         scores = np.empty((rows.shape[0], len(self.coef)))
         finite = self.write_scores(rows, scores)
         won = (scores[:, 0] > 0.0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)

@@ -42,9 +42,9 @@ class Rule:
     threshold: str
     penalize_intercept: bool
 
-    def planes(self, statistics: ClassStatistics, C: float) -> Planes:
-        """The planes of these statistics for a C."""
-        planes = solve_small(self, statistics, _labels(statistics), C)
+    def planes(self, statistics: ClassStatistics, C: float, labels: list[Label] | None = None) -> Planes:
+        """The planes of these statistics for a C; the caller may have the classes already."""
+        planes = solve_small(self, statistics, labels or _labels(statistics), C)
         return self.reference_planes(statistics, C) if planes is None else planes
 
     def reference_planes(self, statistics: ClassStatistics, C: float) -> Planes:

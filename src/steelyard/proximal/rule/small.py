@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from steelyard import _native
+from steelyard._threads import num_threads
 from steelyard.base import Label
 from steelyard.proximal.rule.planes import Planes
 from steelyard.proximal.state.statistics import ClassStatistics
@@ -18,6 +19,7 @@ __all__ = ["solve_small"]
 
 _MOST_FEATURES = 700  # beyond, the blocks of LAPACK make up for the way there
 _MOST_CLASSES = 30  # beyond, planes share a factor
+_ALONE = 100  # features up to which waking other threads costs more than they give
 
 
 def solve_small(rule: Rule, statistics: ClassStatistics, labels: list[Label], C: float) -> Planes | None:
@@ -37,7 +39,7 @@ def solve_small(rule: Rule, statistics: ClassStatistics, labels: list[Label], C:
     n_planes = n_classes if n_classes > 2 else 1
     coef, intercept = np.empty((n_planes, d)), np.empty(n_planes)
     slope = _native.solve_planes(
-        statistics.view(labels),
+        *statistics.slots_of(labels),
         coef,
         intercept,
         C,
@@ -45,5 +47,6 @@ def solve_small(rule: Rule, statistics: ClassStatistics, labels: list[Label], C:
         rule.standardize,
         rule.objective == "auc",
         rule.penalize_intercept,
+        num_threads() if d > _ALONE else 1,
     )
     return Planes(coef, intercept, slope, C) if slope >= 0.0 else None

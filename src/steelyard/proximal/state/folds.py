@@ -55,6 +55,7 @@ class FoldedStatistics:
         )
         self.choice: Any = None  # of C, as long as rows only come: what is made of these statistics has none
         self._derived: dict[str, tuple[Any, Any]] = {}
+        self._kept: dict[str, tuple[Any, Any]] = {}
 
     @classmethod
     def start(
@@ -166,8 +167,16 @@ class FoldedStatistics:
         value: T = kept[1]
         return value
 
+    def kept_while(self, name: str, key: Any, make: Callable[[Any], T]) -> T:
+        """What ``make`` makes of ``key``, remembered as long as the key stays the same."""
+        kept = self._kept.get(name)
+        if kept is None or kept[0] != key:
+            kept = self._kept[name] = key, make(key)
+        value: T = kept[1]
+        return value
+
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_derived": {}}  # remembered answers are no part of a copy
+        return self.__dict__ | {"_derived": {}, "_kept": {}}  # remembered answers are no part of a copy
 
     def digest(self) -> str:
         """A name for the sums of all rows and the map: equal ones give equal names, whatever the folds."""

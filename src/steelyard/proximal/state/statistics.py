@@ -109,8 +109,11 @@ class ClassStatistics:
     @property
     def classes(self) -> list[Label]:
         """Labels of the classes that have rows, sorted."""
-        present = self._sums.has_rows(len(self._slots))
-        return sorted(label for label, slot in self._slots.items() if present[slot])
+        slots = self._slots
+        present = self._sums.has_rows(len(slots))
+        if all(present):
+            return sorted(slots)
+        return sorted(label for label, slot in slots.items() if present[slot])
 
     def count(self, label: Label) -> float:
         """Number of rows (sum of weights) of a class; 0 for a class without rows."""
@@ -145,8 +148,11 @@ class ClassStatistics:
 
     def view(self, labels: Sequence[Label] | None = None) -> _native.ExactView:
         """Counts, sums and matrices of some classes, or of all, in doubles that are rounded once."""
-        slots = [self._slots[label] for label in (self.classes if labels is None else labels)]
-        return _native.ExactView(self._sums, slots, num_threads())
+        return _native.ExactView(*self.slots_of(self.classes if labels is None else labels), num_threads())
+
+    def slots_of(self, labels: Sequence[Label]) -> tuple[_native.ExactSums, list[int]]:
+        """The native sums, and where in them these classes are."""
+        return self._sums, [self._slots[label] for label in labels]
 
     def gram(self, label: Label) -> FloatArray:
         """The matrix ``E_c' E_c`` of a class in raw coordinates, ``E_c = [X_c, -1]``."""
@@ -203,7 +209,7 @@ class ClassStatistics:
         """Take in rows that were checked before, except for the size of values, in one step."""
         slots = self._slots_of(batch)
         try:
-            if sp.issparse(batch.X):
+            if type(batch.X) is not np.ndarray and sp.issparse(batch.X):
                 self._sums.add_sparse(*_sparse_arrays(batch.X), slots, batch.weights)
             else:
                 threads = num_threads() if len(slots) > 8 else 1
@@ -241,6 +247,10 @@ class ClassStatistics:
     def _slots_of(self, batch: Batch) -> NDArray[np.int32]:
         """The slot of every row; labels that are new get one."""
         known = self._slots
+        if (
+            len(batch.codes) == len(batch.labels) == 1 and batch.labels[0] in known
+        ):  # a stream of single rows pays for every call
+            return np.array([known[batch.labels[0]]], dtype=np.int32)
         missing = [label for label in batch.labels if label not in known]
         if missing:
             check_statistics_fit(self.n_features, len(missing))
