@@ -83,7 +83,10 @@ def serve_command(
     from steelyard.service.http.keys import Keys
 
     keys = None if keys_file is None else Keys(keys_file)
-    scribe = Scribe(SQLiteStore(":memory:" if demo else store))
+    kept = SQLiteStore(":memory:" if demo else store)
+    if not check:
+        kept.claim()  # before anything is read: what another service writes meanwhile would be missed
+    scribe = Scribe(kept)
     _make_models(scribe, specs)
     if check:
         _tell_state(scribe, store)

@@ -287,7 +287,10 @@ class Desk:
         """Change settings; returns the version."""
         version = self.engine.configure(spec)
         self._append("configure", {"spec": json.dumps(spec.as_dict())}, now)
-        return version
+        if not spec.keeps_rows and self.shelf.chunks():  # rows are not to be kept any more
+            self.shelf = Shelf()
+            self.snapshot(now)
+        return self.let_go(now) or version
 
 
 class _Cut:

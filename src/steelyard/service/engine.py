@@ -205,6 +205,12 @@ class Engine:
                 f"a model of class {type(self._learner).__name__} cannot forget rows; nothing was changed.",
                 hint="learners that can: ProximalSVC, IncrementalSVC, StreamClassifier",
             )
+        if not self._is_settled or self.n_rows < batch.n_rows:
+            raise DataError(
+                f"{batch.n_rows:,} rows cannot be forgotten: {self.n_rows:,} count now; nothing was changed."
+            )
+        if self.spec.target not in batch.columns:
+            raise DataError(f"the column {self.spec.target!r} is missing.", who="the request")
         X, y = self._known(batch)
         self._learner.forget(X, y)
         self.n_rows -= batch.n_rows
@@ -218,8 +224,7 @@ class Engine:
         """Change what needs no second look at rows; returns the new version."""
         self.spec.check_change(spec)
         fresh = spec.make_learner()
-        parameters = {key: value for key, value in fresh.get_params(deep=False).items() if key != "learner"}
-        self._learner.set_params(**parameters)
+        _settle(self._learner, fresh)
         self.spec = spec
         return self._next()
 
@@ -300,6 +305,17 @@ class Engine:
         engine._learner = from_bytes(state["learner"])
         engine.gauge = Gauge.from_state(state["gauge"])
         return engine
+
+
+def _settle(learner: Any, fresh: Any) -> None:
+    """Give a learner the parameters of a fresh one, all through what surrounds it."""
+    inside = fresh.get_params(deep=False)
+    inner = inside.pop("learner", None)
+    if inner is not None:
+        _settle(learner.learner, inner)
+        if hasattr(learner, "learner_"):
+            _settle(learner.learner_, inner)
+    learner.set_params(**inside)
 
 
 def digest_of(learner: Any) -> str:

@@ -54,7 +54,7 @@ class Gauge:
 
     def _count_scores(self, labels: NDArray[Any], answers: Answers) -> None:
         positive = answers.classes[1]
-        known = np.isin(labels, np.array(answers.classes, dtype=labels.dtype))
+        known = np.isin(labels, np.array(answers.classes))
         scores = answers.scores[:, 1]
         usable = known & np.isfinite(scores)
         if self.auc is None:

@@ -82,6 +82,7 @@ class Remember(Request):
     """Keep rows that were answered until their labels come."""
 
     waiting: Sequence[Waiting]
+    told: Mapping[str, Any] = field(default_factory=dict)  # the answer that is given for them
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -17,6 +18,8 @@ from steelyard.tables.table_stream import open_source, seconds_of
 
 __all__ = [
     "CONTENT_TYPES",
+    "Most",
+    "TooMuch",
     "completed",
     "cut",
     "from_body",
@@ -36,23 +39,71 @@ CONTENT_TYPES = {
     "application/vnd.apache.arrow.stream": "arrow",
 }
 _SOURCE = "the request"
+_ARROW_STREAM = b"\xff\xff\xff\xff"
+_NOT_TEXT = (b"\x1f\x8b", b"PAR1", b"ARROW1")
 
 
-def from_body(body: bytes, kind: str, texts_wanted: Sequence[str], *, key: str = "rows") -> ColumnBatch:
+class TooMuch(DataError):  # noqa: N818  a state of the world
+    """More rows, columns or values than a request may have."""
+
+
+@dataclass(frozen=True)
+class Most:
+    """How much a request may hold; asked before memory is taken for it."""
+
+    rows: int = 200_000
+    columns: int = 10_000
+    values: int = 50_000_000
+
+    def check(self, n_rows: int, n_columns: int) -> None:
+        """Refuse more than that."""
+        for what, found, most in (
+            ("rows", n_rows, self.rows),
+            ("columns", n_columns, self.columns),
+            ("values", n_rows * n_columns, self.values),
+        ):
+            if found > most:
+                raise TooMuch(
+                    f"a request can have {most:,} {what}; got {found:,} or more. Nothing was changed.",
+                    hint="send it in several requests",
+                )
+
+
+def from_body(
+    body: bytes, kind: str, texts_wanted: Sequence[str], *, key: str = "rows", most: Most | None = None
+) -> ColumnBatch:
     """The rows of a body; columns that are to be texts are read as such."""
+    most = most or Most()
     if kind in {"json", "jsonl"}:
-        return from_records(_records(body, kind, key), texts_wanted)
+        return from_records(_records(body, kind, key), texts_wanted, most)
+    _check_beginning(body, kind)
     source = open_source(io.BytesIO(body))
     try:
         names = list(source.names)
         known = [name for name in texts_wanted if name in names]
         columns = Columns(categorical=tuple(known))
-        parts = list(source.batches(names, source.kinds(columns, names)))
+        most.check(0, len(names))
+        parts, n_rows = [], 0
+        for part in source.batches(names, source.kinds(columns, names)):
+            n_rows += part.n_rows
+            most.check(n_rows, len(names))  # packed rows may be a thousand times what came
+            parts.append(part)
     finally:
         source.close()
     if not parts:
         raise DataError("there are no rows.", who=_SOURCE)
     return ColumnBatch.joined(parts)
+
+
+def _check_beginning(body: bytes, kind: str) -> None:
+    """A body is what its content type says: nothing is unpacked because it looks packed."""
+    is_arrow = body.startswith(_ARROW_STREAM)
+    if is_arrow != (kind == "arrow") or body.startswith(_NOT_TEXT):
+        raise DataError(
+            f"the body does not begin as {'an Arrow stream' if kind == 'arrow' else 'CSV'} does.",
+            who=_SOURCE,
+            hint="the content type must say what is sent; packed files are not taken",
+        )
 
 
 def _records(body: bytes, kind: str, key: str) -> list[Any]:
@@ -68,7 +119,9 @@ def _records(body: bytes, kind: str, key: str) -> list[Any]:
     return rows
 
 
-def from_records(records: list[Any], texts_wanted: Iterable[str] = ()) -> ColumnBatch:
+def from_records(
+    records: list[Any], texts_wanted: Iterable[str] = (), most: Most | None = None
+) -> ColumnBatch:
     """Records as columns; a field that a record lacks is missing."""
     if not records:
         raise DataError("there are no rows.", who=_SOURCE)
@@ -79,6 +132,8 @@ def from_records(records: list[Any], texts_wanted: Iterable[str] = ()) -> Column
                 f"expected a row as an object; got {str(record)[:60]!r}.", who=_place(row), row=row
             )
         names.update(dict.fromkeys(record))
+        if most is not None:
+            most.check(len(records), len(names))
     wanted = set(texts_wanted)
     columns = {
         name: _column(name, [record.get(name) for record in records], as_text=name in wanted)
@@ -97,6 +152,8 @@ def _column(name: str, values: list[Any], *, as_text: bool) -> Any:
             return np.array([math.nan if v is None else float(v) for v in _numbers(values)])
         except TypeError:
             pass  # a text among them: a column of texts
+        except OverflowError:
+            raise DataError(f"column {name!r} has a number beyond all that a double holds.") from None
     result = np.empty(len(values), dtype=object)
     for row, value in enumerate(values):
         if value is None or isinstance(value, str):
@@ -123,7 +180,9 @@ def _numbers(values: list[Any]) -> Iterable[Any]:
 def _text_of(value: float) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(int(value)) if float(value).is_integer() and abs(value) < 2**53 else repr(value)
+    if isinstance(value, int):
+        return str(value)
+    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
 
 
 def texts(batch: ColumnBatch, name: str | None) -> list[str | None]:
@@ -182,10 +241,10 @@ def _with_all(part: ColumnBatch, names: list[str], parts: Sequence[ColumnBatch])
 
 
 def completed(batch: ColumnBatch, values: Mapping[str | None, Any]) -> ColumnBatch:
-    """A single row with values for columns that it lacks."""
+    """A single row with values for columns that it lacks, or in which it has none."""
     columns = dict(batch.columns)
     for name, value in values.items():
-        if name is not None and name not in columns:
+        if name is not None and (name not in columns or as_texts(columns[name])[0] is None):
             columns[name] = np.array([value], dtype=object if isinstance(value, str) else np.float64)
     return ColumnBatch(columns, batch.n_rows)
 

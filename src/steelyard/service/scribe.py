@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import queue
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import groupby
@@ -33,6 +35,7 @@ from steelyard.service.store import Store
 
 __all__ = ["Scribe"]
 
+_log = logging.getLogger("steelyard.service")
 _GROUP = 256  # requests in one transaction at the most
 _SNAPSHOT_ROWS = 50_000
 _SNAPSHOT_EVENTS = 2_000
@@ -72,6 +75,8 @@ class Scribe:
         self._queue: queue.Queue[Request | None] = queue.Queue(max_waiting)
         self._thread: threading.Thread | None = None
         self._closing = False
+        self._in_doubt = False  # models may differ from the store until they are read again
+        self._next_tick = time.monotonic() + _TICK
         self.recover()
 
     # -- life ---------------------------------------------------------------------------------------
@@ -80,9 +85,11 @@ class Scribe:
         """All models as the store has them."""
         self._desks = {name: Desk.recover(self.store, name, spec) for name, spec in self.store.models()}
         self.published = {name: desk.engine.published() for name, desk in self._desks.items()}
+        self._in_doubt = False
 
     def start(self) -> None:
-        """Begin to write, in a thread of its own."""
+        """Begin to write, in a thread of its own; refused where another process writes this store."""
+        self.store.claim()
         self._thread = threading.Thread(target=self._run, name="steelyard-scribe", daemon=True)
         self._thread.start()
 
@@ -91,9 +98,12 @@ class Scribe:
         if self._closing:
             return
         self._closing = True
-        if self._thread is not None:
+        if self.is_alive:
+            assert self._thread is not None
             self._queue.put(None)
             self._thread.join()
+        if self._in_doubt:
+            return
         with suppress(Exception), self.store.transaction():
             for desk in self._desks.values():
                 if desk.events_since_snapshot:
@@ -113,6 +123,8 @@ class Scribe:
         """Put a request in line; its future holds the answer when it is on disk."""
         if self._closing:
             raise Unavailable("the service is stopping; nothing was changed.", hint="try again shortly")
+        if self._thread is not None and not self._thread.is_alive():
+            raise Unavailable("the service no longer writes; nothing was changed.", hint="start it again")
         try:
             self._queue.put_nowait(request)
         except queue.Full:
@@ -125,17 +137,31 @@ class Scribe:
     def _run(self) -> None:
         while True:
             group = self._next_group()
-            if group:
+            try:
                 self.process([request for request in group if request is not None])
+            except Exception as error:  # noqa: BLE001  whoever comes next must find a writer
+                self._in_doubt = True
+                _log.error("the scribe met %s; models are read again", type(error).__name__)
             if None in group:
+                self._send_away()
                 return
 
+    def _send_away(self) -> None:
+        """Requests that came while the service was stopping."""
+        while not self._queue.empty():
+            request = self._queue.get_nowait()
+            if request is not None and request.future.set_running_or_notify_cancel():
+                request.future.set_exception(Unavailable("the service is stopping; nothing was changed."))
+
     def _next_group(self) -> list[Request | None]:
-        """What waits now, at least one request; a tick when nothing has come for a while."""
+        """What waits now, at least one request; a tick when it is time, however much waits."""
+        wait = self._next_tick - time.monotonic()
+        if wait <= 0:
+            return [self._due_tick()]
         try:
-            group: list[Request | None] = [self._queue.get(timeout=_TICK)]
+            group: list[Request | None] = [self._queue.get(timeout=wait)]
         except queue.Empty:
-            return [Tick("")]
+            return [self._due_tick()]
         while len(group) < _GROUP and group[-1] is not None:
             try:
                 group.append(self._queue.get_nowait())
@@ -143,12 +169,24 @@ class Scribe:
                 break
         return group
 
+    def _due_tick(self) -> Tick:
+        self._next_tick = time.monotonic() + _TICK
+        return Tick("")
+
     # -- one group ----------------------------------------------------------------------------------
 
     def process(self, requests: list[Request]) -> None:
-        """Carry out requests in one transaction, publish what changed, then answer."""
+        """Carry out requests in one transaction, publish what changed, then answer.
+
+        Whoever has given up before is left out; from here on a request cannot be taken back.
+        """
+        self._process([r for r in requests if r.future.set_running_or_notify_cancel()])
+
+    def _process(self, requests: list[Request]) -> None:
         outcomes: list[tuple[Request, Answer | Exception]] = []
         try:
+            if self._in_doubt:
+                self.recover()
             with self.store.transaction():
                 for kind, same in groupby(requests, key=lambda request: (type(request), request.model)):
                     some = list(same)
@@ -157,9 +195,14 @@ class Scribe:
         except Exception as error:  # noqa: BLE001  whatever failed, nothing of this group counts
             self._undo(requests, error)
             return
+        # From here on the group is on disk: whatever fails now, everybody gets an answer.
         erased = any(isinstance(r, Forget) and not isinstance(o, Exception) for r, o in outcomes)
         trouble = self._erase() if erased else None
-        self._publish(request.model for request, outcome in outcomes if not isinstance(outcome, Exception))
+        try:
+            self._publish(r.model for r, outcome in outcomes if not isinstance(outcome, Exception))
+        except Exception as error:  # noqa: BLE001
+            self._in_doubt = True
+            _log.error("what was learned could not be published yet: %s", _where(error))
         for request, outcome in outcomes:
             if isinstance(outcome, Exception):
                 request.future.set_exception(outcome)
@@ -175,8 +218,10 @@ class Scribe:
             return error
         return None
 
-    def _undo(self, requests: Iterable[Request], error: Exception) -> None:
+    def _undo(self, requests: list[Request], error: Exception) -> None:
         """The store has refused or something broke: the models become what the store says."""
+        _log.error("a group of %d requests failed: %s", len(requests), _where(error))
+        self._in_doubt = True
         answer = Unavailable(
             f"the store could not be written ({type(error).__name__}); nothing was changed.",
             hint="look at the disk of the service, then send the request again with the same key",
@@ -184,10 +229,14 @@ class Scribe:
         answer.__cause__ = error
         try:
             self.recover()
-        finally:
-            for request in requests:
-                if not request.future.done():
-                    request.future.set_exception(answer)
+        except Exception as trouble:  # noqa: BLE001  tried again with the next group
+            _log.error("models could not be read again: %s", _where(trouble))
+        alone = not self._in_doubt and len(requests) > 1 and not isinstance(error, self.store.faults)
+        for request in requests:
+            if alone:  # one of them broke something: the others need not suffer
+                self._process([request])
+            else:
+                request.future.set_exception(answer)
 
     def _publish(self, names: Iterable[str]) -> None:
         for name in dict.fromkeys(names):
@@ -199,7 +248,8 @@ class Scribe:
                 self.published[name] = desk.engine.published()
                 news = {"version": desk.engine.version, "rows": desk.engine.n_rows}
                 for listener in list(self.listeners):
-                    listener(name, news)
+                    with suppress(Exception):  # nobody who listens can keep an answer back
+                        listener(name, news)
 
     def _write_snapshots(self) -> None:
         for desk in self._desks.values():
@@ -245,7 +295,8 @@ class Scribe:
         desk, now = self._desk(request.model), self.clock()
         if isinstance(request, Remember):
             self.store.wait(request.model, request.waiting)
-            return {"ids": [waiting.id for waiting in request.waiting], "version": desk.engine.version}
+            ids = [waiting.id for waiting in request.waiting]
+            return {"version": desk.engine.version, **request.told, "ids": ids}
         if isinstance(request, Label):
             return self._label(desk, request, now)
         assert isinstance(request, Forget)
@@ -334,3 +385,10 @@ class Scribe:
             return request, self._answered(request, act)
         except SteelyardError as error:
             return request, error
+
+
+def _where(error: Exception) -> str:
+    """What broke and where, without the error's text, which may hold values of rows."""
+    frames = traceback.extract_tb(error.__traceback__)
+    last = f" in {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{last}"

@@ -26,6 +26,7 @@ LEARNERS = (
     "EnclosingClassifier",
 )
 _KEPT = ("none", "until labelled", "window")
+_MISSING = ("refuse", "mean", "zero")
 _KINDS = ("number", "category")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _WHO = "the spec"
@@ -99,15 +100,34 @@ class Spec:
             raise ParameterError("target, time, subject and id must be different columns.", who=_WHO)
         if self.rows not in _KEPT:
             raise ParameterError(f"rows must be one of {', '.join(_KEPT)}; got {self.rows!r}.", who=_WHO)
+        if self.missing not in _MISSING:
+            raise ParameterError(
+                f"missing must be one of {', '.join(_MISSING)}; got {self.missing!r}.", who=_WHO
+            )
         if self.columns != "auto":
             self._check_columns(special)
-        self.make_learner()
+        if not isinstance(self.learner, Mapping | None):
+            raise ParameterError(f"learner must be a table of settings; got {self.learner!r}.", who=_WHO)
+        if isinstance(self.memory, bool) or not isinstance(self.memory, str | int | Mapping):
+            raise ParameterError(
+                f'memory must be "all", "drift", rows, a time or {{half_life = rows}}; got {self.memory!r}.',
+                who=_WHO,
+            )
+        self._check_learner()
         if self.window is not None and self.rows != "window":
             raise ParameterError(
                 f"a memory of {self.memory!r} must know the rows that leave it; rows is {self.rows!r}.",
                 who=_WHO,
                 hint='set rows = "window"',
             )
+
+    def _check_learner(self) -> None:
+        """What would be refused with the first rows is refused now."""
+        learner = self.make_learner()
+        for one in (learner, getattr(learner, "learner", None)):
+            check = getattr(one, "_check_params", None)
+            if check is not None:
+                check()
 
     def _check_columns(self, special: list[str]) -> None:
         if not isinstance(self.columns, Mapping) or not self.columns:
@@ -137,6 +157,12 @@ class Spec:
         """Whether rows that count stay in the store."""
         return self.rows == "window"
 
+    @property
+    def _kind_of_memory(self) -> str:
+        if isinstance(self.memory, Mapping):
+            return "fading"
+        return str(self.memory) if self.window is None else "window"
+
     def make_learner(self) -> Any:
         """A fresh learner, with what surrounds it."""
         settings = dict(self.learner or {"class": "ProximalSVC"})
@@ -163,7 +189,10 @@ class Spec:
                 raise ParameterError(
                     f"memory as a table must be {{half_life = rows}}; got {dict(self.memory)!r}.", who=_WHO
                 )
-            return Fading(learner, self.memory["half_life"])
+            half_life = self.memory["half_life"]
+            if isinstance(half_life, bool) or not isinstance(half_life, int | float) or not half_life > 0:
+                raise ParameterError(f"half_life must be a number of rows; got {half_life!r}.", who=_WHO)
+            return Fading(learner, half_life)
         if self.memory == "drift":
             return DriftWindows(learner)
         if self.window is not None and not hasattr(learner, "forget"):
@@ -188,7 +217,14 @@ class Spec:
             )
         if "learner" in changed:
             self._check_learner_change(mine["learner"], theirs["learner"])
-        if "memory" in changed and (self.window is None) != (other.window is None):
+        if "rows" in changed and other.keeps_rows:
+            raise ParameterError(
+                f"rows cannot change from {self.rows!r} to {other.rows!r}: what was learned before could not "
+                "be found when it is to be forgotten.",
+                who=_WHO,
+                hint="make a new model under another name",
+            )
+        if "memory" in changed and self._kind_of_memory != other._kind_of_memory:
             raise ParameterError(
                 f"memory cannot change from {self.memory!r} to {other.memory!r}: that needs rows that are "
                 "not kept, or another kind of learner.",

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import apsw
 
@@ -73,9 +73,12 @@ class SQLiteStore:
         A file layer of apsw's; for trials with failing disks.
     """
 
+    faults: tuple[type[Exception], ...] = (apsw.Error, OSError)
+
     def __init__(self, path: str | Path, *, vfs: str | None = None) -> None:
         check_sqlite()
-        self.path = str(path)
+        self.path, self._vfs = str(path), vfs
+        self._claim: IO[bytes] | None = None
         # The scribe's thread writes, the threads of requests read: one connection each way, each with a lock.
         self._reading = threading.Lock()
         try:
@@ -134,7 +137,29 @@ class SQLiteStore:
                 self._db.execute("ROLLBACK")
             raise
 
+    def claim(self) -> None:
+        """Be the only writer of this file; refused while another process is."""
+        if self._vfs is not None or self.path == ":memory:" or self._claim is not None:
+            return
+        import fcntl
+
+        # A file beside it: closing the store's own file elsewhere would let go SQLite's locks.
+        claim = Path(self.path + "-writer").open("ab")  # noqa: SIM115  held until the store is closed
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            claim.close()
+            raise FileAccessError(
+                "another process writes this store; two writers would lose what they acknowledged.",
+                who=self.path,
+                hint="stop the other service, or give this one a store of its own",
+            ) from error
+        self._claim = claim
+
     def close(self) -> None:
+        if self._claim is not None:
+            self._claim.close()
+            self._claim = None
         if self._reader is not self._db:
             self._reader.close()
         self._db.close()
@@ -345,7 +370,7 @@ class SQLiteStore:
         """After deletions were committed: nothing of what was deleted stays in the file or its log."""
         if self.path == ":memory:":
             return
-        for _ in range(50):
+        for _ in range(3):
             busy, _, _ = next(iter(self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")))
             if not busy:
                 return

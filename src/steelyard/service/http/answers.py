@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from steelyard._types import FloatArray
@@ -35,17 +35,15 @@ def _scores(answers: Answers, names: list[str]) -> list[Any]:
     return [dict(zip(names, row, strict=True)) for row in answers.scores.tolist()]
 
 
-def columns_of(
-    answers: Answers, chances: FloatArray | None, ids: Sequence[str] | None
-) -> dict[str, Sequence[Any]]:
+def columns_of(answer: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
     """The same, one column for each thing: for tables."""
-    names = [str(label) for label in answers.classes]
-    columns: dict[str, Sequence[Any]] = {} if ids is None else {"id": list(ids)}
-    columns["label"] = answers.labels.tolist()
+    names = [str(label) for label in answer["classes"]]
+    columns: dict[str, Sequence[Any]] = {"id": answer["ids"]} if "ids" in answer else {}
+    columns["label"] = answer["labels"]
     if len(names) == 2:
-        columns["score"] = answers.scores[:, 1].tolist()
+        columns["score"] = answer["scores"]
     else:
-        columns.update({f"score {n}": answers.scores[:, i].tolist() for i, n in enumerate(names)})
-    if chances is not None:
-        columns.update({f"probability {n}": chances[:, i].tolist() for i, n in enumerate(names)})
+        columns.update({f"score {n}": [row[n] for row in answer["scores"]] for n in names})
+    if "probabilities" in answer:
+        columns.update({f"probability {n}": [row[n] for row in answer["probabilities"]] for n in names})
     return columns

@@ -6,11 +6,13 @@ import asyncio
 import hashlib
 import json
 import logging
+import math
 import time
+import traceback
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,13 +32,14 @@ from steelyard.service import rows as wire
 from steelyard.service.engine import Engine, Published
 from steelyard.service.http import bodies, inference, page
 from steelyard.service.http.answers import columns_of, prediction
-from steelyard.service.http.keys import Keys
+from steelyard.service.http.keys import Key, Keys
 from steelyard.service.http.meters import Meters
 from steelyard.service.http.openapi import description
 from steelyard.service.http.problems import Problem, problem_of, respond
 from steelyard.service.scribe import Scribe
 from steelyard.service.spec import Spec
 from steelyard.service.store import Waiting
+from steelyard.streams.answers import Answers
 from steelyard.tables.columns import ColumnBatch
 from steelyard.tables.table_stream import seconds_of
 
@@ -45,6 +48,7 @@ __all__ = ["Limits", "Service", "make_app"]
 _log = logging.getLogger("steelyard.service")
 _FEW_ROWS = 2_000  # are answered at once; more go to a thread, so that others need not wait
 _HEARTBEAT = 15.0
+_FARTHEST = 253_402_300_800.0  # seconds to the end of the year 9999
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,7 @@ class Limits:
     body: int = 64 << 20
     rows: int = 200_000
     columns: int = 10_000
+    values: int = 50_000_000
     listeners: int = 100
 
 
@@ -72,16 +77,17 @@ class Service:
 
     # -- guards -------------------------------------------------------------------------------------
 
-    def check(self, request: Request, scope: str, model: str | None = None) -> None:
-        """Refuse who may not do this."""
+    def check(self, request: Request, scope: str, model: str | None = None) -> Key | None:
+        """Refuse who may not do this; returns the key, where keys are wanted."""
         if self.keys is None:
-            return
+            return None
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         key = self.keys.find(token.strip()) if scheme.lower() == "bearer" else None
         if key is None:
             raise Problem(401, "this service wants a key.", "send it as `Authorization: Bearer ...`")
         if not key.allows(scope, model):
             raise Problem(403, f"this key may not {scope} here.", "ask for a key with that scope")
+        return key
 
     def latest(self, name: str) -> Published:
         """The model as it was last published."""
@@ -99,8 +105,9 @@ class Service:
 
     async def list_models(self, request: Request) -> Response:
         """Every model that the key may see."""
-        self.check(request, "predict")
-        return JSONResponse({"models": [self._facts(name) for name in sorted(self.scribe.published)]})
+        key = self.check(request, "predict")
+        seen = [name for name in sorted(self.scribe.published) if key is None or key.allows("predict", name)]
+        return JSONResponse({"models": [self._facts(name) for name in seen]})
 
     def _facts(self, name: str) -> dict[str, Any]:
         published = self.latest(name)
@@ -152,7 +159,10 @@ class Service:
             return {}
         if not 1 <= len(key) <= 255:
             raise Problem(400, f"an idempotency key has 1 to 255 characters; got {len(key)}.")
-        mark = hashlib.sha256(f"{request.method} {request.url.path}\n".encode() + body).hexdigest()
+        said = (
+            f"{request.method} {request.url.path}?{request.url.query} {request.headers.get('content-type')}\n"
+        )
+        mark = hashlib.sha256(said.encode() + body).hexdigest()
         return {"key": key, "fingerprint": mark}
 
     # -- predictions --------------------------------------------------------------------------------
@@ -175,16 +185,19 @@ class Service:
             answers, chances = await run_in_threadpool(published.ask, batch)
         answer = prediction(answers, chances, published.version)
         if _truth(options.get("remember", False)):
-            answer["ids"] = await self._remember(request, body, published, batch, answers)
+            wish = self._to_remember(published, batch, answers, answer)
+            answer = await self.done(replace(wish, **self._once(request, body)))
         self.meters.rows_predicted.labels(name).inc(batch.n_rows)
-        return bodies.write_columns(request, answer, columns_of(answers, chances, answer.get("ids")))
+        return bodies.write_columns(request, answer, columns_of(answer))
 
     async def _model_of(self, name: str, as_of: Any) -> Published:
         if as_of is None:
             return self.latest(name)
         current = self.latest(name)
         version, at = _moment(as_of)
-        if version is not None and version == current.version:
+        if version is not None and version > current.version:
+            raise Problem(404, f"{name!r} has come to version {current.version}, not to {str(as_of)[:60]}.")
+        if version == current.version or (at is not None and at >= self.scribe.clock()):
             return current
         snapshot = await run_in_threadpool(lambda: self.scribe.store.snapshot(name, version=version, at=at))
         if snapshot is None:
@@ -201,28 +214,35 @@ class Service:
             self._past[key] = engine.published()
         return self._past[key]
 
-    async def _remember(
-        self, request: Request, body: bytes, published: Published, batch: ColumnBatch, answers: Any
-    ) -> list[str]:
+    def _to_remember(
+        self, published: Published, batch: ColumnBatch, answers: Answers, told: Mapping[str, Any]
+    ) -> wishes.Remember:
         spec = published.spec
         if spec.rows == "none":
             raise Problem(409, 'this model keeps no rows (rows = "none"), so none can wait for a label.')
         if spec.subject is not None and spec.subject not in batch.columns:
             raise Problem(422, f"rows to remember must say whose they are, in column {spec.subject!r}.")
         now = self.scribe.clock()
+        if spec.time is not None and spec.time in batch.columns:
+            said = [time is not None for time in wire.texts(batch, spec.time)]
+            wire.times(wire.cut(batch, np.array(said)), spec.time, now)  # or no label could be learned
         ids = [given or uuid.uuid4().hex for given in wire.texts(batch, _present(spec.id, batch))]
+        if len(set(ids)) < len(ids):
+            raise Problem(
+                422, "two of the rows have the same id; nothing was changed.", "an id names one row"
+            )
         subjects = wire.texts(batch, spec.subject)
+        labels = answers.labels.tolist()
         waiting = []
         for row, row_id in enumerate(ids):
             answer = {
-                "label": answers.labels.tolist()[row],
+                "label": labels[row],
                 "scores": np.asarray(answers.scores[row]),
                 "classes": list(answers.classes),
             }
             kept = wire.completed(batch.take(row, row + 1), {spec.id: row_id, spec.time: now})
             waiting.append(Waiting(row_id, now, subjects[row], wire.pack(kept, answer)))
-        result = await self.done(wishes.Remember(published.name, waiting, **self._once(request, body)))
-        return list(result["ids"])
+        return wishes.Remember(published.name, waiting, told)
 
     async def label(self, request: Request) -> Response:
         """Labels of remembered rows."""
@@ -358,7 +378,9 @@ class Service:
 
     async def metrics(self, request: Request) -> Response:
         """Figures for Prometheus."""
-        self.check(request, "predict")
+        key = self.check(request, "predict")
+        if key is not None and "*" not in key.models:
+            raise Problem(403, "figures name all models, and this key is for some.", "ask for one for all")
         return Response(self.meters.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def openapi(self, _request: Request) -> Response:
@@ -436,9 +458,11 @@ def _told(handler: Handler, path: str, service: Service) -> Handler:
             response = respond(problem)
         except SteelyardError as error:
             response = respond(problem_of(error))
-        except Exception:  # noqa: BLE001  the last guard: nothing of a row may leave by a traceback
+        except Exception as error:  # noqa: BLE001  the last guard: nothing of a row may leave by a traceback
             name = uuid.uuid4().hex[:12]
-            _log.exception("failed %s", name)  # the traceback has no values of rows
+            # An error's text may hold values of rows: what it was and where is enough.
+            where = "".join(traceback.format_tb(error.__traceback__))
+            _log.error("failed %s: %s\n%s", name, type(error).__name__, where)
             response = respond(Problem(500, f"the service failed; its log says more under {name}."))
         seconds = time.perf_counter() - begin
         service.meters.seconds.labels(request.method, path, str(response.status_code)).observe(seconds)
@@ -470,15 +494,17 @@ def _truth(value: Any) -> bool:
 
 def _moment(as_of: Any) -> tuple[int | None, float | None]:
     """A version, or a time in seconds."""
-    if isinstance(as_of, int) or (isinstance(as_of, str) and as_of.isdecimal()):
+    if isinstance(as_of, int) or (isinstance(as_of, str) and as_of.isdecimal() and len(as_of) < 19):
         return int(as_of), None
     return None, _seconds(as_of)
 
 
 def _seconds(value: Any) -> float:
     try:
-        return float(value) if isinstance(value, int | float) else seconds_of(value)
-    except (TypeError, ValueError) as error:
-        raise Problem(
-            422, f"expected a time; got {str(value)[:60]!r}.", "for example 2026-01-31T12:30:00Z"
-        ) from error
+        seconds = float(value) if isinstance(value, int | float) else seconds_of(value)
+    except (TypeError, ValueError, OverflowError):
+        seconds = math.nan
+    # A year of many digits would wrap around to some other time.
+    if not abs(seconds) < _FARTHEST or len(str(value)) > 64:
+        raise Problem(422, f"expected a time; got {str(value)[:60]!r}.", "for example 2026-01-31T12:30:00Z")
+    return seconds

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from steelyard.service import rows as wire
@@ -18,6 +19,7 @@ from steelyard.tables.columns import ColumnBatch
 __all__ = ["FORMS", "form_of", "json_body", "read_body", "read_rows", "write_columns"]
 
 FORMS = wire.CONTENT_TYPES
+_SLOWEST = 120.0  # seconds for a whole body
 _ARROW = "application/vnd.apache.arrow.stream"
 
 
@@ -27,11 +29,17 @@ async def read_body(request: Request, most: int) -> bytes:
     if declared.isdecimal() and int(declared) > most:
         raise _too_large(most)
     parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > most:
-            raise _too_large(most)
-        parts.append(part)
+    try:
+        async with asyncio.timeout(_SLOWEST):
+            async for part in request.stream():
+                size += len(part)
+                if size > most:
+                    raise _too_large(most)
+                parts.append(part)
+    except TimeoutError:
+        raise Problem(408, f"the body did not come within {_SLOWEST:g} seconds.") from None
+    except ClientDisconnect:
+        raise Problem(400, "the client went away before its body had come.") from None
     return b"".join(parts)
 
 
@@ -63,16 +71,8 @@ def json_body(body: bytes) -> dict[str, Any]:
 
 def read_rows(body: bytes, form: str, text_columns: Sequence[str], limits: Any) -> ColumnBatch:
     """Rows of a body, within the limits."""
-    batch = wire.from_body(body, form, text_columns)
-    if batch.n_rows > limits.rows:
-        raise Problem(
-            413,
-            f"a request can have {limits.rows:,} rows; got {batch.n_rows:,}. Nothing was changed.",
-            "send them in several requests",
-        )
-    if len(batch.columns) > limits.columns:
-        raise Problem(413, f"rows can have {limits.columns:,} columns; got {len(batch.columns):,}.")
-    return batch
+    most = wire.Most(limits.rows, limits.columns, limits.values)
+    return wire.from_body(body, form, text_columns, most=most)
 
 
 def write_columns(

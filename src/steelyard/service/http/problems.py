@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from steelyard.exceptions import FileFormatError, SteelyardError
+from steelyard.exceptions import FileAccessError, FileFormatError, SteelyardError
 from steelyard.service.requests import Busy, Conflict, Unavailable, Unknown
+from steelyard.service.rows import TooMuch
 from steelyard.tables.columns import RowError
 
 __all__ = ["Problem", "problem_of", "respond"]
@@ -19,6 +20,7 @@ _TITLES = {
     403: "This key may not do that",
     404: "There is no such thing",
     405: "This cannot be done here",
+    408: "Too slow",
     406: "No such form of answer",
     409: "That contradicts what is there",
     410: "That is gone",
@@ -31,9 +33,11 @@ _TITLES = {
 }
 _STATUS: tuple[tuple[type[SteelyardError], int], ...] = (
     (Unknown, 404),
+    (TooMuch, 413),
     (Conflict, 409),
     (Busy, 429),
     (Unavailable, 503),
+    (FileAccessError, 500),
     (FileFormatError, 500),
     (SteelyardError, 422),
 )
