@@ -104,10 +104,9 @@ class Hub:
     def _replace(self, known: Bulletin, bulletin: Bulletin, schema: Schema) -> None:
         """Only the difference is added: sums of whole numbers do not mind the order."""
         assert self._total is not None
-        total = self._total.copy()
-        total.merge(_placed(bulletin, schema))
-        total.unmerge(_placed(known, schema), "Hub.receive")
-        self._total = total
+        # What was added by the hub itself need not be checked for having been there.
+        change = _placed(bulletin, schema) - _placed(known, schema)
+        self._total = self._total.copy().merge(change)
 
     def drop(self, site: str) -> None:
         """Leave a site out: the model is as if it had never been there."""
@@ -128,6 +127,11 @@ class Hub:
     def statistics(self) -> ClassStatistics:
         """The sum of all bulletins."""
         return self._need()[1].copy()
+
+    @property
+    def schema(self) -> Schema:
+        """The columns of the sum."""
+        return self._need()[0]
 
     def digest(self) -> str:
         """What stands for the sum: equal to that of one learner on all the rows, on the same grid."""

@@ -1,0 +1,356 @@
+"""Secure sums: the hub learns the sum over all sites, and nothing of a single one.
+
+Statistics are whole numbers on an agreed grid. Every two sites of a round share a secret stream of numbers;
+one of them adds it to its own, the other subtracts it, everything modulo 2**256. Each message by itself is
+then as good as random, and in the sum of all the streams cancel, to the last bit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.base import Label
+from steelyard.exceptions import DataError, FileFormatError, ParameterError
+from steelyard.persistence import decode, encode
+from steelyard.proximal import ClassStatistics
+from steelyard.proximal.state.grid import Grid
+from steelyard.sites.bulletin import Bulletin, Schema
+from steelyard.sites.vectors import from_numbers, to_numbers, triangle_size
+
+__all__ = ["Agreement", "MaskedSum", "Masker"]
+
+_FORMAT = "steelyard masked statistics"
+_VERSION = 1
+_BYTES = 32  # of a number: sums are taken modulo 2**256
+_LIMBS = 8  # of 32 bits, so that sums of billions of them fit 64
+_ROOM = 200  # bits that a site's numbers may have: a sum outside of it shows that something is wrong
+_LEAST_SITES = 3  # of two, each knows the other by subtracting itself
+
+Words = NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What all sites of a round agree on before anything is sent; none of it is secret.
+
+    Whoever compares :attr:`fingerprint` with the other sites, by a way that the hub does not control, knows
+    that the keys are those of the sites and not the hub's own.
+
+    Attributes
+    ----------
+    round : str
+        Names the round; never used twice.
+    keys : mapping of str to bytes
+        The sites that take part, each with its public key (:attr:`Masker.public_key`).
+    schema : Schema
+        Columns, and the categories of all sites.
+    grid : Grid
+        The steps in which all sites count.
+    labels : sequence of label
+        All classes, in order.
+    """
+
+    round: str
+    keys: Mapping[str, bytes]
+    schema: Schema
+    grid: Grid
+    labels: Sequence[Label]
+
+    def __post_init__(self) -> None:
+        who = "Agreement"
+        if not self.round:
+            raise DataError("a round needs a name that was never used before.", who=who)
+        if len(self.keys) < _LEAST_SITES:
+            raise DataError(
+                f"a secure sum needs at least {_LEAST_SITES} sites; got {len(self.keys)}.",
+                who=who,
+                hint="of two, each knows the other's part by subtracting its own from the sum",
+            )
+        if len({bytes(key) for key in self.keys.values()}) < len(self.keys):
+            raise DataError("two sites have the same public key.", who=who)
+        if self.grid.n_features != self.schema.n_features:
+            raise DataError(
+                f"the grid has {self.grid.n_features} features, the schema {self.schema.n_features}.", who=who
+            )
+        if not self.labels or len(set(self.labels)) < len(self.labels):
+            raise DataError(f"labels must be different, and at least one; got {self.labels!r}.", who=who)
+
+    @property
+    def sites(self) -> list[str]:
+        """Who takes part, sorted."""
+        return sorted(self.keys)
+
+    @property
+    def n_numbers(self) -> int:
+        """How many numbers a message holds."""
+        return len(self.labels) * triangle_size(self.grid.n_features)
+
+    @property
+    def fingerprint(self) -> str:
+        """A name for all of it: equal only if everything that was agreed on is."""
+        columns = self.schema
+        tree = {
+            "round": self.round,
+            "keys": [[site, self.keys[site].hex()] for site in self.sites],
+            "target": columns.target,
+            "numeric": list(columns.numeric),
+            "categorical": list(columns.categorical),
+            "categories": [list(pair) for pair in columns.categories],
+            "grid": self.grid.to_dict(),
+            "labels": [[type(label).__name__, str(label)] for label in self.labels],
+        }
+        return blake2b(
+            json.dumps(tree, sort_keys=True).encode(), digest_size=32, person=b"steelyard round"
+        ).hexdigest()
+
+
+class Masker:
+    """A site's side: keeps a secret key and masks bulletins.
+
+    The secret lives in memory alone and belongs to this object; a site that starts anew has a new key and
+    needs a new agreement. One round masks one bulletin: two under the same masks would show their difference.
+
+    Parameters
+    ----------
+    site : str
+        The name of the site.
+
+    Attributes
+    ----------
+    public_key : bytes
+        To be given to all others.
+    """
+
+    def __init__(self, site: str) -> None:
+        x25519 = _cryptography()[0]
+        self.site = site
+        self._secret = x25519.X25519PrivateKey.generate()
+        self.public_key: bytes = self._secret.public_key().public_bytes_raw()
+        self._rounds: set[str] = set()
+
+    def mask(self, bulletin: Bulletin, agreement: Agreement) -> bytes:
+        """The message of a round: what the bulletin holds, hidden by the masks of all pairs.
+
+        Raises
+        ------
+        DataError
+            If the round was used before, the bulletin is not this site's or does not fit the agreement; then
+            the round is not used up.
+        """
+        who = f"Masker {self.site!r}"
+        self._check(bulletin, agreement, who)
+        numbers = to_numbers(_placed(bulletin, agreement.schema, who), agreement.labels, agreement.grid, who)
+        if max(number.bit_length() for number in numbers) > _ROOM:
+            raise DataError(
+                f"sums of more than {_ROOM} bits do not fit a secure sum.", who=who, hint="use a coarser grid"
+            )
+        plus: list[Words] = [_words(numbers)]
+        minus: list[Words] = []
+        for other in agreement.sites:
+            if other != self.site:
+                (plus if self.site < other else minus).append(self._stream(other, agreement, who))
+        masked = _difference(_sum(plus), _sum(minus))
+        self._rounds.add(agreement.round)
+        return encode(
+            {
+                "format": _FORMAT,
+                "version": _VERSION,
+                "site": self.site,
+                "agreement": agreement.fingerprint,
+                "numbers": np.frombuffer(masked.astype("<u4").tobytes(), dtype=np.uint8),
+            }
+        )
+
+    def _check(self, bulletin: Bulletin, agreement: Agreement, who: str) -> None:
+        if bulletin.site != self.site:
+            raise DataError(f"this is a bulletin of {bulletin.site!r}.", who=who)
+        if agreement.keys.get(self.site) != self.public_key:
+            raise DataError(
+                "the agreement does not hold the present public key of this site.",
+                who=who,
+                hint="someone else's key, or one of before a restart: agree anew, under a new round",
+            )
+        if agreement.round in self._rounds:
+            raise DataError(
+                f"round {agreement.round!r} was used before; two messages under the same masks would show "
+                "their difference.",
+                who=who,
+                hint="send the message of that round again, or agree on a new round",
+            )
+
+    def _stream(self, other: str, agreement: Agreement, who: str) -> Words:
+        """The numbers that this site and another share in this round, and nobody else knows."""
+        x25519, hashes, hkdf, ciphers = _cryptography()
+        try:
+            shared = self._secret.exchange(x25519.X25519PublicKey.from_public_bytes(agreement.keys[other]))
+        except ValueError as error:
+            raise DataError(f"the public key of {other!r} is none ({error}).", who=who) from error
+        pair = json.dumps(sorted([self.site, other])).encode()
+        info = b"steelyard masks 1" + bytes.fromhex(agreement.fingerprint) + pair
+        key = hkdf.HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=info).derive(shared)
+        # A key is of one pair and one round, so that the nonce may be the same for all.
+        cipher = ciphers.Cipher(ciphers.algorithms.ChaCha20(key, bytes(16)), mode=None)
+        stream = cipher.encryptor().update(bytes(_BYTES * agreement.n_numbers))
+        return np.frombuffer(stream, dtype="<u4").reshape(-1, _LIMBS).astype(np.uint64)
+
+    def __repr__(self) -> str:
+        return f"Masker({self.site!r})"  # the secret stays one
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("the secret key of a site is not copied or saved")
+
+
+class MaskedSum:
+    """The hub's side of one round: takes the message of every site and gives the sum.
+
+    Parameters
+    ----------
+    agreement : Agreement
+        What the sites agreed on.
+    """
+
+    def __init__(self, agreement: Agreement) -> None:
+        self.agreement = agreement
+        self._messages: dict[str, Words] = {}
+
+    @property
+    def missing(self) -> list[str]:
+        """Sites whose message has not come."""
+        return [site for site in self.agreement.sites if site not in self._messages]
+
+    def receive(self, message: bytes) -> str:
+        """Take in the message of a site and return its name; one that does not fit is refused."""
+        who = "MaskedSum.receive"
+        site, fingerprint, numbers = _read(message, who)
+        if site not in self.agreement.keys:
+            raise DataError(f"site {site!r} does not take part in round {self.agreement.round!r}.", who=who)
+        if fingerprint != self.agreement.fingerprint:
+            raise DataError(
+                f"the message of {site!r} belongs to another round or another agreement.",
+                who=who,
+                hint="all sites must agree on round, keys, columns, grid and labels",
+            )
+        if len(numbers) != self.agreement.n_numbers:
+            raise DataError(
+                f"the message of {site!r} has {len(numbers)} numbers; {self.agreement.n_numbers} were "
+                "expected.",
+                who=who,
+            )
+        known = self._messages.get(site)
+        if known is not None and not np.array_equal(known, numbers):
+            raise DataError(f"site {site!r} has sent another message in this round before.", who=who)
+        self._messages[site] = numbers
+        return site
+
+    def total(self) -> ClassStatistics:
+        """The statistics of all sites together, exactly.
+
+        Raises
+        ------
+        DataError
+            If a site is missing, with its name, or if the masks do not cancel: a number that was changed
+            blindly is of 256 random bits, and only sums of at most 200 and a few are taken.
+        """
+        who = "MaskedSum.total"
+        agreement = self.agreement
+        if self.missing:
+            raise DataError(
+                f"round {agreement.round!r} has no message of {', '.join(map(repr, self.missing))}; without "
+                "all messages the masks do not cancel.",
+                who=who,
+                hint="wait, or agree on a new round of those that are left",
+            )
+        numbers = _signed(_sum(self._messages.values()))
+        if max(number.bit_length() for number in numbers) > _ROOM + len(agreement.keys).bit_length():
+            raise DataError("the masks do not cancel: a message was changed or masked otherwise.", who=who)
+        return from_numbers(numbers, agreement.labels, agreement.grid)
+
+    def bulletin(self, *, epoch: int = 0, version: int = 1) -> Bulletin:
+        """The sum as one bulletin, for a :class:`Hub`."""
+        name = f"the sum of {len(self.agreement.keys)} sites"
+        return Bulletin(name, epoch, version, self.agreement.schema, self.total())
+
+    def __repr__(self) -> str:
+        there = len(self._messages)
+        return f"MaskedSum({self.agreement.round!r}, {there} of {len(self.agreement.keys)} sites)"
+
+
+def _placed(bulletin: Bulletin, schema: Schema, who: str) -> ClassStatistics:
+    try:
+        places = bulletin.schema.places_in(schema)
+    except KeyError as error:
+        raise DataError(f"column or category {error} is none of those agreed on.", who=who) from error
+    if bulletin.schema.target != schema.target or len(bulletin.schema.numeric) != len(schema.numeric):
+        raise DataError("the columns of the bulletin are not those agreed on.", who=who)
+    return bulletin.statistics.rearranged(places, schema.n_features)
+
+
+def _read(message: bytes, who: str) -> tuple[str, str, Words]:
+    tree: Any = decode(message)
+    if not isinstance(tree, Mapping) or tree.get("format") != _FORMAT:
+        raise FileFormatError("these bytes are not a masked message.", who=who)
+    if tree.get("version") != _VERSION:
+        raise FileFormatError(
+            f"the message has version {tree.get('version')!r}; this library reads version {_VERSION}.",
+            who=who,
+            hint="update the library on this side",
+        )
+    numbers = tree.get("numbers")
+    texts = tree.get("site"), tree.get("agreement")
+    right = isinstance(numbers, np.ndarray) and numbers.dtype == np.uint8 and numbers.size % _BYTES == 0
+    if not right or not all(isinstance(text, str) for text in texts):
+        raise FileFormatError("the masked message is damaged.", who=who)
+    words = np.frombuffer(np.asarray(numbers).tobytes(), dtype="<u4").reshape(-1, _LIMBS).astype(np.uint64)
+    return str(texts[0]), str(texts[1]), words
+
+
+# -- whole numbers modulo 2**256, as rows of eight limbs ---------------------------------------------
+
+
+def _words(numbers: Iterable[int]) -> Words:
+    data = b"".join((number % (1 << 8 * _BYTES)).to_bytes(_BYTES, "little") for number in numbers)
+    return np.frombuffer(data, dtype="<u4").reshape(-1, _LIMBS).astype(np.uint64)
+
+
+def _signed(words: Words) -> list[int]:
+    data = words.astype("<u4").tobytes()
+    return [
+        int.from_bytes(data[at : at + _BYTES], "little", signed=True) for at in range(0, len(data), _BYTES)
+    ]
+
+
+def _sum(parts: Iterable[Words]) -> Words:
+    """The sum, limbs brought below 2**32 again; what goes beyond the last limb is a multiple of 2**256."""
+    total: Words = np.sum(list(parts), axis=0, dtype=np.uint64)
+    if total.ndim == 0:  # of nothing
+        return np.zeros((1, _LIMBS), np.uint64)
+    for limb in range(_LIMBS - 1):
+        total[:, limb + 1] += total[:, limb] >> np.uint64(32)
+    return total & np.uint64(0xFFFFFFFF)
+
+
+def _difference(one: Words, other: Words) -> Words:
+    """One minus the other: the complement of a number, plus one, is its negative."""
+    complement = other ^ np.uint64(0xFFFFFFFF)
+    unit = np.zeros((1, _LIMBS), np.uint64)
+    unit[0, 0] = 1
+    return _sum([np.broadcast_to(part, one.shape) for part in (one, complement, unit)])
+
+
+def _cryptography() -> tuple[Any, Any, Any, Any]:
+    try:
+        from cryptography.hazmat.primitives import ciphers, hashes
+        from cryptography.hazmat.primitives.asymmetric import x25519
+        from cryptography.hazmat.primitives.kdf import hkdf
+    except ImportError as error:
+        raise ParameterError(
+            "secure sums need the package cryptography.", who="Masker", hint='pip install "steelyard[sites]"'
+        ) from error
+    return x25519, hashes, hkdf, ciphers
