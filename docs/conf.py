@@ -49,6 +49,7 @@ api_modules = [
     "steelyard.sites",
     "steelyard.compat.river",
     "steelyard.compat.c_header",
+    "steelyard.compat.onnx",
     "steelyard.service",
     "steelyard.datasets",
     "steelyard.kernels",

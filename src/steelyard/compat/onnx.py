@@ -1,0 +1,262 @@
+"""Learners as ONNX graphs, in double precision from the first number to the last (extra ``onnx``)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard._types import FloatArray
+from steelyard.enclosing import EnclosingClassifier
+from steelyard.enclosing.bodies import KernelSphere, Sphere
+from steelyard.exceptions import DataError
+from steelyard.features import FourierMap, LandmarkMap, RandomFeatures, ReluMap
+from steelyard.kernels import Kernel
+from steelyard.online import KOIL
+from steelyard.proximal import ProximalSVC
+
+__all__ = ["to_onnx"]
+
+_OPSET = 17
+_IR_VERSION = 8  # of the same time as the operators, so that older runtimes take it
+_POINT_RADIUS = 1e-100  # as EnclosingClassifier counts the radius of a single point
+
+
+def to_onnx(model: Any) -> Any:
+    """A learner as an ONNX graph from ``X`` (double, rows x features) to ``label`` and ``scores``.
+
+    All arithmetic is in double precision, and ``scores`` is ``decision_function``, in one column for two
+    classes. They differ by rounding only; a feature may differ by one quantum of the feature map where there
+    is one. A label can differ only where scores are as close as that.
+
+    Parameters
+    ----------
+    model : ProximalSVC, KOIL or EnclosingClassifier
+        A fitted learner of numbers: a ProximalSVC with or without a feature map, a KOIL with a kernel of
+        vectors, or an EnclosingClassifier with ``shape="sphere"``.
+
+    Returns
+    -------
+    onnx.ModelProto
+        To be written with ``onnx.save`` or run with ``onnxruntime``.
+    """
+    write = next((write for kind, write in _WRITERS.items() if isinstance(model, kind)), None)
+    if write is None:
+        raise DataError(
+            f"expected a {', '.join(kind.__name__ for kind in _WRITERS)}; got {type(model).__name__}.",
+            who="to_onnx",
+        )
+    model._check_started("to_onnx")
+    graph = _Graph(int(model.n_features_in_))
+    scores = write(model, graph)
+    return graph.finished(scores, model)
+
+
+class _Graph:
+    """Nodes and numbers as they come; an operation gives back the name of its result."""
+
+    def __init__(self, n_features: int) -> None:
+        self.n_features = n_features
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def constant(self, value: Any) -> str:
+        from onnx import numpy_helper
+
+        array = np.asarray(value)
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name))
+        return name
+
+    def __call__(self, operation: str, *inputs: Any, out: str | None = None, **attributes: Any) -> str:
+        """Add an operation; inputs are names, or numbers that become constants."""
+        from onnx import helper
+
+        names = [value if isinstance(value, str) else self.constant(value) for value in inputs]
+        result = out or f"t{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operation, names, [result], **attributes))
+        return result
+
+    def finished(self, scores: str, model: Any) -> Any:
+        from onnx import TensorProto, checker, helper
+
+        classes = np.asarray(model.classes_)
+        labels, label_type = _label_tensor(classes)
+        self("Identity", scores, out="scores")
+        self("Gather", labels, self._winner(len(classes)), out="label", axis=0)
+        double = TensorProto.DOUBLE
+        n_scores = 1 if len(classes) <= 2 else len(classes)
+        graph = helper.make_graph(
+            self.nodes,
+            type(model).__name__,
+            [helper.make_tensor_value_info("X", double, [None, self.n_features])],
+            [
+                helper.make_tensor_value_info("label", label_type, [None]),
+                helper.make_tensor_value_info("scores", double, [None, n_scores]),
+            ],
+            self.constants,
+        )
+        made = helper.make_model(
+            graph,
+            producer_name="steelyard",
+            opset_imports=[helper.make_opsetid("", _OPSET)],
+            ir_version=_IR_VERSION,
+        )
+        names = model.__dict__.get("feature_names_in_", model.__dict__.get("_keys", ()))
+        helper.set_model_props(made, {"features": json.dumps([str(name) for name in names])})
+        checker.check_model(made, full_check=True)
+        return made
+
+    def _winner(self, n_classes: int) -> str:
+        """The place of the winning class of each row."""
+        if n_classes > 2:
+            return self("ArgMax", "scores", axis=1, keepdims=0)
+        flat = self("Squeeze", "scores", np.array([1]))
+        won = self("Cast", self("Greater", flat, np.float64(0.0)), to=7)
+        return won if n_classes == 2 else self("Mul", won, np.int64(0))
+
+
+def _label_tensor(classes: NDArray[Any]) -> tuple[NDArray[Any], int]:
+    from onnx import TensorProto
+
+    values = classes.tolist()
+    for kind, dtype, named in (
+        (bool, np.bool_, TensorProto.BOOL),
+        (int, np.int64, TensorProto.INT64),
+        (float, np.float64, TensorProto.DOUBLE),
+        (str, object, TensorProto.STRING),
+    ):
+        if all(type(value) is kind for value in values):
+            return np.array(values, dtype=dtype), int(named)
+    raise DataError(
+        f"labels must all be numbers, or all texts; got {values[:5]!r}.",
+        who="to_onnx",
+    )
+
+
+# -- ProximalSVC --------------------------------------------------------------------------------------
+
+
+def _proximal(model: ProximalSVC, graph: _Graph) -> str:
+    features = "X" if model.feature_map_ is None else _mapped(model.feature_map_, graph)
+    return graph("Add", graph("MatMul", features, model.coef_.T), model.intercept_)
+
+
+def _mapped(features: RandomFeatures, graph: _Graph) -> str:
+    settled = features._map
+    scaled = graph("Mul", graph("Sub", "X", settled.shift), settled.scale)
+    if isinstance(settled, LandmarkMap):
+        return _landmarks(settled, scaled, graph)
+    # Coordinates have the 24 bits of a float, as in the map itself.
+    entries = graph("Cast", graph("Cast", graph("Clip", scaled, -1e30, 1e30), to=1), to=11)
+    turned = graph("Add", graph("MatMul", entries, settled.weights), settled.starts)
+    if isinstance(settled, FourierMap):
+        within = graph("Sub", turned, graph("Floor", turned))  # full turns change nothing
+        values = graph("Mul", graph("Cos", graph("Mul", within, 2.0 * np.pi)), settled.height)
+    else:
+        assert isinstance(settled, ReluMap)
+        values = graph("Clip", turned, 0.0, settled.height)
+    return _rounded(values, settled.quantum, graph)
+
+
+def _landmarks(settled: LandmarkMap, scaled: str, graph: _Graph) -> str:
+    apart = _differences(scaled, settled.landmarks.T, graph)
+    if settled.euclidean:
+        squares = graph("ReduceSum", graph("Mul", apart, apart), np.array([2]), keepdims=0)
+        distances = graph("Sqrt", squares)
+    else:
+        distances = graph("ReduceSum", graph("Abs", apart), np.array([2]), keepdims=0)
+    kernel = graph("Exp", graph("Mul", distances, -np.log(2.0)))
+    return _rounded(graph("MatMul", kernel, settled.root * settled.step), settled.quantum, graph)
+
+
+def _rounded(values: str, quantum: float, graph: _Graph) -> str:
+    return graph("Mul", graph("Round", graph("Mul", values, 1.0 / quantum)), quantum)
+
+
+# -- kernels ------------------------------------------------------------------------------------------
+
+
+def _differences(rows: str, others: FloatArray, graph: _Graph) -> str:
+    """Rows less others, of shape (n, m, d): a large common offset costs no accuracy."""
+    return graph("Sub", graph("Unsqueeze", rows, np.array([1])), others[None])
+
+
+def _kernel_values(kernel: Kernel, others: FloatArray, graph: _Graph) -> str:
+    name = kernel.kernel
+    if name in {"rbf", "laplacian"}:
+        apart = _differences("X", others, graph)
+        sizes = graph("Mul", apart, apart) if name == "rbf" else graph("Abs", apart)
+        distances = graph("ReduceSum", sizes, np.array([2]), keepdims=0)
+        return graph("Exp", graph("Mul", distances, -float(kernel.gamma)))
+    # gamma is part of the matrix: onnxruntime would take a factor behind the product as a float.
+    return _of_products(kernel, graph("MatMul", "X", _gamma(kernel) * others.T), graph)
+
+
+def _diagonal(kernel: Kernel, graph: _Graph) -> str | np.float64:
+    if kernel.kernel in {"rbf", "laplacian"}:
+        return np.float64(1.0)
+    squares = graph("ReduceSum", graph("Mul", "X", "X"), np.array([1]), keepdims=1)
+    return _of_products(kernel, graph("Mul", squares, _gamma(kernel)), graph)
+
+
+def _gamma(kernel: Kernel) -> float:
+    return 1.0 if kernel.kernel == "linear" else float(kernel.gamma)
+
+
+def _of_products(kernel: Kernel, products: str, graph: _Graph) -> str:
+    """Kernel values from products of rows that gamma was multiplied into."""
+    if kernel.kernel == "linear":
+        return products
+    inner = graph("Add", products, float(kernel.coef0))
+    return graph("Tanh", inner) if kernel.kernel == "sigmoid" else graph("Pow", inner, float(kernel.degree))
+
+
+def _check_vectors(model: Any) -> None:
+    if model._sequence_kernel() is not None:
+        raise DataError("a kernel of sequences has no form in ONNX.", who="to_onnx")
+
+
+# -- KOIL and spheres ---------------------------------------------------------------------------------
+
+
+def _koil(model: KOIL, graph: _Graph) -> str:
+    _check_vectors(model)
+    vectors = np.asarray(model.support_vectors_, dtype=np.float64)
+    values = _kernel_values(model._kernels[0], vectors, graph)
+    return graph("Add", graph("MatMul", values, model.dual_coef_.T), model.intercept_)
+
+
+def _enclosing(model: EnclosingClassifier, graph: _Graph) -> str:
+    _check_vectors(model)
+    bodies = model._bodies("to_onnx")
+    if model.shape != "sphere":
+        raise DataError("only spheres have a form in ONNX; these are ellipsoids.", who="to_onnx")
+    ratios = []
+    for body, support in zip(bodies, model.support_vectors_.values(), strict=True):
+        squared = _squared_distance(body, support, graph)
+        ratios.append(graph("Div", graph("Sqrt", squared), max(float(body.ball.radius), _POINT_RADIUS)))
+    if len(ratios) == 2:
+        return graph("Sub", *ratios)
+    return graph("Neg", graph("Concat", *ratios, axis=1))
+
+
+def _squared_distance(body: Any, support: FloatArray, graph: _Graph) -> str:
+    """Squared distance of each row to the centre, as a column."""
+    if isinstance(body, Sphere):
+        apart = graph("Sub", "X", body.center)
+        return graph("ReduceSum", graph("Mul", apart, apart), np.array([1]), keepdims=1)
+    assert isinstance(body, KernelSphere)
+    sums = graph("MatMul", _kernel_values(body.kernel, support, graph), body.coefficients[:, None])
+    squared = graph("Sub", _diagonal(body.kernel, graph), graph("Mul", sums, 2.0))
+    return graph("Max", graph("Add", squared, body.centre_length), 0.0)
+
+
+_WRITERS: dict[type, Callable[[Any, _Graph], str]] = {
+    ProximalSVC: _proximal,
+    KOIL: _koil,
+    EnclosingClassifier: _enclosing,
+}
