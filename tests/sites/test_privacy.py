@@ -168,6 +168,25 @@ def test_strange_classes_columns_and_gaps_are_refused_before_anything_is_learned
     assert site.account.releases == 0
 
 
+def test_the_row_between_two_bulletins_is_read_off_without_noise_and_not_with_it():
+    rows, one = table(60, 0), pd.DataFrame({"age": [61.0], "pressure": [0.5], "ill": [1]})
+    truth = UNITS.clip(one)[list(COLUMNS)].to_numpy()[0]
+
+    def sums(statistics):
+        return -statistics.gram(1)[-1, :2]
+
+    both = pd.concat([rows, one], ignore_index=True)
+    np.testing.assert_allclose(sums(exact(both)) - sums(exact(rows)), truth, atol=1e-8)
+    errors = []
+    for seed in range(20):
+        site = private_site(seed=seed, limit=2.0)
+        site.learn(rows)
+        before = sums(site.publish().statistics)
+        site.learn(one)
+        errors.append(np.linalg.norm(sums(site.publish().statistics) - before - truth))
+    assert np.median(errors) > 2.0, "no two clipped rows are farther apart"
+
+
 # -- the model ----------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,108 @@
+"""What a hub of many sites pays when one of them changes, and how long a bulletin is.
+
+    python benchmarks/speed/bench_sites.py [--quick]
+
+The hub holds 1,000 sites with 100 columns of numbers and two classes; one site publishes anew and the
+hub's sum is brought up to date. Times are the least and the median of several changes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import time
+
+import numpy as np
+import pandas as pd
+
+from steelyard import ProximalSVC
+from steelyard.proximal import Grid
+from steelyard.sites import Agreement, Bulletin, Hub, MaskedSum, Masker, ReleasePolicy, Site
+
+LONGEST = 0.050  # seconds
+LARGEST = 30_000  # bytes
+
+
+def bulletin_of(name: str, d: int, seed: int, n_rows: int = 300) -> Bulletin:
+    rng = np.random.default_rng(seed)
+    rows = pd.DataFrame(rng.normal(size=(n_rows, d)), columns=[f"x{k:03}" for k in range(d)])
+    grid = Grid.uniform(d, 2.0**-34)
+    site = Site(name, "y", policy=ReleasePolicy.open(), learner=ProximalSVC(grid=grid))
+    site.learn(rows.assign(y=rng.integers(0, 2, n_rows)))
+    return site.publish()
+
+
+def bench_change(n_sites: int, d: int, n_changes: int) -> None:
+    """A site publishes anew: until the hub's sum is that of all last bulletins."""
+    kinds = [bulletin_of("s", d, seed) for seed in range(20)]  # to teach 1,000 sites would take minutes
+    hub = Hub()
+    for k in range(n_sites):
+        hub.receive(dataclasses.replace(kinds[k % 20], site=f"s{k}", epoch=1, version=1))
+    times = []
+    for change in range(n_changes):
+        news = dataclasses.replace(kinds[(change * 7 + 3) % 20], site=f"s{change}", epoch=1, version=2)
+        data = news.to_bytes()
+        started = time.perf_counter()
+        hub.receive(data)
+        times.append(time.perf_counter() - started)
+    fresh = Hub()
+    for name in hub.sites:
+        fresh.receive(hub._bulletins[name])
+    assert hub.digest() == fresh.digest(), "the sum is not that of the last bulletins"
+    met = "met" if min(times) <= LONGEST else "MISSED"
+    what = f"{n_sites:,} sites, d = {d}, one changes"
+    print(f"{what:<54}{1e3 * min(times):8.1f} ms, median {1e3 * np.median(times):.1f} (target 50: {met})")
+
+
+def bench_bytes(d: int, n_rows: int = 2_000) -> None:
+    """Bulletins of whole numbers and flags (as in covtype), and of normal values on two grids."""
+    rng = np.random.default_rng(0)
+    normal = rng.normal(size=(n_rows, d))
+    whole = np.hstack([rng.integers(0, 3_000, (n_rows, 10)), rng.random((n_rows, d - 10)) < 0.1]).astype(
+        float
+    )
+    labels = rng.integers(0, 2, n_rows)
+    coarse = Grid.uniform(d, 2.0**-24)
+    for what, X, grid in (
+        ("whole numbers and flags", whole, None),
+        ("normal values, agreed grid of 2**-24", normal, coarse),
+        ("normal values, grid as it settles", normal, None),
+    ):
+        site = Site("s", "y", policy=ReleasePolicy.open(), learner=ProximalSVC(grid=grid))
+        site.learn(pd.DataFrame(X, columns=[f"x{k:03}" for k in range(d)]).assign(y=labels))
+        n_bytes = len(site.publish().to_bytes())
+        met = "met" if n_bytes <= LARGEST else "MISSED"
+        print(f"{f'bulletin, d = {d}: {what}':<54}{n_bytes:8,} bytes (target 30,000: {met})")
+
+
+def bench_masks(n_sites: int, d: int) -> None:
+    """A secure sum: what one site and the hub pay."""
+    maskers = {f"s{k}": Masker(f"s{k}") for k in range(n_sites)}
+    bulletin = bulletin_of("s", d, 0)
+    keys = {name: masker.public_key for name, masker in maskers.items()}
+    agreement = Agreement("bench", keys, bulletin.schema, Grid.uniform(d, 2.0**-34), (0, 1))
+    total, times = MaskedSum(agreement), []
+    for name, masker in maskers.items():
+        started = time.perf_counter()
+        message = masker.mask(dataclasses.replace(bulletin, site=name), agreement)
+        times.append(time.perf_counter() - started)
+        total.receive(message)
+    started = time.perf_counter()
+    total.total()
+    summed = time.perf_counter() - started
+    what = f"a secure sum of {n_sites} sites, d = {d}"
+    each = f"{1e3 * min(times):8.1f} ms and {len(message):,} bytes a site"
+    print(f"{what:<54}{each}, {1e3 * summed:.1f} ms the sum")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    quick = parser.parse_args().quick
+    bench_change(100 if quick else 1_000, 100, 10 if quick else 40)
+    bench_bytes(54)
+    bench_masks(5 if quick else 20, 54)
+
+
+if __name__ == "__main__":
+    main()
