@@ -759,7 +759,8 @@ bool at_zero(const ExactGrid& grid) {
 void join(std::shared_ptr<ExactBlock>& mine, const ExactBlock& theirs, int sign, std::size_t d, unsigned n_threads) {
     ExactBlock& block = own(mine);
     if (theirs.sums) {
-        auto sums = own_sums(block, d);
+        // Sums that nobody else holds need no copy; adding changes nothing before it has room.
+        auto sums = block.sums.use_count() == 1 ? std::const_pointer_cast<Triangle>(block.sums) : own_sums(block, d);
         sums->add(*theirs.sums, sign);
         block.sums = std::move(sums);
     }

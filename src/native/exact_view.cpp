@@ -32,6 +32,34 @@ double nearest(int128 x) {
     return static_cast<double>(static_cast<std::int64_t>(x >> 52)) * 0x1p52 + static_cast<double>(low);
 }
 
+// What is asked of whole numbers below, of those in registers and of others.
+int sign(int128 x) { return (x > 0) - (x < 0); }
+int sign(const Big& x) { return x.sign(); }
+unsigned width(const Big& x) { return x.bit_length(); }
+Big big(int128 x) { return Big::of(x); }
+const Big& big(const Big& x) { return x; }
+double nearest(int128 x, int* exponent) {
+    *exponent = 0;
+    return nearest(x);
+}
+double nearest(const Big& x, int* exponent) { return x.nearest(exponent); }
+double scaled(int128 x, int by) { return std::ldexp(nearest(x), by); }
+double scaled(const Big& x, int by) { return x.scaled(by); }
+int128 divide(int128 a, int128 b) {  // towards minus infinity; the divisor is positive
+    const int128 quotient = a / b;
+    return quotient * b > a ? quotient - 1 : quotient;
+}
+template <class Whole>
+Whole whole(double x);
+template <>
+int128 whole(double x) {
+    return static_cast<std::int64_t>(x);
+}
+template <>
+Big whole(double x) {
+    return Big::of_whole(x);
+}
+
 int floor_half(int x) { return x >= 0 ? x / 2 : -((1 - x) / 2); }
 
 }  // namespace
@@ -133,36 +161,48 @@ void ExactView::write_centered(const Triangle& triangle, double* out) const {
 // mean. Exponents follow from the numbers' lengths in value, not in quanta, so finer quanta give the same origin.
 void ExactView::look_at(std::size_t j, const Big& n) {
     const std::size_t d = state_.n_features;
+    const Big sum = total_.get(d, j), squares = total_.get(j, j);
+    const unsigned n_bits = n.bit_length(), sum_bits = sum.bit_length();
+    // Whatever is formed below is then shorter than 124 bits.
+    const bool fits = n_bits <= 30 && n_bits + std::max(sum_bits, squares.bit_length()) < 115 && 2 * sum_bits < 124;
+    if (fits)
+        look_at(j, n.narrow(), sum.narrow(), squares.narrow());
+    else
+        look_at(j, n, sum, squares);
+}
+
+template <class Whole>
+void ExactView::look_at(std::size_t j, const Whole& n, const Whole& sum, const Whole& squares) {
     const int k = state_.grid.exponent[j];
-    const Big origin = Big::of_whole(state_.grid.origin[j]);
-    const Big sum = total_.get(d, j), scatter = n * total_.get(j, j) - sum * sum;
-    if (n.sign() <= 0) {
-        pivot_[j] = -origin;
+    const Whole origin = whole<Whole>(state_.grid.origin[j]), scatter = n * squares - sum * sum;
+    if (sign(n) <= 0) {
+        pivot_[j] = big(-origin);
         return;
     }
-    if (scatter.sign() <= 0) {  // constant: the origin is the very value
-        pivot_[j] = divide(sum, n);
-        origin_[j] = (pivot_[j] + origin).scaled(k);
+    if (sign(scatter) <= 0) {  // constant: the origin is the very value
+        const Whole value = divide(sum, n);
+        pivot_[j] = big(value);
+        origin_[j] = scaled(value + origin, k);
         return;
     }
-    const int n_bits = static_cast<int>(n.bit_length());
-    const int deviation = floor_half(static_cast<int>(scatter.bit_length()) - 2 * n_bits) + k;
+    const int n_bits = static_cast<int>(width(n));
+    const int deviation = floor_half(static_cast<int>(width(scatter)) - 2 * n_bits) + k;
     units_[j] = std::abs(deviation) > kExtreme ? deviation : 0;
     int scatter_exponent, n_exponent;
-    const double scatter_part = scatter.nearest(&scatter_exponent), n_part = n.nearest(&n_exponent);
+    const double scatter_part = nearest(scatter, &scatter_exponent), n_part = nearest(n, &n_exponent);
     variance_[j] = std::ldexp(scatter_part / n_part / n_part, scatter_exponent - 2 * n_exponent + 2 * (k - units_[j]));
     // What merged values of coarser quanta leave behind when their rows go is less than one of these.
     const int dust = state_.grid.mixed[j] ? k + state_.grid.mixed[j] : deviation - 1;
     if (deviation < dust) variance_[j] = 0.0;
-    const Big from_zero = sum + n * origin;
+    const Whole from_zero = sum + n * origin;
     int step = deviation - 4;
-    if (!from_zero.is_zero()) step = std::max(step, static_cast<int>(from_zero.bit_length()) - n_bits + k - 50);
+    if (sign(from_zero) != 0) step = std::max(step, static_cast<int>(width(from_zero)) - n_bits + k - 50);
     const unsigned finer = step < k ? static_cast<unsigned>(k - step) : 0;
     const unsigned coarser = step > k ? static_cast<unsigned>(step - k) : 0;
-    const Big steps = divide((from_zero << (finer + 1)) + (n << coarser), n) >> (coarser + 1);
-    origin_[j] = steps.scaled(step);
+    const Whole steps = divide((from_zero << (finer + 1)) + (n << coarser), n) >> (coarser + 1);
+    origin_[j] = scaled(steps, step);
     finer_[j] = finer;
-    pivot_[j] = (steps << coarser) - (origin << finer);
+    pivot_[j] = big((steps << coarser) - (origin << finer));
 }
 
 Triangle ExactView::centered(Triangle triangle) const {

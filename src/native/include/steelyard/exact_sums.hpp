@@ -151,6 +151,8 @@ class ExactView {
 
   private:
     void look_at(std::size_t feature, const Big& n);
+    template <class Whole>
+    void look_at(std::size_t feature, const Whole& n, const Whole& sum, const Whole& squares);
     Triangle centered(Triangle triangle) const;
     void write(const Triangle& triangle, double* out) const;
     // Sums seen from the origin, of a class whose numbers fit registers all the way.
