@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestClassifier
@@ -9,11 +11,12 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.naive_bayes import GaussianNB
 
 import steelyard
-from steelyard import MovingCut, ProximalSVC
+from steelyard import IncrementalSVC, MovingCut, ProximalSVC
 from steelyard.committee.cuts import choose_cut
 from steelyard.evaluation import RiverPeer
 from steelyard.exceptions import DataError, NotFittedError, ParameterError
 from steelyard.metrics import g_mean_score
+from tests.safety.interruption import interrupt_at
 
 
 @pytest.fixture
@@ -104,18 +107,41 @@ def test_stop_save_load_and_go_on_equals_never_stopping(stream, tmp_path):
     np.testing.assert_array_equal(twin.decision_function(stream[0]), model.decision_function(stream[0]))
 
 
-def test_rows_that_cannot_be_learned_change_nothing(stream):
+@pytest.mark.parametrize("classifier", [ProximalSVC(), IncrementalSVC(gamma=0.3), GaussianNB()], ids=repr)
+def test_rows_that_cannot_be_learned_change_nothing(stream, classifier):
     X, y = stream
-    model = MovingCut(ProximalSVC()).partial_fit(X[:500], y[:500]).partial_fit(X[500:900], y[500:900])
+    model = MovingCut(classifier).partial_fit(X[:300], y[:300], classes=[0, 1])
+    model.partial_fit(X[300:500], y[300:500])
     before, cut = model.decision_function(X), model.cuts_.copy()
     bad = X[:5].copy()
     bad[3, 1] = np.nan
     with pytest.raises(DataError, match="NaN"):
         model.partial_fit(bad, y[:5])
-    with pytest.raises(DataError, match="one label for each row"):
+    with pytest.raises(DataError, match="5 rows but y has 4 labels"):
         model.partial_fit(X[:5], y[:4])
+    if isinstance(classifier, ProximalSVC):
+        bad[3, 1] = 1e200
+        with pytest.raises(DataError, match=r"MovingCut.partial_fit: X has values beyond"):
+            model.partial_fit(bad, y[:5])
     np.testing.assert_array_equal(model.decision_function(X), before)
     np.testing.assert_array_equal(model.cuts_, cut)
+
+
+@pytest.mark.parametrize("make", [GaussianNB, lambda: SGDClassifier(random_state=0)], ids=["bayes", "sgd"])
+def test_what_interrupts_it_finds_a_foreign_classifier_and_the_cut_before_or_after(stream, make):
+    X, y = stream
+    taught = MovingCut(make()).fit(X[:400], y[:400])
+    done = copy.deepcopy(taught).partial_fit(X[400:500], y[400:500])
+    states = [m.decision_function(X).tobytes() for m in (taught, done)]
+    assert states[0] != states[1]
+    found = set()
+    for moment in range(0, 4000, 23):
+        model = copy.deepcopy(taught)
+        interrupted = interrupt_at(moment, lambda: model.partial_fit(X[400:500], y[400:500]))  # noqa: B023
+        found.add(states.index(model.decision_function(X).tobytes()))
+        if not interrupted:
+            break
+    assert found == {0, 1}
 
 
 def test_misuse_is_told_in_a_sentence():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sklearn.naive_bayes import GaussianNB
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from steelyard import (
@@ -10,6 +11,7 @@ from steelyard import (
     AlignedSVC,
     EnclosingClassifier,
     IncrementalSVC,
+    MovingCut,
     MultiKernelKOIL,
     ProximalSVC,
     RandomFeatures,
@@ -55,6 +57,8 @@ WRAPPERS = [
     Fading(ProximalSVC()),
     DriftWindows(ProximalSVC()),
     DriftWindows(ProximalSVC(), lengths=(20, None), block=10, rule="blend"),
+    MovingCut(ProximalSVC()),
+    MovingCut(GaussianNB()),
 ]
 
 
@@ -92,7 +96,7 @@ def test_scikit_learn_contract(estimator, check):
 
 
 def _cases():
-    for learner in LEARNERS:
+    for learner in [*LEARNERS, MovingCut(ProximalSVC()), MovingCut(IncrementalSVC(gamma=0.3))]:
         for name, check in learner_checks(learner):
             yield pytest.param(learner, check, id=f"{learner!r}-{name}")
 

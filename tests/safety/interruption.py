@@ -105,7 +105,7 @@ def essence(model: Any) -> bytes:
     An interrupted one may keep other rows of the kernel matrix than before, and a factor of the same matrix
     that it has worked out anew, with other last digits. What answers come from is the same, bit for bit.
     """
-    learner = getattr(model, "learner_", model)
+    learner = getattr(model, "learner_", None) or getattr(model, "classifier_", model)
     if isinstance(model, StreamClassifier):
         return _committee_essence(model)
     if not isinstance(learner, IncrementalSVC):
@@ -116,7 +116,13 @@ def essence(model: Any) -> bytes:
     for problem in tree["solution"]["problems"]:
         del problem["factor"]
     kernel = repr(tree.pop("kernel"))
-    window = None if learner is model else {k: v for k, v in model._get_state().items() if k != "learner"}
+    window = (
+        None
+        if learner is model
+        else {
+            name: value for name, value in model._get_state().items() if name not in {"learner", "classifier"}
+        }
+    )
     return encode({"tree": tree, "kernel": kernel, "window": window})
 
 

@@ -15,6 +15,7 @@ from steelyard import (
     AlignedSVC,
     EnclosingClassifier,
     IncrementalSVC,
+    MovingCut,
     MultiKernelKOIL,
     ProximalSVC,
     RandomFeatures,
@@ -56,6 +57,9 @@ LEARNERS = {
     "Fading": Fading(ProximalSVC(), half_life=30),
     "DriftWindows": DriftWindows(ProximalSVC(), lengths=(20, None), block=10),
     "StreamClassifier": StreamClassifier(),
+    "MovingCut of ProximalSVC": MovingCut(ProximalSVC()),
+    "MovingCut of IncrementalSVC": MovingCut(IncrementalSVC(gamma=0.4)),
+    "MovingCut of Projectron": MovingCut(Projectron()),
 }
 OF_SEQUENCES = {
     "IncrementalSVC of sequences": IncrementalSVC(kernel=GlobalAlignmentKernel(1.0)),

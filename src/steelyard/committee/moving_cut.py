@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import clone
 
-from steelyard._labels import encode_labels, numpy_labels
+from steelyard._turns import Following, all_or_nothing, in_turn, lock_of, twin_of
 from steelyard._types import FloatArray
+from steelyard.base import BatchLearner, Learner, Traits, sorted_classes
 from steelyard.committee.cuts import ThresholdChoice, choose_cut
 from steelyard.committee.evidence import Evidence, align
 from steelyard.committee.views import row_keys
-from steelyard.exceptions import DataError, NotFittedError, ParameterError
-from steelyard.params import Constraint, check_params
+from steelyard.exceptions import NotFittedError, ParameterError, SteelyardError
+from steelyard.params import Constraint
 from steelyard.persistence import storable
 
 __all__ = ["MovingCut"]
@@ -23,7 +25,7 @@ _ENOUGH = 5  # rows of each side below which the classifier cuts for itself
 
 
 @storable("MovingCut")
-class MovingCut(ClassifierMixin, BaseEstimator):
+class MovingCut(Learner):
     """Any classifier with scores, cut where its recent scores say it should be.
 
     A classifier may rank rows well and still answer badly, because its scores are cut at a place that suits
@@ -55,6 +57,10 @@ class MovingCut(ClassifierMixin, BaseEstimator):
     that is furthest above its cut wins. About 1,000 recent rows are looked at, and at least 100 of each
     class that has had so many.
 
+    What interrupts a call finds both, classifier and cut, before it or after it. ProximalSVC and
+    IncrementalSVC see to that themselves; any other classifier is copied for every call that learns, which
+    a forest of many trees feels: teach it in chunks.
+
     Examples
     --------
     >>> import numpy as np
@@ -75,15 +81,27 @@ class MovingCut(ClassifierMixin, BaseEstimator):
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = {"threshold": ThresholdChoice()}
+    _traits = Traits(
+        bounded_memory=False,  # who knows what the classifier keeps
+        exempt={
+            "chunk_borders_do_not_matter": (
+                "a chunk is scored before it is learned, and the cut rests on these scores; so the size of "
+                "the chunks is how late labels come"
+            ),
+            "fit_equals_partial_fit": "fit() takes rows in ten parts, so that nine of them are scored first",
+        },
+    )
+    _finds_nonfinite = True  # before the classifier sees the rows
 
     classifier_: Any
-    cuts_: FloatArray
+    _known: Following[tuple[Evidence, FloatArray]]  # with the cuts, by the version of the classifier
 
     def __init__(self, classifier: Any, *, threshold: str | dict[str, float] = "gmean") -> None:
         self.classifier = classifier
         self.threshold = threshold
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+    @all_or_nothing
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # type: ignore[override]
         """Forget all, then learn these rows, in ten parts so that nine of them are scored first.
 
         Parameters
@@ -97,14 +115,17 @@ class MovingCut(ClassifierMixin, BaseEstimator):
         -------
         self
         """
-        rows, labels = np.asarray(X), numpy_labels(y)
-        fresh = clone(self)
+        fresh = type(self)(**self.get_params(deep=False))
+        rows, labels = fresh._checked_rows(X, y, "fit")
         for part in np.array_split(np.arange(len(rows)), min(10, max(1, len(rows) // 20))):
-            fresh.partial_fit(rows[part], labels[part], classes=np.unique(labels))
+            fresh._take_in(rows[part], labels[part], np.unique(labels), fresh)
+        self.__dict__.pop("feature_names_in_", None)
         self.__dict__.update(fresh.__dict__)
         return self
 
-    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
+    def partial_fit(  # type: ignore[override]  # not every classifier takes weights
+        self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None
+    ) -> Self:
         """Score these rows, move the cut by how that went, then let the classifier learn them.
 
         Parameters
@@ -120,45 +141,62 @@ class MovingCut(ClassifierMixin, BaseEstimator):
         -------
         self
         """
-        check_params(self, self._constraints)
-        working, evidence = self._working()
-        rows = np.ascontiguousarray(X, dtype=np.float64)
-        labels = numpy_labels(y)
-        if rows.ndim != 2 or labels.shape != (len(rows),):
-            raise DataError(
-                f"expected a table and one label for each row; got shapes {rows.shape} and {labels.shape}.",
-                who="MovingCut.partial_fit",
-            )
+        with lock_of(self):
+            later = twin_of(self)
+            later._take_in(*later._checked_rows(X, y, "partial_fit"), classes, self)
+            self.__dict__ = later.__dict__
+        return self
+
+    def _checked_rows(self, X: Any, y: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
+        """Rows and labels that any classifier takes; the one at work checks the rest."""
+        self._check_params()
+        self._check_classifier()
+        batch = self._check_batch(X, y, None, method, reset=not self._is_started())
+        rows = np.ascontiguousarray(self._check_finite(batch.X, method), dtype=np.float64)
+        return rows, sorted_classes(batch.labels)[batch.codes]
+
+    def _take_in(self, rows: FloatArray, labels: NDArray[Any], classes: Any, shown: MovingCut) -> None:
+        """Score, then learn; ``shown`` is what others see meanwhile."""
+        first = "classifier_" not in self.__dict__
+        working = clone(self.classifier, safe=False) if first else _twin(self.classifier_)
+        before = (Evidence(1), np.full(1, np.nan)) if first else self._now
         known = _classes(working)
-        scores = _scores(working, rows) if len(known) > 1 and len(rows) else None
-        if classes is not None and not known:
+        with np.errstate(divide="ignore"):  # logarithms of the share of a class that has no rows yet
+            scores = _scores(working, rows) if len(known) > 1 else None
+
+        def after(now: list[Any]) -> tuple[Evidence, FloatArray]:
+            evidence = before[0].copy()
+            evidence.know(now)
+            places = {label: place for place, label in enumerate(now)}
+            codes = np.array([places.get(label, -1) for label in labels.tolist()], dtype=np.int32)
+            aligned = None if scores is None else align(scores[:, None, :], known, now)
+            evidence.push(now, codes, aligned, row_keys(rows))
+            return evidence, self._chosen(evidence)
+
+        later = None
+        if _is_changed_in_place(working) and not first:
+            # It changes what is shown, and the cut must change with it.
+            later = after(sorted_classes([*{*known, *labels.tolist()}]).tolist())
+            shown._known = Following(working._in_place_version(), before, later)
+            try:
+                working.update(add=(rows, labels))
+            except SteelyardError as error:
+                raise error.told_by("MovingCut.partial_fit") from None
+        elif classes is not None and not known:
             working.partial_fit(rows, labels, classes=classes)
         else:
             working.partial_fit(rows, labels)
-        # The classifier has taken the rows: from here on nothing fails because of what came.
-        names, codes = encode_labels(labels)
-        now = _classes(working)
-        evidence.know(now)
-        places = np.array([now.index(name) if name in now else -1 for name in names], dtype=np.int32)
-        aligned = None if scores is None else align(scores[:, None, :], known, now)
-        evidence.push(now, places[codes], aligned, row_keys(rows))
-        self.classifier_, self._evidence = working, evidence
-        self.cuts_ = self._chosen(evidence)
-        return self
+        later = later or after(_classes(working))
+        self.classifier_, self._known = working, Following(None, later, later)
 
-    def _working(self) -> tuple[Any, Evidence]:
-        """The classifier at work and what is known of its answers; fresh ones at the first rows."""
-        if "classifier_" in self.__dict__:
-            return self.classifier_, self._evidence.copy()
-        for method in ("partial_fit", ("decision_function", "predict_proba")):
-            names = (method,) if isinstance(method, str) else method
+    def _check_classifier(self) -> None:
+        for names in (("partial_fit",), ("decision_function", "predict_proba")):
             if not any(hasattr(self.classifier, name) for name in names):
                 raise ParameterError(
                     f"the classifier must have {' or '.join(names)}(); {type(self.classifier).__name__} has "
                     "not.",
                     who="MovingCut",
                 )
-        return clone(self.classifier, safe=False), Evidence(1)
 
     def _chosen(self, evidence: Evidence) -> FloatArray:
         if len(evidence.classes) < 2:
@@ -172,28 +210,31 @@ class MovingCut(ClassifierMixin, BaseEstimator):
 
     # -- answering ----------------------------------------------------------------------------------
 
-    def _answering(self) -> Any:
-        if "classifier_" not in self.__dict__:
-            raise NotFittedError(
-                "this classifier is not fitted yet, it has seen no rows.",
-                who="MovingCut",
-                hint="call fit() or partial_fit() first",
-            )
-        return self.classifier_
+    @property
+    def _now(self) -> tuple[Evidence, FloatArray]:
+        """Evidence and cuts that belong to the classifier as it is now."""
+        classifier = self.classifier_
+        return self._known.at(
+            classifier._in_place_version() if isinstance(classifier, BatchLearner) else None
+        )
+
+    @property
+    @in_turn
+    def cuts_(self) -> FloatArray:
+        """The cut of each plane; NaN where the classifier's own answer stands."""
+        self._need("cuts_")
+        return self._now[1]
 
     @property
     def classes_(self) -> NDArray[Any]:
         """Labels of the classes that the classifier knows."""
-        return np.asarray(self._answering().classes_)
+        self._need("classes_")
+        return np.asarray(self.classifier_.classes_)
 
-    @property
-    def n_features_in_(self) -> int:
-        """Number of features."""
-        return int(self._answering().n_features_in_)
-
-    def __sklearn_is_fitted__(self) -> bool:
+    def _is_started(self) -> bool:
         return "classifier_" in self.__dict__
 
+    @in_turn
     def decision_function(self, X: ArrayLike) -> FloatArray:
         """The classifier's scores, less the cut where there is one.
 
@@ -206,13 +247,20 @@ class MovingCut(ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
-        classifier = self._answering()
-        scores = _scores(classifier, np.ascontiguousarray(X, dtype=np.float64))
-        own = _own_cut(classifier) if scores.shape[1] == 1 else 0.0
-        if scores.shape[1] == len(self.cuts_):
-            scores = scores - np.where(np.isnan(self.cuts_), own, self.cuts_)
+        return self._cut_scores(self._checked_questions(X, "decision_function"))
+
+    def _checked_questions(self, X: Any, method: str) -> FloatArray:
+        rows = self._check_finite(self._check_rows(X, method), method)
+        return np.ascontiguousarray(rows, dtype=np.float64)
+
+    def _cut_scores(self, rows: FloatArray) -> FloatArray:
+        scores, cuts = _scores(self.classifier_, rows), self._now[1]
+        own = _own_cut(self.classifier_) if scores.shape[1] == 1 else 0.0
+        if scores.shape[1] == len(cuts):
+            scores = scores - np.where(np.isnan(cuts), own, cuts)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
+    @in_turn
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Labels of rows.
 
@@ -225,23 +273,49 @@ class MovingCut(ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples,)
         """
-        classes = self.classes_
-        if len(classes) < 2 or np.isnan(self.cuts_).any():
-            return np.asarray(self._answering().predict(np.ascontiguousarray(X, dtype=np.float64)))
-        scores = self.decision_function(X)
+        rows = self._checked_questions(X, "predict")
+        classes, cuts = self.classes_, self._now[1]
+        if len(classes) < 2 or np.isnan(cuts).any():
+            return np.asarray(self.classifier_.predict(rows))
+        scores = self._cut_scores(rows)
         return np.asarray(classes[scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0.0).astype(int)])
 
     # -- files --------------------------------------------------------------------------------------
 
+    def __getstate__(self) -> dict[str, Any]:
+        with lock_of(self):
+            state = super().__getstate__()
+            if self._is_started():
+                now = self._now
+                state |= {"classifier_": deepcopy(self.classifier_), "_known": Following(None, now, now)}
+            return state
+
     def _get_state(self) -> dict[str, Any]:
-        if "classifier_" not in self.__dict__:
+        if not self._is_started():
             return {}
-        return {"classifier": self.classifier_, "evidence": self._evidence.get_state(), "cuts": self.cuts_}
+        evidence, cuts = self._now
+        names = {"n_features": int(self.n_features_in_), "names": self.__dict__.get("feature_names_in_")}
+        return {"classifier": self.classifier_, "evidence": evidence.get_state(), "cuts": cuts, **names}
 
     def _set_state(self, state: dict[str, Any]) -> None:
+        if not state:
+            return
         self.classifier_ = state["classifier"]
-        self._evidence = Evidence.from_state(state["evidence"], 1)
-        self.cuts_ = np.asarray(state["cuts"], dtype=np.float64)
+        n_features = state.get("n_features")  # files of earlier versions have it in the classifier alone
+        n_features = self.classifier_.n_features_in_ if n_features is None else n_features
+        self._set_features({"n_features": n_features, "feature_names": state.get("names")})
+        known = Evidence.from_state(state["evidence"], 1), np.asarray(state["cuts"], dtype=np.float64)
+        self._known = Following(None, known, known)
+
+
+def _is_changed_in_place(classifier: Any) -> bool:
+    """Whether a learner of this package changes what others see, by one native call."""
+    return isinstance(classifier, BatchLearner) and bool(classifier._in_place)
+
+
+def _twin(classifier: Any) -> Any:
+    """A classifier that learns without the other noticing, or changes it at one moment that can be told."""
+    return twin_of(classifier) if _is_changed_in_place(classifier) else deepcopy(classifier)
 
 
 def _classes(classifier: Any) -> list[Any]:
