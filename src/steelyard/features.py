@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 from scipy.linalg import eigh
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, validate_data
 
 from steelyard import _native
@@ -265,7 +265,7 @@ _MAPS: dict[str, type[FourierMap | ReluMap | LandmarkMap]] = {
 
 
 @storable("RandomFeatures")
-class RandomFeatures(TransformerMixin, BaseEstimator):
+class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     r"""A random nonlinear map that is settled once and then stays.
 
     In front of a linear learner it makes it nonlinear. Because the map never changes after it is
@@ -394,6 +394,11 @@ class RandomFeatures(TransformerMixin, BaseEstimator):
     def is_settled(self) -> bool:
         """Whether the map is fixed."""
         return "_map" in self.__dict__
+
+    @property
+    def _n_features_out(self) -> int:
+        """For the names of columns, where scikit-learn's ``set_output`` asks for a table."""
+        return self.map_rows(np.zeros((1, self.n_features_in_))).shape[1]
 
     @property
     def quantum(self) -> float:

@@ -1,0 +1,96 @@
+"""ProximalSVC among scikit-learn's tools."""
+
+from __future__ import annotations
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import ColumnTransformer
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401
+from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from steelyard import KOIL, EnclosingClassifier, ProximalSVC, RandomFeatures
+
+
+@pytest.fixture
+def frame():
+    rng = np.random.default_rng(0)
+    y = (rng.random(500) < 0.25).astype(int)
+    table = pd.DataFrame(rng.normal(size=(500, 3)) + y[:, None], columns=list("abc"))
+    table["kind"] = rng.choice(["x", "z"], size=500)
+    return table, y, rng.integers(1, 4, size=500)
+
+
+def test_weights_are_routed_through_pipelines_and_searches(frame):
+    table, y, weights = frame
+    X = table[["a", "b", "c"]].to_numpy()
+    with sklearn.config_context(enable_metadata_routing=True):
+        learner = ProximalSVC().set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+        plain = StandardScaler().set_fit_request(sample_weight=False)
+        search = GridSearchCV(make_pipeline(plain, learner), {"proximalsvc__C": [0.5]})
+        search.fit(X, y, sample_weight=weights)
+    scaled = StandardScaler().fit_transform(X)
+    expected = ProximalSVC(C=0.5).fit(scaled, y, sample_weight=weights)
+    np.testing.assert_array_equal(search.best_estimator_[-1].coef_, expected.coef_)
+    assert (expected.coef_ != ProximalSVC(C=0.5).fit(scaled, y).coef_).any()
+
+
+def test_a_pipeline_hands_on_tables_with_names(frame):
+    table, y, _ = frame
+    numbers = table[["a", "b", "c"]]
+    steps = make_pipeline(StandardScaler(), RandomFeatures(8), ProximalSVC()).set_output(transform="pandas")
+    steps.fit(numbers, y)
+    assert steps[-1].feature_names_in_.tolist() == [f"randomfeatures{place}" for place in range(8)]
+    arrays = make_pipeline(StandardScaler(), RandomFeatures(8), ProximalSVC()).fit(numbers.to_numpy(), y)
+    np.testing.assert_array_equal(
+        steps.decision_function(numbers), arrays.decision_function(numbers.to_numpy())
+    )
+
+
+def test_searches_by_halving_find_a_setting(frame):
+    table, y, _ = frame
+    X = table[["a", "b", "c"]].to_numpy()
+    search = HalvingGridSearchCV(ProximalSVC(), {"C": [1e-8, 0.1, 1.0]}, random_state=0, scoring="roc_auc")
+    assert search.fit(X, y).best_estimator_.score(X, y) > 0.7
+
+
+@pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
+def test_probabilities_can_be_calibrated(frame, method):
+    table, y, _ = frame
+    X = table[["a", "b", "c"]].to_numpy()
+    chances = CalibratedClassifierCV(ProximalSVC(), method=method).fit(X, y).predict_proba(X)[:, 1]
+    assert abs(chances.mean() - y.mean()) < 0.02  # which balanced probabilities do not have
+    assert abs(ProximalSVC().fit(X, y).predict_proba(X)[:, 1].mean() - y.mean()) > 0.05
+
+
+@pytest.mark.parametrize("sparse_threshold", [0.0, 1.0])
+def test_columns_of_several_kinds_come_through_a_column_transformer(frame, sparse_threshold):
+    table, y, _ = frame
+    parts = [("numbers", StandardScaler(), ["a", "b", "c"]), ("kinds", OneHotEncoder(), ["kind"])]
+    model = make_pipeline(ColumnTransformer(parts, sparse_threshold=sparse_threshold), ProximalSVC())
+    by_hand = np.column_stack(
+        [StandardScaler().fit_transform(table[["a", "b", "c"]]), table["kind"] == "x", table["kind"] == "z"]
+    )
+    expected = ProximalSVC().fit(by_hand, y).decision_function(by_hand)
+    np.testing.assert_allclose(model.fit(table, y).decision_function(table), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [ProximalSVC(), KOIL(random_state=0), EnclosingClassifier()],
+    ids=lambda one: type(one).__name__,
+)
+def test_joblib_brings_a_learner_back_and_it_learns_on(frame, learner, tmp_path):
+    table, y, _ = frame
+    X = table[["a", "b", "c"]].to_numpy()
+    model = sklearn.clone(learner).partial_fit(X[:300], y[:300])
+    joblib.dump(model, tmp_path / "model.joblib")
+    back = joblib.load(tmp_path / "model.joblib")
+    for each in (model, back):
+        each.partial_fit(X[300:], y[300:])
+    np.testing.assert_array_equal(back.decision_function(X), model.decision_function(X))
