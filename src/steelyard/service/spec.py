@@ -30,6 +30,7 @@ _MISSING = ("refuse", "mean", "zero")
 _KINDS = ("number", "category")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _WHO = "the spec"
+_SEED = 0  # where none is said: a recovery replays events and must draw the same numbers
 # What may change later: it needs no second look at rows.
 _CHANGEABLE = frozenset({"learner", "memory", "rows"})
 _CHANGEABLE_PARAMETERS = {
@@ -174,8 +175,10 @@ class Spec:
             )
         features = settings.pop("features", None)
         if features is not None:
-            settings["feature_map"] = RandomFeatures(features)
+            settings["feature_map"] = RandomFeatures(features, random_state=_SEED)
         known = inspect.signature(maker).parameters
+        if "random_state" in known and settings.get("random_state") is None:
+            settings["random_state"] = _SEED
         strange = [key for key in settings if key not in known]
         if strange:
             raise ParameterError(

@@ -16,6 +16,16 @@ _ROWS: dict[str, Any] = {
     "required": ["rows"],
     "properties": {"rows": {"type": "array", "minItems": 1, "items": _ROW}},
 }
+_TENSOR: dict[str, Any] = {
+    "type": "object",
+    "required": ["name", "datatype", "shape", "data"],
+    "properties": {
+        "name": {"type": "string"},
+        "datatype": {"type": "string"},
+        "shape": {"type": "array", "items": {"type": "integer"}},
+        "data": {"type": "array"},
+    },
+}
 _SCHEMAS: dict[str, Any] = {
     "Problem": {
         "type": "object",
@@ -145,6 +155,45 @@ _SCHEMAS: dict[str, Any] = {
         ]
     },
     "Rows": _ROWS,
+    "Models": {
+        "type": "object",
+        "required": ["models"],
+        "properties": {"models": {"type": "array", "items": {"$ref": "#/components/schemas/Model"}}},
+    },
+    "Certificates": {
+        "type": "object",
+        "required": ["certificates"],
+        "properties": {"certificates": {"type": "array", "items": {"type": "object"}}},
+    },
+    "Metadata": {
+        "type": "object",
+        "required": ["name", "versions", "platform", "inputs", "outputs"],
+        "properties": {
+            "name": {"type": "string"},
+            "versions": {"type": "array", "items": {"type": "string"}},
+            "platform": {"type": "string"},
+            "inputs": {"type": "array", "items": {"type": "object"}},
+            "outputs": {"type": "array", "items": {"type": "object"}},
+        },
+    },
+    "Infer": {
+        "type": "object",
+        "required": ["inputs"],
+        "properties": {
+            "id": {"type": "string"},
+            "inputs": {"type": "array", "minItems": 1, "items": _TENSOR},
+        },
+    },
+    "Inferred": {
+        "type": "object",
+        "required": ["model_name", "model_version", "outputs"],
+        "properties": {
+            "model_name": {"type": "string"},
+            "model_version": {"type": "string"},
+            "id": {"type": "string"},
+            "outputs": {"type": "array", "items": _TENSOR},
+        },
+    },
 }
 _MODEL = {
     "name": "model",
@@ -193,6 +242,12 @@ def _operation(
     return operation
 
 
+def _or_not_yet(summary: str, *, model: bool) -> dict[str, Any]:
+    operation = _operation(summary, None, model=model)
+    operation["responses"]["503"] = {"description": "Not yet.", "content": {"application/json": {}}}
+    return operation
+
+
 def description() -> dict[str, Any]:
     """The whole description."""
     made = _operation("Make a model, or change what may be changed.", "Made", body="Spec")
@@ -202,6 +257,8 @@ def description() -> dict[str, Any]:
     predict = _operation("Labels, scores, probabilities.", "Prediction", body="Predict", rows=True, once=True)
     label = _operation("Late labels of remembered rows.", "Labelled", body="Labels", once=True)
     forget = _operation("Forget rows; gives the certificate.", "Forgotten", body="Forget", once=True)
+    file = _operation("The learner as a file of steelyard.save.", None)
+    file["responses"]["200"]["content"] = {"application/octet-stream": {}}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -216,8 +273,16 @@ def description() -> dict[str, Any]:
             f"{model}/labels": {"post": label},
             f"{model}/forget": {"post": forget},
             f"{model}/measures": {"get": _operation("Measures over time.", "Measures")},
+            f"{model}/certificates": {"get": _operation("Proofs of forgetting.", "Certificates")},
+            f"{model}/file": {"get": file},
+            "/v1/models": {"get": _operation("All models that the key may see.", "Models", model=False)},
+            "/v2/models/{model}": {"get": _operation("What a model takes and gives.", "Metadata")},
+            "/v2/models/{model}/ready": {"get": _or_not_yet("Whether a model can answer.", model=True)},
+            "/v2/models/{model}/infer": {
+                "post": _operation("Predictions, Open Inference Protocol.", "Inferred", body="Infer")
+            },
             "/health/live": {"get": _operation("The process answers.", None, model=False)},
-            "/health/ready": {"get": _operation("Models are loaded.", None, model=False)},
+            "/health/ready": {"get": _or_not_yet("Models are loaded.", model=False)},
         },
         "components": {
             "schemas": _SCHEMAS,

@@ -1,0 +1,77 @@
+"""The description holds: requests made from it are answered as it says, and never by a failure."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from steelyard.service import Scribe, SQLiteStore
+from steelyard.service.http import make_app
+from tests.service.data import SPEC, records
+from tests.service.server import serving
+
+schemathesis = pytest.importorskip("schemathesis", reason="schemathesis makes requests from the description")
+
+AS_DESCRIBED = [
+    getattr(schemathesis.checks, name)
+    for name in ("status_code_conformance", "content_type_conformance", "response_schema_conformance")
+]
+OPERATIONS = [
+    ("GET", "/v1/models"),
+    ("GET", "/v1/models/{model}"),
+    ("PUT", "/v1/models/{model}"),
+    ("POST", "/v1/models/{model}/learn"),
+    ("POST", "/v1/models/{model}/predict"),
+    ("POST", "/v1/models/{model}/labels"),
+    ("POST", "/v1/models/{model}/forget"),
+    ("GET", "/v1/models/{model}/measures"),
+    ("GET", "/v1/models/{model}/certificates"),
+    ("GET", "/v1/models/{model}/file"),
+    ("GET", "/v2/models/{model}"),
+    ("GET", "/v2/models/{model}/ready"),
+    ("POST", "/v2/models/{model}/infer"),
+    ("GET", "/health/live"),
+    ("GET", "/health/ready"),
+]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    store = SQLiteStore(tmp_path_factory.mktemp("described") / "store.db")
+    with serving(make_app(Scribe(store))) as client:
+        client.put("/v1/models/payments", json=SPEC)
+        client.post("/v1/models/payments/learn", json={"rows": records(60)})
+        yield client, schemathesis.openapi.from_dict(client.get("/openapi.json").json())
+
+
+def test_every_operation_of_the_description_is_tried(served):
+    described = {
+        (method.upper(), path)
+        for path, operations in served[1].raw_schema["paths"].items()
+        for method in operations
+    }
+    assert described == set(OPERATIONS)
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS, ids=lambda value: value)
+def test_answers_are_as_described(served, method, path):
+    client, schema = served
+
+    @seed(23)
+    @settings(
+        max_examples=8,
+        deadline=None,
+        database=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=schema[path][method].as_strategy(), known=st.booleans())
+    def check(case, known):
+        if known and method != "PUT" and "model" in case.path_parameters:
+            case.path_parameters["model"] = "payments"
+        answer = case.call(base_url=str(client.base_url))
+        assert answer.status_code < 500 or (answer.status_code == 503 and path.endswith("ready"))
+        case.validate_response(answer, checks=AS_DESCRIBED)
+
+    check()
