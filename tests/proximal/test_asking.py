@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from steelyard import ProximalSVC
+from steelyard import ProximalSVC, RandomFeatures
 from steelyard.exceptions import DataError
 from steelyard.proximal import ClassStatistics
 
@@ -80,3 +80,21 @@ def test_a_copy_made_between_questions_goes_its_own_way():
         assert twin.digest() == name
     twin.add(X[300:], y[300:])
     assert twin.digest() == model.digest()
+
+
+@pytest.mark.parametrize("feature_map", [None, RandomFeatures(30, random_state=0)], ids=["plain", "mapped"])
+def test_the_total_of_folds_that_is_kept_between_chunks_is_that_of_the_folds(feature_map):
+    X, y = rows_of(3, 1400, 4, "plain")
+    asked, silent = (ProximalSVC(C="auto", feature_map=feature_map) for _ in range(2))
+    for begin in range(0, 1400, 50):
+        part = slice(begin, begin + 50)
+        if begin:
+            asked.predict(X[part])
+        for model in (asked, silent):
+            model.partial_fit(X[part], y[part])
+        folds = asked._state._merged_folds()
+        assert asked.statistics_.digest() == folds.digest()
+    assert asked.digest() == silent.digest()
+    for model in (asked, silent):
+        model.refresh()
+    assert asked.coef_.tobytes() == silent.coef_.tobytes()

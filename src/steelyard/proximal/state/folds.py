@@ -23,6 +23,7 @@ from steelyard.proximal.state.statistics import ClassStatistics
 __all__ = ["FoldedStatistics", "GatheringStatistics", "blocks", "fold_numbers"]
 
 _MOST_FOLDS = 100  # that a file may speak of; whatever is asked of a model is done for each
+_FEW_ROWS = 512  # that are sooner added to a total of folds than the folds to each other
 _BLOCK_ROWS = 2048  # rows that are mapped to random features at a time
 
 T = TypeVar("T")
@@ -99,9 +100,23 @@ class FoldedStatistics:
             self.statistics.add_batch(batch)
             return
         statistics = self.statistics.copy() if self._takes_parts(batch) else self.statistics
+        total = None
         for part in self._parts(batch):
+            if batch.X.shape[0] <= _FEW_ROWS:  # in a single part
+                total = self._total_with(batch, part)
             statistics.add_batch(part)
         self.statistics = statistics
+        if total is not None:
+            self._derived["total"] = (self.version, None), total
+
+    def _total_with(self, batch: Batch, part: Batch) -> ClassStatistics | None:
+        """The total after these rows, where the one before them is remembered."""
+        kept = self._derived.get("total")
+        if kept is None or kept[0] != (self.version, None) or not self.statistics.is_settled:
+            return None
+        total: ClassStatistics = kept[1].copy()
+        total.add_batch(Batch(part.X, batch.labels, part.codes // self.n_folds, part.weights))
+        return total
 
     def remove(self, batch: Batch, who: str) -> None:
         """Take out rows that were added before, all or none."""
