@@ -104,9 +104,13 @@ class Hub:
     def _replace(self, known: Bulletin, bulletin: Bulletin, schema: Schema) -> None:
         """Only the difference is added: sums of whole numbers do not mind the order."""
         assert self._total is not None
-        # What was added by the hub itself need not be checked for having been there.
-        change = _placed(bulletin, schema) - _placed(known, schema)
-        self._total = self._total.copy().merge(change)
+        # What the hub added itself need not be checked for having been there: noisy sums would not pass.
+        total = self._total.copy()
+        total.merge(_placed(bulletin, schema) - _placed(known, schema))
+        for label in total.classes:
+            if total.count(label) == 0 and not total.gram(label).any():
+                total.forget_class(label)  # all its rows have left
+        self._total = total
 
     def drop(self, site: str) -> None:
         """Leave a site out: the model is as if it had never been there."""
