@@ -57,6 +57,7 @@ __all__ = [
     "Traits",
     "all_or_nothing",
     "check_parameters",
+    "check_same_features",
     "encode_labels",
     "in_turn",
     "of_one_moment",
@@ -395,20 +396,8 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
             self.feature_names_in_ = features["feature_names"]
 
     def _check_same_features(self, other: BatchLearner, method: str) -> None:
-        """Refuse a learner of other features; where one of the two knows no names, numbers must do."""
-        mine, theirs = self._features(), other._features()
-        if mine["n_features"] != theirs["n_features"]:
-            raise DataError(
-                f"both learners must have the same features; this one has "
-                f"{mine['n_features']}, the other {theirs['n_features']}; nothing was changed.",
-                who=f"{type(self).__name__}.{method}",
-            )
-        names, other_names = mine["feature_names"], theirs["feature_names"]
-        if names is not None and other_names is not None and list(names) != list(other_names):
-            raise DataError(
-                "the two learners name their features differently; nothing was changed.",
-                who=f"{type(self).__name__}.{method}",
-            )
+        """Refuse a learner of other features."""
+        check_same_features(self._features(), other._features(), f"{type(self).__name__}.{method}")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -568,3 +557,16 @@ def check_parameters(learner: object) -> None:
     """Refuse parameters that the learner cannot have, before it is asked to do anything."""
     if isinstance(learner, BatchLearner):
         learner._check_params()
+
+
+def check_same_features(mine: Mapping[str, Any], theirs: Mapping[str, Any], who: str) -> None:
+    """Refuse other features; where one of the two sides knows no names, numbers must do."""
+    if mine["n_features"] != theirs["n_features"]:
+        raise DataError(
+            f"both learners must have the same features; this one has "
+            f"{mine['n_features']}, the other {theirs['n_features']}; nothing was changed.",
+            who=who,
+        )
+    names, other_names = mine["feature_names"], theirs["feature_names"]
+    if names is not None and other_names is not None and list(names) != list(other_names):
+        raise DataError("the two learners name their features differently; nothing was changed.", who=who)

@@ -417,6 +417,16 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             )
         return copy.copy(self)
 
+    def settled_for(self, n_features: int) -> RandomFeatures:
+        """A fixed map for rows of a width, where the seed and the width alone decide it."""
+        if not self.is_settled and self.gamma == "rows":
+            raise DataError(
+                'gamma="rows" follows the first rows, so the width of the rows does not settle the map.',
+                who="RandomFeatures",
+                hint="settle one map first, RandomFeatures(...).fit(X), and give it to all learners",
+            )
+        return self.settled(sp.csr_array((1, n_features)))
+
     def map_rows(self, X: Any) -> FloatArray:
         """Map rows that were checked before."""
         return self._map.apply(X)

@@ -74,7 +74,7 @@ def test_sums_are_those_of_the_definition(n, weighted, rng):
 
 
 @pytest.mark.parametrize("kinds", [("count",) * 9, ("normal",) * 9, ("count",) * 7 + ("normal",) * 2])
-def test_one_two_and_some_digits_give_the_same_sums_at_every_level(kinds, rng):
+def test_one_two_and_some_digits_give_the_same_sums_however_rows_are_cut(kinds, rng):
     X, y = columns(rng, 3000, kinds), rng.integers(0, 2, 3000)
     X = np.concatenate([X, rng.permutation(X.T).T], axis=1)
     at_once = ClassStatistics(X.shape[1])

@@ -15,7 +15,7 @@ from tests.proximal.data import imbalanced
 
 def validated(X, y, n_folds=4, **parameters):
     probe = ProximalSVC(**{**parameters, "C": "auto"})
-    probe._n_folds = n_folds
+    probe.n_folds = n_folds
     probe.fit(X, y).set_params(C=parameters.get("C", 1.0))
     return validate_folds(probe._rule(), probe._state.folds)
 

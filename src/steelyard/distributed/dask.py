@@ -20,15 +20,15 @@ from steelyard._threads import num_threads
 from steelyard.distributed.partitions import (
     MAP_ROWS,
     Kind,
+    Message,
     Models,
-    Part,
     Pass,
     as_rows,
+    check_fitted,
     fold_probe,
     learn_partition,
     merge_parts,
     n_rows,
-    validated,
 )
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
 from steelyard.proximal import ProximalSVC
@@ -171,14 +171,12 @@ def _made(parts: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 def _learn_both(
     kinds: Sequence[Kind], where: str, n_add: int, *pieces: Any, names: tuple[Names | None, Names | None]
-) -> list[Part]:
-    """Parts of the rows to add, then of those to retire; empty ones where a side has no such partition."""
+) -> list[Message]:
+    """Messages of the rows to add, then of those to retire; none where a side has no such partition."""
     sides = zip((pieces[:n_add], pieces[n_add:]), names, ("add", "retire"), strict=True)
-    found: list[Part] = []
+    found: list[Message] = []
     for side, side_names, what in sides:
-        found += (
-            _learn(kinds, f"{where} ({what})", *side, names=side_names) if side else [Part()] * len(kinds)
-        )
+        found += _learn(kinds, f"{where} ({what})", *side, names=side_names) if side else [None] * len(kinds)
     return found
 
 
@@ -197,7 +195,7 @@ def predict(model: ProximalSVC, X: Any) -> Any:
     dask array, dask series or list of delayed
         Cut like the rows.
     """
-    model._check_started("predict")
+    check_fitted(model, "predict")
     frozen = copy.deepcopy(model)
     dtype = frozen.classes_.dtype
     kind = _container(X, "predict")
@@ -243,7 +241,7 @@ def cross_validate(
     """
     probe = fold_probe(model, folds)
     _run(probe, "fit", (X, y, sample_weight), client)
-    return validated(probe, model)
+    return model.cross_validate(probe.message())
 
 
 def local_cluster(n_workers: int | None = None, **options: Any) -> Any:
@@ -293,12 +291,12 @@ def _run(models: Any, method: str, data: tuple[Any, Any, Any], client: Any) -> A
     return models
 
 
-def _merged(level: list[Any], engine: Any) -> list[Part]:
+def _merged(level: list[Any], engine: Any) -> list[Message]:
     """The sums of all messages, added up in a tree."""
     merge = dask.delayed(merge_parts)
     while len(level) > 1:
         level = [merge(level[begin : begin + _ARITY]) for begin in range(0, len(level), _ARITY)]
-    totals: list[Part] = engine.compute(level[0]).result()
+    totals: list[Message] = engine.compute(level[0]).result()
     return totals
 
 
@@ -333,7 +331,7 @@ def _first_rows(parts: Sequence[tuple[Any, ...]], names: Names | None, engine: A
     return None
 
 
-def _learn(kinds: Sequence[Kind], where: str, *part: Any, names: Names | None) -> list[Part]:
+def _learn(kinds: Sequence[Kind], where: str, *part: Any, names: Names | None) -> list[Message]:
     if isinstance(part[0], Recipe):
         part = part[0].make()
     return learn_partition(kinds, *_unpacked(part, names, where), where)

@@ -1,7 +1,8 @@
 """What all engines share: rows of a partition become statistics, statistics add up, models take them in.
 
 A worker's share of the work is a learner of its own that sees one partition. What it has learned crosses
-the network as a :class:`Part`; parts add up in any order, and the models on the client take in the sum.
+the network as its message, a :class:`~steelyard.proximal.FoldedStatistics` without the feature map; messages
+add up in any order, and the models on the client take in the sum. No rows, no message.
 What a worker must know is a :class:`Kind` of statistics: models that differ only in what becomes of the
 statistics (C, weights, thresholds) share one.
 """
@@ -9,7 +10,7 @@ statistics (C, weights, thresholds) share one.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -17,107 +18,35 @@ from typing import Any, TypeVar
 import numpy as np
 
 from steelyard._threads import one_thread
-from steelyard.base import Batch
-from steelyard.exceptions import DataError, DataTypeError, ParameterError
+from steelyard.base import check_parameters
+from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError
 from steelyard.features import RandomFeatures
-from steelyard.persistence import decode, encode
-from steelyard.proximal import ProximalSVC
-from steelyard.proximal.rule.validation import validate_folds
-from steelyard.proximal.state.folds import FoldedStatistics
-from steelyard.proximal.state.grid import Grid
+from steelyard.proximal import FoldedStatistics, Grid, ProximalSVC
 from steelyard.proximal.state.ledger import Ledger
 
 __all__ = [
     "MAP_ROWS",
     "Kind",
+    "Message",
     "Models",
-    "Part",
     "Pass",
+    "add_up",
     "as_column",
     "as_rows",
+    "check_fitted",
     "fold_probe",
     "learn_partition",
     "learn_rows",
     "merge_parts",
+    "message_of",
     "n_rows",
-    "validated",
 ]
 
 Models = TypeVar("Models", ProximalSVC, Sequence[ProximalSVC])
 
+Message = FoldedStatistics | None  # None of no rows
+
 MAP_ROWS = 2000  # rows of the first partition that settle a feature map whose widths follow the data
-
-
-@dataclass(frozen=True)
-class Part:
-    """What was learned of some rows: all that crosses the network.
-
-    Attributes
-    ----------
-    n_features : int or None
-        Width of the rows; None where there were none.
-    feature_names : ndarray or None
-        Their names.
-    statistics : FoldedStatistics or None
-        Statistics of the (mapped) rows, by folds, without the map.
-    ledger : Ledger or None
-        Which rows these are, where that is noted.
-    """
-
-    n_features: int | None = None
-    feature_names: Any = None
-    statistics: FoldedStatistics | None = None
-    ledger: Ledger | None = None
-
-    @classmethod
-    def of(cls, learner: ProximalSVC) -> Part:
-        """What a learner has learned; nothing if it has seen no rows."""
-        if not learner._is_started() or not learner._state.statistics.classes:
-            return cls()
-        names = vars(learner).get("feature_names_in_")
-        state = learner._state
-        return cls(
-            learner.n_features_in_,
-            names,
-            FoldedStatistics(state.statistics, state.n_folds),
-            learner._ledger,
-        )
-
-    def __add__(self, other: Part) -> Part:
-        if self.n_features is None or other.n_features is None:
-            return other if self.n_features is None else self
-        if self.n_features != other.n_features or not np.array_equal(self.feature_names, other.feature_names):
-            raise DataError(
-                f"the partitions have different features, {self.n_features} and {other.n_features}, or the "
-                "same by other names; nothing was changed."
-            )
-        assert self.statistics is not None
-        assert other.statistics is not None
-        ledger = self.ledger and other.ledger and self.ledger.merged(other.ledger)
-        return replace(self, statistics=self.statistics.merged(other.statistics), ledger=ledger)
-
-    def to_bytes(self) -> bytes:
-        """A compact message: one triangle for each class and fold."""
-        names = None if self.feature_names is None else [str(name) for name in self.feature_names]
-        state = None if self.statistics is None else self.statistics.get_state()
-        ledger = None if self.ledger is None else self.ledger.to_array()
-        tree = {"n_features": self.n_features, "feature_names": names, "statistics": state, "ledger": ledger}
-        return encode(tree)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Part:
-        """The part that :meth:`to_bytes` wrote."""
-        tree: Mapping[str, Any] = decode(data)
-        names, state = tree["feature_names"], tree["statistics"]
-        return cls(
-            tree["n_features"],
-            None if names is None else np.array(names, dtype=object),
-            None if state is None else FoldedStatistics.from_state(state, state["statistics"]["n_features"]),
-            None if tree["ledger"] is None else Ledger.of(tree["ledger"]),
-        )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Part.from_bytes, (self.to_bytes(),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,14 +79,18 @@ class Kind:
     @classmethod
     def of(cls, model: ProximalSVC, method: str) -> Kind:
         """The kind of statistics that a model takes in; ``fit`` begins anew."""
-        if method == "fit" or not model._is_started():
-            n_folds = model._n_folds if model.C == "auto" else 1
+        try:
+            held = model.message()
+        except NotFittedError as error:
+            if method in {"forget", "update"}:
+                raise error.told_by(f"ProximalSVC.{method}") from error
+            held = None
+        if method == "fit" or held is None:
+            n_folds = model.n_folds if model.C == "auto" else 1
             return cls(n_folds, model.feature_map, model.grid, model.ledger)
-        names, state = vars(model).get("feature_names_in_"), model._state
-        known = method == "forget" or state.statistics.is_settled
-        grid = state.statistics.grid if known else model.grid
-        ledger = model._ledger is not None
-        return cls(state.n_folds, state.feature_map, grid, ledger, model.n_features_in_, names)
+        known = method == "forget" or held.statistics.is_settled
+        grid = held.statistics.grid if known else model.grid
+        return cls(held.n_folds, held.feature_map, grid, held.ledger is not None, **held.features)
 
     @property
     def needs_rows(self) -> bool:
@@ -170,35 +103,30 @@ class Kind:
         """The same with its map and grid settled as a learner that first sees these rows would do it."""
         if not self.needs_rows:
             return self
-        probe = ProximalSVC(feature_map=self.feature_map)
+        if self.feature_map is not None:
+            return replace(self, feature_map=self.feature_map.settled(rows))
         labels = np.zeros(n_rows(rows), dtype=np.int64)
-        if self.feature_map is None:
-            return replace(self, grid=probe.fit(rows, labels).grid_)
-        probe._start(probe._check_batch(rows, labels, None, "fit", reset=True))
-        return replace(self, feature_map=probe._state.feature_map)
+        return replace(self, grid=ProximalSVC().fit(rows, labels).grid_)
 
-    def learner(self, part: Part | None = None) -> ProximalSVC:
-        """A learner that has learned this part, or nothing, and keeps such statistics."""
+    def with_map(self, total: FoldedStatistics) -> FoldedStatistics:
+        """A sum of messages with the map that all workers had."""
+        if self.feature_map is None:
+            return total
+        return total.with_map(self.feature_map.settled_for(total.n_features))
+
+    def learner(self) -> ProximalSVC:
+        """A learner that has learned nothing yet and keeps such statistics."""
         learner = ProximalSVC(
             C="auto" if self.n_folds > 1 else 1.0,
             feature_map=self.feature_map,
             grid=self.grid,
             ledger=self.ledger,
         )
-        learner._n_folds = self.n_folds
-        known = self if part is None or part.n_features is None else part
-        if known.n_features is None:
+        learner.n_folds = self.n_folds
+        if self.n_features is None:
             return learner
-        learner.n_features_in_ = known.n_features
-        if known.feature_names is not None:
-            learner.feature_names_in_ = known.feature_names
-        learner._start(Batch(np.zeros((1, known.n_features)), [], np.zeros(0, dtype=np.int32), None))
-        if part is not None and part.statistics is not None:
-            known_map = learner._state.feature_map
-            held = part.statistics
-            learner._state = FoldedStatistics(held.statistics, self.n_folds, known_map)
-            learner._ledger = part.ledger
-        return learner
+        nothing = FoldedStatistics.start(self.n_features, self.n_folds, self.feature_map, self.grid)
+        return learner.merge(nothing.signed(self.feature_names, Ledger() if self.ledger else None))
 
     def equals(self, other: Kind) -> bool:
         """Whether one set of statistics serves both."""
@@ -235,9 +163,7 @@ class Pass:
         self.kinds: list[Kind] = []
         self._which: list[int] = []
         for model in self.models:
-            model._check_params()
-            if method in {"forget", "update"}:
-                model._check_started(method)
+            check_parameters(model)
             kind = Kind.of(model, method)
             known = [place for place, other in enumerate(self.kinds) if other.equals(kind)]
             self._which.append(known[0] if known else len(self.kinds))
@@ -255,60 +181,71 @@ class Pass:
             if rows is not None:
                 self.kinds = [kind.settled(rows) for kind in self.kinds]
 
-    def finish(self, totals: Sequence[Part]) -> None:
-        """Let the models take in the sums of all parts, one for each kind: all models or none.
+    def finish(self, totals: Sequence[Message]) -> None:
+        """Let the models take in the sums of all messages, one for each kind: all models or none.
 
         After an update the sums of what retires follow those of what is added.
         """
-        retired: Sequence[Part] = ()
-        if self.method == "update":
-            totals, retired = totals[: len(self.kinds)], totals[len(self.kinds) :]
-        given = [part.n_features for part in (*totals, *retired)]
-        if all(width is None for width in given):
+        if all(total is None for total in totals):
             raise DataError(
                 "there was no row in any partition; nothing was changed.",
                 who=self.method,
                 hint="look at the filter, or the list of files, that chose the rows",
             )
-        learners = [kind.learner(total) for kind, total in zip(self.kinds, totals, strict=True)]
-        leaving = [kind.learner(total) for kind, total in zip(self.kinds, retired, strict=False)]
+        mapped = [
+            None if total is None else self.kinds[place % len(self.kinds)].with_map(total)
+            for place, total in enumerate(totals)
+        ]
+        nothing: list[Message] = [None] * len(self.kinds)
+        if self.method == "forget":
+            mapped = nothing + mapped
+        come, go = mapped[: len(self.kinds)], mapped[len(self.kinds) :] or nothing
         changed = [
-            self._updated(model, learners[place], leaving[place])
-            if leaving
-            else self._changed(model, learners[place])
+            self._changed(model, come[place], go[place])
             for model, place in zip(self.models, self._which, strict=True)
         ]
         for model, twin in zip(self.models, changed, strict=True):
             model.__dict__ = twin.__dict__
 
-    def _updated(self, model: ProximalSVC, added: ProximalSVC, retired: ProximalSVC) -> ProximalSVC:
+    def _changed(self, model: ProximalSVC, added: Message, retired: Message) -> ProximalSVC:
         """The model after both; rows that come and go in the same call are fine."""
+        if self.method == "fit":
+            assert added is not None
+            return ProximalSVC(**model.get_params(deep=False)).merge(added)
         twin = copy.copy(model)
         try:
-            if added._is_started() and added._state.statistics.classes:
+            if added is not None:
                 twin.merge(added)
-            if retired._is_started() and retired._state.statistics.classes:
+            if retired is not None:
                 twin.unmerge(retired)
         except DataError as error:
             raise error.told_by(self.method) from error
         return twin
 
-    def _changed(self, model: ProximalSVC, total: ProximalSVC) -> ProximalSVC:
-        if self.method == "fit":
-            return ProximalSVC(**model.get_params(deep=False)).merge(total)
-        twin = copy.copy(model)
-        try:
-            return twin.unmerge(total) if self.method == "forget" else twin.merge(total)
-        except DataError as error:
-            raise error.told_by(self.method) from error
 
-
-def learn_partition(kinds: Sequence[Kind], X: Any, y: Any, sample_weight: Any, where: str) -> list[Part]:
+def learn_partition(kinds: Sequence[Kind], X: Any, y: Any, sample_weight: Any, where: str) -> list[Message]:
     """What there is to learn of the rows of one partition, for each kind."""
     learners = [kind.learner() for kind in kinds]
     _check_width(kinds, as_rows(X), where)
     learn_rows(learners, X, y, sample_weight, where)
-    return [Part.of(learner) for learner in learners]
+    return [message_of(learner) for learner in learners]
+
+
+def message_of(learner: ProximalSVC) -> Message:
+    """What a worker sends of what its learner has learned; nothing if it has seen no rows."""
+    try:
+        message = learner.message()
+    except NotFittedError:
+        return None
+    return message.without_map() if message.statistics.classes else None
+
+
+def check_fitted(model: ProximalSVC, method: str) -> None:
+    """Refuse a model that has seen no rows."""
+    try:
+        model.message()
+    except NotFittedError as error:
+        raise error.told_by(f"ProximalSVC.{method}") from error
 
 
 def _check_width(kinds: Sequence[Kind], X: Any, where: str) -> None:
@@ -338,25 +275,29 @@ def learn_rows(learners: Iterable[ProximalSVC], X: Any, y: Any, sample_weight: A
                 raise error.told_by(where) from error
 
 
-def merge_parts(partitions: Sequence[Sequence[Part]]) -> list[Part]:
-    """The parts of several partitions as one for each kind; those given are left as they are."""
+def merge_parts(partitions: Sequence[Sequence[Message]]) -> list[Message]:
+    """The messages of several partitions as one for each kind; those given are left as they are."""
     with one_thread():
-        return [sum(parts, Part()) for parts in zip(*partitions, strict=True)]
+        return [add_up(messages) for messages in zip(*partitions, strict=True)]
+
+
+def add_up(messages: Iterable[Message]) -> Message:
+    """The sum of all messages that there are."""
+    total: Message = None
+    for message in messages:
+        if message is not None:
+            total = message if total is None else total + message
+    return total
 
 
 def fold_probe(model: ProximalSVC, folds: int) -> ProximalSVC:
     """A model whose statistics are kept by folds, for cross-validation."""
     if isinstance(folds, bool) or not isinstance(folds, int) or folds < 2:
         raise ParameterError(f"folds must be a whole number from 2 on; got {folds!r}.", who="cross_validate")
-    model._check_params()
+    check_parameters(model)
     probe = ProximalSVC(**{**model.get_params(deep=False), "C": "auto"})
-    probe._n_folds = folds
+    probe.n_folds = folds
     return probe
-
-
-def validated(probe: ProximalSVC, model: ProximalSVC) -> dict[str, Any]:
-    """What the folds of a probe say of the model."""
-    return validate_folds(probe.set_params(C=model.C)._rule(), probe._state.folds)
 
 
 def as_rows(X: Any) -> Any:

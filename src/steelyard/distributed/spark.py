@@ -16,16 +16,18 @@ from steelyard.distributed.arrow_columns import Columns
 from steelyard.distributed.partitions import (
     MAP_ROWS,
     Kind,
+    Message,
     Models,
-    Part,
     Pass,
+    add_up,
+    check_fitted,
     fold_probe,
     learn_rows,
-    validated,
+    message_of,
 )
 from steelyard.exceptions import DataError, DataTypeError, ParameterError, SteelyardError
 from steelyard.persistence import decode, encode, from_bytes, to_bytes
-from steelyard.proximal import ProximalSVC
+from steelyard.proximal import FoldedStatistics, ProximalSVC
 
 __all__ = ["cross_validate", "fit", "forget", "partial_fit", "predict"]
 
@@ -102,7 +104,7 @@ def predict(model: ProximalSVC, df: Any, *, features: Features, output: str = "p
     """
     from pyspark.sql import types
 
-    model._check_started("predict")
+    check_fitted(model, "predict")
     columns = _columns(df, features, None, None, "predict")
     if output in df.columns:
         raise ParameterError(
@@ -144,7 +146,7 @@ def cross_validate(
     """
     probe = fold_probe(model, folds)
     fit(probe, df, features=features, label=label, weight=weight)
-    return validated(probe, model)
+    return model.cross_validate(probe.message())
 
 
 # -- on the client --------------------------------------------------------------------------------------
@@ -180,10 +182,10 @@ def _run(models: Any, method: str, df: Any, columns: Columns) -> Any:
     troubles = [row for row in arrived if row["trouble"] is not None]
     if troubles:
         raise DataError(**json.loads(min(troubles, key=lambda row: row["place"])["trouble"]))
-    totals = [Part() for _ in work.kinds]
+    by_kind: list[list[FoldedStatistics]] = [[] for _ in work.kinds]
     for row in arrived:
-        totals[row["kind"]] += Part.from_bytes(bytes(row["part"]))
-    work.finish(totals)
+        by_kind[row["kind"]].append(FoldedStatistics.from_bytes(bytes(row["part"])))
+    work.finish([add_up(messages) for messages in by_kind])
     return models
 
 
@@ -213,7 +215,7 @@ def _quoted(name: str) -> str:
 def _statistics(
     kinds: Sequence[Kind], columns: Columns, method: str, bucket: int, batches: Iterable[Any]
 ) -> Iterator[Any]:
-    """The parts of one partition. Bad rows are an answer, not an error: trying again would not help."""
+    """The messages of one partition. Bad rows are an answer, not an error: trying again would not help."""
     from pyspark import TaskContext
 
     place = TaskContext.get().partitionId()
@@ -231,20 +233,23 @@ def _statistics(
             return
         seen += batch.num_rows
     for kind, learner in enumerate(learners):
-        yield _message(place // bucket, place, kind, part=Part.of(learner).to_bytes())
+        message = message_of(learner)
+        if message is not None:
+            yield _message(place // bucket, place, kind, part=message.to_bytes())
 
 
 def _add_up(batches: Iterable[Any]) -> Iterator[Any]:
-    """One part for each bucket and kind; troubles pass through."""
+    """One message for each bucket and kind; troubles pass through."""
     rows = (row for batch in batches for row in batch.to_pylist())
     for (bucket, kind), group in groupby(rows, key=lambda row: (row["bucket"], row["kind"])):
-        total = Part()
+        total: Message = None
         for row in group:
             if row["trouble"] is not None:
                 yield _message(**row)
             else:
-                total += Part.from_bytes(row["part"])
-        yield _message(bucket, 0, kind, part=total.to_bytes())
+                total = add_up([total, FoldedStatistics.from_bytes(row["part"])])
+        if total is not None:
+            yield _message(bucket, 0, kind, part=total.to_bytes())
 
 
 def _message(

@@ -24,6 +24,7 @@ from steelyard.base import (
     MergingMixin,
     Traits,
     all_or_nothing,
+    check_same_features,
     sorted_classes,
 )
 from steelyard.exceptions import DataError, ParameterError
@@ -34,6 +35,7 @@ from steelyard.proximal.certificate import Certificate
 from steelyard.proximal.rule.planes import Planes
 from steelyard.proximal.rule.rule import Rule
 from steelyard.proximal.rule.selection import Choice
+from steelyard.proximal.rule.validation import validate_folds
 from steelyard.proximal.state.folds import FoldedStatistics, GatheringStatistics, blocks
 from steelyard.proximal.state.gathering import Gathered
 from steelyard.proximal.state.grid import Grid
@@ -131,6 +133,8 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         The settled feature map.
     C_ : float
         The C in use.
+    n_folds : int
+        Folds that ``C="auto"`` keeps from the first rows on, 5 unless set before these come.
     n_features_in_ : int
         Number of features seen.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -139,6 +143,7 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
     See Also
     --------
     steelyard.proximal.ClassStatistics : The state, on its own.
+    steelyard.proximal.FoldedStatistics : What :meth:`message` gives and :meth:`merge` takes.
     steelyard.RandomFeatures : Maps that make it nonlinear.
 
     Notes
@@ -189,7 +194,7 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
     _finds_nonfinite = True
     _in_place = ("_state",)
     _ledger: Ledger | None = None
-    _n_folds = 5  # kept only for C="auto"
+    n_folds = 5
 
     def __init__(
         self,
@@ -227,7 +232,7 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
             self._start(batch)
             return
         self._check_range(batch.X, "partial_fit")
-        n_folds = self._n_folds if self.C == "auto" else 1
+        n_folds = self.n_folds if self.C == "auto" else 1
         self._state = GatheringStatistics.of(Gathered.start(features, batch.X.shape[1]), n_folds)
         self._ledger = Ledger() if self.ledger else None
 
@@ -236,7 +241,7 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         if self.feature_map is not None:
             self._check_range(batch.X, "fit")
             feature_map = self.feature_map.settled(batch.X)
-        n_folds = self._n_folds if self.C == "auto" else 1
+        n_folds = self.n_folds if self.C == "auto" else 1
         self._state = FoldedStatistics.start(batch.X.shape[1], n_folds, feature_map, self.grid)
         self._ledger = Ledger() if self.ledger else None
 
@@ -375,14 +380,26 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         self._state = state
         return self
 
-    def merge(self, other: Self | ClassStatistics) -> Self:
+    def message(self) -> FoldedStatistics:
+        """All that was learned, to be sent, added up and given to :meth:`merge` elsewhere.
+
+        Returns
+        -------
+        FoldedStatistics
+            With the features and the ledger, independent of the learner. ``to_bytes()`` writes it.
+        """
+        self._check_started("message")
+        with lock_of(self):
+            return self._state.signed(self._features()["feature_names"], self._ledger)
+
+    def merge(self, other: Self | FoldedStatistics | ClassStatistics) -> Self:
         """Learn what another learner has learned; it stays as it is.
 
         Parameters
         ----------
-        other : ProximalSVC or ClassStatistics
+        other : ProximalSVC, FoldedStatistics or ClassStatistics
             A learner of the same features, with the same feature map and the same kind of C ("auto" or
-            not), or bare statistics.
+            not), the :meth:`message` of one, or bare statistics.
 
         Returns
         -------
@@ -400,12 +417,12 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         self._state = self._state.merged(theirs)
         return self
 
-    def unmerge(self, other: Self | ClassStatistics) -> Self:
+    def unmerge(self, other: Self | FoldedStatistics | ClassStatistics) -> Self:
         """Unlearn what another learner has learned, rows that this one has learned too.
 
         Parameters
         ----------
-        other : ProximalSVC or ClassStatistics
+        other : ProximalSVC, FoldedStatistics or ClassStatistics
             As for :meth:`merge`.
 
         Returns
@@ -451,21 +468,29 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
                     hint="merge the learner that the statistics belong to",
                 )
             return FoldedStatistics(other)
-        if not isinstance(other, ProximalSVC):
+        if not isinstance(other, FoldedStatistics):
             raise DataError(
-                f"expected a ProximalSVC or ClassStatistics; got {type(other).__name__}.",
+                f"expected a ProximalSVC, FoldedStatistics or ClassStatistics; got {type(other).__name__}.",
                 who="ProximalSVC.merge",
             )
-        other._check_started("merge")
+        if other.left_map is not None:
+            other = other.with_map(self._map_for(other.n_features))
+        theirs = other.signed(None, None)  # names and ledger are kept by the learner itself
         if not self._is_started():
             if self.C == "auto":
-                other._state.check_has_folds()
-            self._set_features(other._features())
-            self._state = other._state.empty() if self.grid is None else other._state.started_on(self.grid)
+                theirs.check_has_folds()
+            self._set_features(other.features)
+            self._state = theirs.empty() if self.grid is None else theirs.started_on(self.grid)
             self._ledger = Ledger() if self.ledger else None
-        self._check_same_features(other, "merge")
-        self._state.check_same_kind(other._state)
-        return other._state
+        check_same_features(self._features(), other.features, "ProximalSVC.merge")
+        self._state.check_same_kind(theirs)
+        return theirs
+
+    def _map_for(self, n_features: int) -> RandomFeatures | None:
+        """The map of this learner, for a message that came without."""
+        if self._is_started():
+            return self._state.feature_map
+        return None if self.feature_map is None else self.feature_map.settled_for(n_features)
 
     # -- what was learned ---------------------------------------------------------------------------
 
@@ -535,10 +560,27 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         self._need("C_")
         return self._planes().C
 
-    def _rule(self) -> Rule:
+    def cross_validate(self, statistics: FoldedStatistics) -> dict[str, Any]:
+        """Measure the parameters of this learner on rows left out, fold by fold; no row is seen again.
+
+        Parameters
+        ----------
+        statistics : FoldedStatistics
+            Of the rows, in several folds: the :meth:`message` of a learner with ``C="auto"``.
+
+        Returns
+        -------
+        dict of str to ndarray of shape (n_folds,)
+            :func:`steelyard.proximal.rule.validation.validate_folds` says what is exact among these.
+        """
+        statistics.check_has_folds()
+        return validate_folds(self._rule(statistics), statistics.folds)
+
+    def _rule(self, state: FoldedStatistics | None = None) -> Rule:
         self._check_params()
         weights = self.class_weight
-        standardize = self.standardize and self._state.feature_map is None
+        held = self._state if state is None else state
+        standardize = self.standardize and not held.is_mapped
         others = self.objective, self.threshold, self.penalize_intercept
         if isinstance(weights, dict):
             return Rule(self.C, dict(weights), standardize, *others)
@@ -726,21 +768,19 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         choice = self._state.choice
         kept = choice is not None and choice.rule == self._rule()
         return {
-            **self._features(),
-            **self._state.copy().get_state(),
+            **self.message().get_state(),
             "choice": {"C": choice.C, "n_rows": choice.n_rows} if kept else None,
             "keys": list(self.__dict__.get("_keys", {})),
-            "ledger": None if self._ledger is None else self._ledger.to_array(),
         }
 
     def _set_state(self, state: dict[str, Any]) -> None:
         if not state:
             return
-        self._set_features(state)
-        self._state = FoldedStatistics.from_state(state, self.n_features_in_)
+        message = FoldedStatistics.from_state(state)
+        self._set_features(message.features)
+        self._state, self._ledger = message.signed(None, None), message.ledger
         if state.get("keys"):
             self._keys = {name: place for place, name in enumerate(state["keys"])}
-        self._ledger = None if state.get("ledger") is None else Ledger.of(state["ledger"])
         if state.get("choice") is not None:
             choice = state["choice"]
             self._state.choice = Choice(float(choice["C"]), self._rule(), float(choice["n_rows"]))
@@ -754,7 +794,7 @@ def _rule_of(*parameters: Any) -> Rule:
 
 def _ledger_of(other: Any) -> Ledger:
     """The ledger of the other side, for a learner that keeps one."""
-    ledger = other._ledger if isinstance(other, ProximalSVC) else None
+    ledger = other.ledger if isinstance(other, FoldedStatistics) else None
     if ledger is None:
         raise DataError(
             "this learner keeps a ledger of its rows, and the other side has none; nothing was changed.",
@@ -766,9 +806,7 @@ def _ledger_of(other: Any) -> Ledger:
 
 def _apart(other: Any) -> Any:
     """Another learner at one moment, which its own lock gives: no one ever waits for two locks."""
-    if not isinstance(other, ProximalSVC) or not other._is_started():
+    if not isinstance(other, ProximalSVC):
         return other
-    twin = object.__new__(type(other))
-    with lock_of(other):
-        twin.__dict__ = other.__dict__ | {"_state": other._state.copy()}
-    return twin
+    other._check_started("merge")
+    return other.message()

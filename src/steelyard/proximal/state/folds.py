@@ -1,38 +1,55 @@
-"""What ProximalSVC keeps of its rows: statistics by folds, of rows as they are or mapped."""
+"""What ProximalSVC keeps of its rows, and sends: statistics by folds, of rows as they are or mapped."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from hashlib import blake2b
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard.base import Batch
-from steelyard.exceptions import DataError
+from steelyard import persistence
+from steelyard.base import Batch, check_same_features
+from steelyard.exceptions import DataError, DataTypeError, FileFormatError
 from steelyard.features import RandomFeatures
+from steelyard.persistence import decode, encode
 from steelyard.proximal.state import messages
 from steelyard.proximal.state.batches import FoldLabel, row_hashes
 from steelyard.proximal.state.gathering import Gathered
 from steelyard.proximal.state.grid import Grid
+from steelyard.proximal.state.ledger import Ledger
 from steelyard.proximal.state.removal import never_learned
 from steelyard.proximal.state.statistics import ClassStatistics
 
-__all__ = ["FoldedStatistics", "GatheringStatistics", "blocks", "fold_numbers"]
+__all__ = ["FoldedStatistics", "GatheringStatistics", "LeftMap", "blocks", "fold_numbers"]
 
 _MOST_FOLDS = 100  # that a file may speak of; whatever is asked of a model is done for each
 _FEW_ROWS = 512  # that are sooner added to a total of folds than the folds to each other
 _BLOCK_ROWS = 2048  # rows that are mapped to random features at a time
 
+_FORMAT = "steelyard folded statistics"
+_VERSION = 1
+
 T = TypeVar("T")
+
+
+class LeftMap(NamedTuple):
+    """A feature map that did not travel with the statistics: the width of its rows, its digest if known."""
+
+    n_features: int
+    digest: str | None
 
 
 class FoldedStatistics:
     """Class statistics of rows that may pass through a feature map and fall into folds by their values.
 
     All folds share one grid and one state, so that whatever happens to it happens to all of them at once.
+
+    It is also the one written form of statistics. What :meth:`steelyard.ProximalSVC.message` gives knows its
+    features and ledger too; messages of one kind (folds, feature map) add up with ``+``, ``-`` takes rows out
+    that are in, ``to_bytes`` and ``from_bytes`` carry them, and ``ProximalSVC.merge`` takes them in.
 
     Parameters
     ----------
@@ -42,14 +59,41 @@ class FoldedStatistics:
         Number of folds.
     feature_map : RandomFeatures, optional
         A settled map that every row passes through first.
+    feature_names : ndarray, optional
+        Names of the features of the rows; a message has them where the learner does.
+    ledger : Ledger, optional
+        Which rows these are; a message has it where the learner keeps one.
+    left_map : LeftMap, optional
+        The map that the rows passed through, where it is not here.
+
+    Examples
+    --------
+    >>> from steelyard import ProximalSVC
+    >>> from steelyard.proximal import FoldedStatistics
+    >>> here = ProximalSVC().fit([[1.0, 2.0], [3.0, 4.0]], ["ok", "fraud"])
+    >>> there = ProximalSVC(grid=here.grid_).fit([[5.0, 6.0]], ["ok"])
+    >>> arrived = FoldedStatistics.from_bytes(there.message().to_bytes())
+    >>> total = here.message() + arrived
+    >>> ProximalSVC().merge(total).classes_.tolist(), (total - arrived).digest() == here.digest()
+    (['fraud', 'ok'], True)
     """
 
     def __init__(
-        self, statistics: ClassStatistics, n_folds: int = 1, feature_map: RandomFeatures | None = None
+        self,
+        statistics: ClassStatistics,
+        n_folds: int = 1,
+        feature_map: RandomFeatures | None = None,
+        *,
+        feature_names: Any = None,
+        ledger: Ledger | None = None,
+        left_map: LeftMap | None = None,
     ) -> None:
         self.statistics = statistics
         self.n_folds = n_folds
         self.feature_map = feature_map
+        self.feature_names = feature_names
+        self.ledger = ledger
+        self.left_map = left_map
         self.is_plain = feature_map is None and n_folds == 1  # rows go into a single fold as they are
         self.gathered: Gathered | None = (
             None  # rows that wait for a map; those of a GatheringStatistics alone
@@ -85,7 +129,33 @@ class FoldedStatistics:
         return self._with(self.statistics.copy())
 
     def _with(self, statistics: ClassStatistics) -> FoldedStatistics:
-        return FoldedStatistics(statistics, self.n_folds, self.feature_map)
+        return FoldedStatistics(statistics, self.n_folds, self.feature_map, left_map=self.left_map)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features of the rows, before any map."""
+        if self.left_map is not None:
+            return self.left_map.n_features
+        return (
+            self.statistics.n_features if self.feature_map is None else int(self.feature_map.n_features_in_)
+        )
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the rows passed through a map, here or elsewhere."""
+        return self.feature_map is not None or self.left_map is not None
+
+    @property
+    def features(self) -> dict[str, Any]:
+        """Number and names of the features of the rows."""
+        return {"n_features": self.n_features, "feature_names": self.feature_names}
+
+    @property
+    def kind(self) -> tuple[int, str | None]:
+        """What must be equal in messages that add up: the number of folds, and the digest of the map."""
+        if self.left_map is not None:
+            return self.n_folds, self.left_map.digest
+        return self.n_folds, None if self.feature_map is None else self.feature_map.digest()
 
     @property
     def version(self) -> tuple[int, ...]:
@@ -195,11 +265,11 @@ class FoldedStatistics:
 
     def digest(self) -> str:
         """A name for the sums of all rows and the map: equal ones give equal names, whatever the folds."""
-        total = self.total.digest()
-        if self.feature_map is None:
+        total, (_, map_digest) = self.total.digest(), self.kind
+        if map_digest is None:
             return total
         name = blake2b(total.encode(), digest_size=16)
-        name.update(self.feature_map.digest().encode())
+        name.update(map_digest.encode())
         return name.hexdigest()
 
     def merged(self, other: FoldedStatistics) -> FoldedStatistics:
@@ -251,17 +321,15 @@ class FoldedStatistics:
     def check_same_kind(self, other: FoldedStatistics) -> None:
         """Refuse to bring together what passed through different maps, or was sorted differently."""
         mine, theirs = self.feature_map, other.feature_map
-        if self.gathered is not None or other.gathered is not None:
+        if self.left_map is not None or other.left_map is not None:
+            same = self.kind[1] == other.kind[1]
+        elif self.gathered is not None or other.gathered is not None:
             # One map is still to be settled: it is enough that both are to be made alike.
             same = mine is not None and theirs is not None and mine.get_params() == theirs.get_params()
         else:
             same = theirs is None if mine is None else mine.same_map(theirs)
         if not same:
-            raise DataError(
-                "the two learners have different feature maps; nothing was changed.",
-                who="ProximalSVC.merge",
-                hint="settle one map first, RandomFeatures(...).fit(X), and give it to all learners",
-            )
+            raise _different_maps()
         if self.n_folds != other.n_folds:
             raise _different_folds()
 
@@ -270,19 +338,106 @@ class FoldedStatistics:
         if self.n_folds == 1:
             raise _different_folds()
 
-    # -- files --------------------------------------------------------------------------------------
+    # -- messages -----------------------------------------------------------------------------------
+
+    def signed(self, feature_names: Any, ledger: Ledger | None) -> FoldedStatistics:
+        """A copy that says what its learner knows of the rows beside their sums."""
+        result = self.copy()
+        result.feature_names, result.ledger = feature_names, ledger
+        return result
+
+    def without_map(self) -> FoldedStatistics:
+        """The same for a place that has the map, or can make it: maps are often larger than the sums."""
+        if self.feature_map is None:
+            return self
+        left = LeftMap(self.n_features, self.feature_map.digest())
+        return FoldedStatistics(
+            self.statistics,
+            self.n_folds,
+            feature_names=self.feature_names,
+            ledger=self.ledger,
+            left_map=left,
+        )
+
+    def with_map(self, feature_map: RandomFeatures | None) -> FoldedStatistics:
+        """The same with the map that did not travel with it; any other map is refused."""
+        if self.left_map is None:
+            return self
+        if feature_map is None or self.left_map.digest not in {None, feature_map.digest()}:
+            raise _different_maps()
+        return FoldedStatistics(
+            self.statistics,
+            self.n_folds,
+            feature_map,
+            feature_names=self.feature_names,
+            ledger=self.ledger,
+        )
+
+    def __add__(self, other: FoldedStatistics) -> FoldedStatistics:
+        """What both hold together; each stays as it is."""
+        names = self._check_addable(other)
+        ledger = self.ledger and other.ledger and self.ledger.merged(other.ledger)
+        return self.merged(other).signed(names, ledger)
+
+    def __sub__(self, other: FoldedStatistics) -> FoldedStatistics:
+        """What is left without the rows of the other; refuses rows that are not in."""
+        names, who = self._check_addable(other), "FoldedStatistics"
+        ledger = self.ledger and other.ledger and self.ledger.unmerged(other.ledger, who)
+        return self.unmerged(other, who).signed(names, ledger)
+
+    def _check_addable(self, other: FoldedStatistics) -> Any:
+        """Refuse what does not fit; the names of the features, where one side knows them."""
+        if not isinstance(other, FoldedStatistics):
+            raise DataTypeError(
+                f"expected other FoldedStatistics; got {type(other).__name__}.", who="FoldedStatistics"
+            )
+        check_same_features(self.features, other.features, "FoldedStatistics")
+        try:
+            self.check_same_kind(other)
+        except DataError as error:
+            raise error.told_by("FoldedStatistics") from error
+        return other.feature_names if self.feature_names is None else self.feature_names
+
+    def to_bytes(self) -> bytes:
+        """A compact message: one triangle for each class and fold, a version and a checksum."""
+        return encode({"format": _FORMAT, "version": _VERSION, **_maps_as(_packed, self.get_state())})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> FoldedStatistics:
+        """The statistics that :meth:`to_bytes` wrote, also bare class statistics; all else is refused."""
+        who = "FoldedStatistics.from_bytes"
+        tree = decode(data)
+        if isinstance(tree, Mapping) and tree.get("format") == _FORMAT:
+            return messages.opened(
+                tree, (_VERSION,), lambda state: cls.from_state(_maps_as(_unpacked, state)), who
+            )
+        if isinstance(tree, Mapping) and "format" in tree:
+            return FoldedStatistics(ClassStatistics.from_bytes(data))
+        if isinstance(tree, Mapping) and isinstance(tree.get("statistics"), Mapping):
+            return messages.opened({**tree, "version": 0}, (0,), _earlier_message, who)
+        raise FileFormatError("these bytes are not statistics.", who=who)
 
     def get_state(self) -> dict[str, Any]:
-        """Everything, as arrays and plain values."""
+        """Everything, as arrays and plain values: what messages and the files of models have in common."""
         return {
+            **self.features,
             "map": self.feature_map,
+            "left_map": None if self.left_map is None else self.left_map.digest,
             "n_folds": self.n_folds,
             "statistics": messages.get_state(self.statistics),
+            "ledger": None if self.ledger is None else self.ledger.to_array(),
         }
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any], n_features: int) -> Self:
-        """What such values describe; ValueError if they make no sense for rows of this width."""
+    def from_state(cls, state: Mapping[str, Any]) -> FoldedStatistics:
+        """What such values describe; ValueError if they make no sense."""
+        ledger = None if state.get("ledger") is None else Ledger.of(state["ledger"])
+        held = cls._sums_of(state, int(state["n_features"]))
+        held.feature_names, held.ledger = state["feature_names"], ledger
+        return held
+
+    @classmethod
+    def _sums_of(cls, state: Mapping[str, Any], n_features: int) -> Self:
         if state.get("gathered") is not None:
             gathered = Gathered.from_state(state["gathered"])
             if gathered.X.shape[1] != n_features:
@@ -293,14 +448,15 @@ class FoldedStatistics:
         else:
             n_folds = int(state["n_folds"])
             statistics = messages.from_state(state["statistics"], ClassStatistics)
+        left = None if state.get("left_map") is None else LeftMap(n_features, str(state["left_map"]))
         width = n_features if state["map"] is None else state["map"].n_components
-        if statistics.n_features != width:
+        if left is None and statistics.n_features != width:
             raise ValueError("the statistics do not have the width of the features")
         if not 1 <= n_folds <= _MOST_FOLDS:
             raise ValueError(f"there are 1 to {_MOST_FOLDS} folds")
         if any(isinstance(key, FoldLabel) != (n_folds > 1) for key in statistics.classes):
             raise ValueError("the statistics are not in so many folds")
-        return cls(statistics, n_folds, state["map"])
+        return cls(statistics, n_folds, state["map"], left_map=left)
 
 
 class GatheringStatistics(FoldedStatistics):
@@ -393,9 +549,53 @@ def _joined(states: Sequence[Mapping[str, Any]]) -> ClassStatistics:
     return total
 
 
+def _maps_as(form: Callable[[Any], Any], state: Mapping[str, Any]) -> dict[str, Any]:
+    """The same values with maps in another form: files of models hold objects, messages plain values."""
+    result = {**state, "map": form(state["map"])}
+    if state.get("gathered") is not None:
+        result["gathered"] = {**state["gathered"], "unsettled": form(state["gathered"]["unsettled"])}
+    return result
+
+
+def _packed(feature_map: RandomFeatures | None) -> NDArray[np.uint8] | None:
+    return None if feature_map is None else np.frombuffer(persistence.to_bytes(feature_map), dtype=np.uint8)
+
+
+def _unpacked(data: Any) -> RandomFeatures | None:
+    feature_map = None if data is None else persistence.from_bytes(data.tobytes())
+    if not isinstance(feature_map, RandomFeatures | None):
+        raise TypeError("rows pass through feature maps only")
+    return feature_map
+
+
+def _earlier_message(tree: Mapping[str, Any]) -> FoldedStatistics:
+    """The message of a partition as earlier versions wrote it, which said nothing of the map."""
+    names, statistics = tree["feature_names"], tree["statistics"]
+    held = FoldedStatistics.from_state(
+        {
+            **statistics,
+            "n_features": statistics["statistics"]["n_features"],
+            "feature_names": None if names is None else np.array(names, dtype=object),
+            "ledger": tree["ledger"],
+        }
+    )
+    if held.n_features != tree["n_features"]:
+        held.left_map = LeftMap(int(tree["n_features"]), None)
+    return held
+
+
+def _different_maps() -> DataError:
+    return DataError(
+        "the two learners have different feature maps; nothing was changed.",
+        who="ProximalSVC.merge",
+        hint="settle one map first, RandomFeatures(...).fit(X), and give it to all learners",
+    )
+
+
 def _different_folds() -> DataError:
     return DataError(
-        'ProximalSVC.merge: one learner keeps fold statistics (C="auto") and the other does not.',
+        'one learner keeps fold statistics (C="auto") and the other does not.',
+        who="ProximalSVC.merge",
         hint='start both with C="auto" or both with a number',
     )
 

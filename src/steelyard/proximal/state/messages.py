@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,13 @@ from steelyard.proximal.state.grid import Grid
 if TYPE_CHECKING:
     from steelyard.proximal.state.statistics import ClassStatistics
 
-__all__ = ["from_bytes", "from_state", "get_state", "to_bytes"]
+__all__ = ["from_bytes", "from_state", "get_state", "opened", "to_bytes"]
 
 _FORMAT = "steelyard class statistics"
 _VERSION = 2
 _EARLIER = 1  # sums of floating-point numbers
+
+T = TypeVar("T")
 
 
 def to_bytes(statistics: ClassStatistics) -> bytes:
@@ -32,21 +34,25 @@ def to_bytes(statistics: ClassStatistics) -> bytes:
 
 def from_bytes(data: bytes, cls: type[ClassStatistics]) -> ClassStatistics:
     """The statistics of a message; anything else is refused with a sentence."""
+    who = "ClassStatistics.from_bytes"
     tree = decode(data)
     if not isinstance(tree, Mapping) or tree.get("format") != _FORMAT:
-        raise FileFormatError("these bytes are not class statistics.", who="ClassStatistics.from_bytes")
-    if tree.get("version") not in {_VERSION, _EARLIER}:
+        raise FileFormatError("these bytes are not class statistics.", who=who)
+    return opened(tree, (_VERSION, _EARLIER), lambda state: from_state(state, cls), who)
+
+
+def opened(tree: Mapping[str, Any], versions: Sequence[int], make: Callable[[Any], T], who: str) -> T:
+    """What a message describes; other versions (the newest comes first) and damaged ones are refused."""
+    if tree.get("version") not in versions:
         raise FileFormatError(
-            f"the message has version {tree.get('version')!r}; this library reads version {_VERSION}.",
-            who="ClassStatistics.from_bytes",
+            f"the message has version {tree.get('version')!r}; this library reads version {versions[0]}.",
+            who=who,
             hint="update the library on this side",
         )
     try:
-        return from_state(tree, cls)
+        return make(tree)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise FileFormatError(
-            f"the message is damaged ({error}).", who="ClassStatistics.from_bytes"
-        ) from error
+        raise FileFormatError(f"the message is damaged ({error}).", who=who) from error
 
 
 def get_state(statistics: ClassStatistics) -> dict[str, Any]:
