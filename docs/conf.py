@@ -50,6 +50,7 @@ api_modules = [
     "steelyard.compat.river",
     "steelyard.compat.c_header",
     "steelyard.compat.onnx",
+    "steelyard.compat.mlflow",
     "steelyard.service",
     "steelyard.datasets",
     "steelyard.kernels",
