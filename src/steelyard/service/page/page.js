@@ -263,16 +263,20 @@ class ModelPage {
     const key = sessionStorage.getItem("key");
     if (key) return this.poll(); // EventSource cannot send a key
     const source = new EventSource(`${this.path}/events`);
-    let drawn = 0;
+    let drawn = 0, due = false;
     source.onopen = () => this.beat(true);
     source.onerror = () => this.beat(false);
     source.addEventListener("model", (event) => {
       const facts = JSON.parse(event.data);
-      const late = performance.now() - drawn;
       this.beat(true, facts.version);
-      if (late < 1000) return;
-      drawn = performance.now();
-      this.refresh();
+      if (due) return;
+      due = true; // once a second at most, and never without the last one
+      const wait = Math.max(0, 1000 - (performance.now() - drawn));
+      setTimeout(() => {
+        due = false;
+        drawn = performance.now();
+        this.refresh().catch(() => this.beat(false));
+      }, wait);
     });
   }
 
