@@ -65,7 +65,7 @@ def hospitals(folder: Path) -> Split:
         for part in parts.values():
             for value in values:
                 part[f"{column}={value:g}"] = (part[column] == value).astype(float)
-            part.drop(columns=column, inplace=True)
+        parts = {name: part.drop(columns=column) for name, part in parts.items()}
     split = {}
     for name, part in parts.items():
         part.columns = [str(column) for column in part.columns]
