@@ -200,9 +200,11 @@ def test_a_report_is_written_on_the_way(tmp_path, run, monkeypatch):
 
 def test_the_document_tells_where_it_comes_from(tmp_path, run):
     (tmp_path / "t.csv").write_bytes(b"a,y\n" + _lines(400))
-    arguments = ["stream", tmp_path / "t.csv", "--target", "y", "--seed", 3, "--set", "C=2", "--json"]
+    model = ["--model", "proximal", "--set", "C=2"]
+    arguments = ["stream", tmp_path / "t.csv", "--target", "y", "--seed", 3, *model, "--json"]
     told = json.loads(run(*arguments).stdout)["provenance"]
-    assert told["command"].endswith(f"stream {tmp_path / 't.csv'} --target y --set C=2 --seed 3 --json")
+    words = f"stream {tmp_path / 't.csv'} --target y --model proximal --set C=2 --seed 3 --json"
+    assert told["command"].endswith(words)
     assert told["version"] == steelyard.__version__
     assert (told["seed"], told["rows"], told["chunk"]) == (3, 400, 100)
     assert told["parameters"]["proximal"]["C"] == "2"

@@ -47,6 +47,7 @@ def _commands():
         "fit": ["fit", *table, "-o", "m.steelyard"],
         "tune": ["tune", *table, "--grid", "C=0.1,1", "-o", "best.steelyard"],
         "inspect": ["inspect", "m.steelyard"],
+        "export": ["export", "m.steelyard", "--c", "m.h"],
         "compare": ["compare", "run.json", "run.json", "--report", "compared.html"],
         "predict": ["predict", "m.steelyard", "rows.csv"],
         "evaluate": ["evaluate", "m.steelyard", "rows.csv"],
