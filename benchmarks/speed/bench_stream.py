@@ -82,7 +82,10 @@ def run_steelyard(path: Path, n_rows: int) -> tuple[float, float]:
     """The same of the whole command."""
     begin, begin_cpu, out = time.perf_counter(), time.process_time(), io.StringIO()
     with redirect_stdout(out):
-        main_command(["stream", str(path), "--target", "y", "--chunk", "1000"], standalone_mode=False)
+        main_command(
+            ["stream", str(path), "--target", "y", "--model", "proximal", "--chunk", "1000"],
+            standalone_mode=False,
+        )
     seconds, cpu = time.perf_counter() - begin, time.process_time() - begin_cpu
     names, values = (line.split("\t") for line in out.getvalue().splitlines())
     assert float(dict(zip(names, values, strict=True))["g_mean"]) > 0.9

@@ -85,8 +85,10 @@ ExactState state_of(std::size_t d) {
 TEST(wide_numbers_add_multiply_shift_and_divide_as_128_bits_do) {
     std::mt19937_64 bits(1);
     for (int k = 0; k < 2000; ++k) {
-        const int128 a = random_wide(bits, 1 + bits() % 120), b = random_wide(bits, 1 + bits() % 120);
-        const int128 c = random_wide(bits, 1 + bits() % 60), e = random_wide(bits, 1 + bits() % 60);
+        const int128 a = random_wide(bits, 1 + static_cast<int>(bits() % 120)),
+                     b = random_wide(bits, 1 + static_cast<int>(bits() % 120));
+        const int128 c = random_wide(bits, 1 + static_cast<int>(bits() % 60)),
+                     e = random_wide(bits, 1 + static_cast<int>(bits() % 60));
         CHECK((Big::of(a) + Big::of(b)).narrow() == a + b, text(k));
         CHECK((Big::of(a) - Big::of(b)).narrow() == a - b, text(k));
         CHECK((Big::of(c) * Big::of(e)).narrow() == c * e, text(k));
