@@ -8,7 +8,9 @@ import pytest
 
 from steelyard import ProximalSVC
 
-mlflow = pytest.importorskip("mlflow", reason="the extra mlflow is not installed: its pins are its own")
+mlflow = pytest.importorskip(
+    "mlflow", reason="the extra mlflow is not installed: it is large, and no part of the extra dev"
+)
 
 from steelyard.compat.mlflow import load_model, log_model, save_model  # noqa: E402
 

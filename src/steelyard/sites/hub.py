@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from steelyard.base import check_parameters
 from steelyard.exceptions import DataError
 from steelyard.proximal import ClassStatistics, ProximalSVC
 from steelyard.proximal.rule.validation import measure
@@ -61,7 +62,7 @@ class Hub:
 
     def __init__(self, **parameters: Any) -> None:
         self._parameters = parameters
-        ProximalSVC(**parameters)._check_params()
+        check_parameters(ProximalSVC(**parameters))
         self._bulletins: dict[str, Bulletin] = {}
         self._gone: dict[str, tuple[int, int]] = {}  # sites that were dropped, and how old their last word is
         self._schema: Schema | None = None
