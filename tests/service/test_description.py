@@ -28,6 +28,11 @@ OPERATIONS = [
     ("GET", "/v1/models/{model}/measures"),
     ("GET", "/v1/models/{model}/certificates"),
     ("GET", "/v1/models/{model}/file"),
+    ("GET", "/v1/models/{model}/sites"),
+    ("GET", "/v1/models/{model}/sites/{site}"),
+    ("PUT", "/v1/models/{model}/sites/{site}"),
+    ("DELETE", "/v1/models/{model}/sites/{site}"),
+    ("GET", "/v1/models/{model}/pooled"),
     ("GET", "/v2/models/{model}"),
     ("GET", "/v2/models/{model}/ready"),
     ("POST", "/v2/models/{model}/infer"),
@@ -42,6 +47,7 @@ def served(tmp_path_factory):
     with serving(make_app(Scribe(store))) as client:
         client.put("/v1/models/payments", json=SPEC)
         client.post("/v1/models/payments/learn", json={"rows": records(60)})
+        client.put("/v1/models/pool", json={"target": "ill", "sites": True})
         yield client, schemathesis.openapi.from_dict(client.get("/openapi.json").json())
 
 
@@ -68,8 +74,9 @@ def test_answers_are_as_described(served, method, path):
     )
     @given(case=schema[path][method].as_strategy(), known=st.booleans())
     def check(case, known):
-        if known and method != "PUT" and "model" in case.path_parameters:
-            case.path_parameters["model"] = "payments"
+        if known and path != "/v1/models/{model}" and "model" in case.path_parameters:
+            of_sites = path.endswith(("sites", "{site}", "pooled"))
+            case.path_parameters["model"] = "pool" if of_sites else "payments"
         answer = case.call(base_url=str(client.base_url))
         assert answer.status_code < 500 or (answer.status_code == 503 and path.endswith("ready"))
         case.validate_response(answer, checks=AS_DESCRIBED)

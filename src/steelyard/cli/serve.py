@@ -174,18 +174,27 @@ def keys_command() -> None:
 
 @keys_command.command("add")
 @click.option("--keys", "keys_file", type=_FILE, required=True, metavar="FILE")
-@click.option("--scope", "scopes", multiple=True, required=True, metavar="predict|learn|forget|admin")
+@click.option("--scope", "scopes", multiple=True, required=True, metavar="predict|learn|forget|site|admin")
 @click.option("--for-model", "models", multiple=True, metavar="NAME", help="Only these; all by default.")
+@click.option("--for-site", "sites", multiple=True, metavar="NAME", help="Speak for these sites only.")
 @click.option("--note", default="", metavar="TEXT", help="Whose key it is.")
 @json_option
 def add_key(
-    *, keys_file: Path, scopes: tuple[str, ...], models: tuple[str, ...], note: str, as_json: bool
+    *,
+    keys_file: Path,
+    scopes: tuple[str, ...],
+    models: tuple[str, ...],
+    sites: tuple[str, ...],
+    note: str,
+    as_json: bool,
 ) -> None:
     """Make a key. It is shown once; the file keeps only its hash."""
     from steelyard.service.http.keys import Keys
 
-    key, token = Keys.add(keys_file, scopes, models or ("*",), note)
+    key, token = Keys.add(keys_file, scopes, models or ("*",), note, sites or ("*",))
     shown = {"id": key.id, "key": token, "scopes": list(key.scopes), "models": list(key.models)}
+    if sites:
+        shown["sites"] = list(key.sites)
     emit_json(shown) if as_json else emit_pairs(shown)
 
 

@@ -54,18 +54,17 @@ def publish_command(
     shared = Folder(folder)
     site = Site(name, target, policy=ReleasePolicy(least_rows, least_change))
     n_rows = site.learn(data)
-    before = next((bulletin for bulletin in shared.latest() if bulletin.site == name), None)
+    before = shared.find(name)
     if before is not None:
         site.resume(before)
     bulletin = site.publish()
-    path = shared.put(bulletin)
+    shared.put(bulletin)
     facts = {
         "site": name,
         "version": bulletin.version,
         "rows": n_rows,
-        "bytes": path.stat().st_size,
+        "bytes": len(bulletin.to_bytes()),
         "held_back": dict(bulletin.held_back),
-        "file": str(path),
     }
     emit_json(facts) if as_json else emit_table(list(facts), [facts])
 
@@ -102,7 +101,8 @@ def drop_command(*, folder: Path, site: str) -> None:
     """Take a place out: its bulletins are deleted, and the next model is as if it had never been there."""
     from steelyard.sites import Folder
 
-    tell(f"deleted {Folder(folder).drop(site)} bulletins of {site}")
+    Folder(folder).drop(site)
+    tell(f"{site} is out")
 
 
 def _collected(folder: Path) -> Hub:

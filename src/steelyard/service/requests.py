@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from steelyard.exceptions import SteelyardError
 from steelyard.service.spec import Spec
 from steelyard.service.store import Waiting
+from steelyard.sites import Bulletin
 from steelyard.tables.columns import ColumnBatch
 
 __all__ = [
     "Busy",
     "Conflict",
+    "Drop",
     "Forget",
     "Label",
     "Learn",
+    "Publish",
     "Put",
     "Remember",
     "Request",
@@ -56,6 +59,8 @@ class Request:
     fingerprint : str
         What tells whether two requests with one key are the same.
     """
+
+    erases: ClassVar[bool] = False  # whether what it deletes must be gone from the file before the answer
 
     model: str
     key: str | None = field(default=None, kw_only=True)
@@ -96,6 +101,8 @@ class Label(Request):
 class Forget(Request):
     """Forget rows, chosen in exactly one way."""
 
+    erases: ClassVar[bool] = True
+
     ids: Sequence[str] | None = None
     subject: str | None = None
     before: float | None = None
@@ -114,6 +121,22 @@ class Forget(Request):
             }.items()
             if value is not None
         )
+
+
+@dataclass
+class Publish(Request):
+    """The latest bulletin of a site, for a model that is pooled from sites."""
+
+    bulletin: Bulletin
+
+
+@dataclass
+class Drop(Request):
+    """Leave a site out, as if it had never been there."""
+
+    erases: ClassVar[bool] = True
+
+    site: str
 
 
 @dataclass

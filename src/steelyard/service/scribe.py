@@ -16,13 +16,16 @@ from typing import Any
 from steelyard.exceptions import SteelyardError
 from steelyard.service import rows as wire
 from steelyard.service.desk import Desk
-from steelyard.service.engine import Engine, Published
+from steelyard.service.engine import Published
+from steelyard.service.pool import PoolDesk, desk_for, recovered
 from steelyard.service.requests import (
     Busy,
     Conflict,
+    Drop,
     Forget,
     Label,
     Learn,
+    Publish,
     Put,
     Remember,
     Request,
@@ -83,7 +86,7 @@ class Scribe:
 
     def recover(self) -> None:
         """All models as the store has them."""
-        self._desks = {name: Desk.recover(self.store, name, spec) for name, spec in self.store.models()}
+        self._desks = {name: recovered(self.store, name, spec) for name, spec in self.store.models()}
         self.published = {name: desk.engine.published() for name, desk in self._desks.items()}
         self._in_doubt = False
 
@@ -196,7 +199,7 @@ class Scribe:
             self._undo(requests, error)
             return
         # From here on the group is on disk: whatever fails now, everybody gets an answer.
-        erased = any(isinstance(r, Forget) and not isinstance(o, Exception) for r, o in outcomes)
+        erased = any(r.erases and not isinstance(o, Exception) for r, o in outcomes)
         trouble = self._erase() if erased else None
         try:
             self._publish(r.model for r, outcome in outcomes if not isinstance(outcome, Exception))
@@ -206,7 +209,7 @@ class Scribe:
         for request, outcome in outcomes:
             if isinstance(outcome, Exception):
                 request.future.set_exception(outcome)
-            elif trouble is not None and isinstance(request, Forget):
+            elif trouble is not None and request.erases:
                 request.future.set_exception(trouble)
             else:
                 request.future.set_result(outcome)
@@ -299,6 +302,8 @@ class Scribe:
             return {"version": desk.engine.version, **request.told, "ids": ids}
         if isinstance(request, Label):
             return self._label(desk, request, now)
+        if isinstance(request, Publish | Drop):
+            return self._pool(request, now)
         assert isinstance(request, Forget)
         certificate = desk.forget(request, now=now)
         return {
@@ -313,13 +318,24 @@ class Scribe:
             raise Unknown(f"there is no model {name!r}.", hint="PUT /v1/models/NAME makes one")
         return desk
 
+    def _pool(self, request: Publish | Drop, now: float) -> Answer:
+        desk = self._desk(request.model)
+        if not isinstance(desk, PoolDesk):
+            raise Conflict(
+                f"the model {request.model!r} learns rows and is not pooled from sites; nothing was changed.",
+                hint="make a model with sites = true",
+            )
+        if isinstance(request, Drop):
+            return desk.drop(request.site, now=now)
+        return desk.receive(request.bulletin, now=now)
+
     def _put(self, request: Put) -> Answer:
         name, now = check_name(request.model), self.clock()
         desk = self._desks.get(name)
         if desk is None:
             if len(self._desks) >= self.max_models:
                 raise Conflict(f"there are {self.max_models:,} models, as many as there can be.")
-            desk = Desk(self.store, Engine(name, request.spec))
+            desk = desk_for(self.store, name, request.spec)
             self.store.put_model(name, json.dumps(request.spec.as_dict()), now)
             self._desks[name] = desk
             made = True

@@ -62,6 +62,8 @@ class Spec:
         What is kept of rows: nothing; rows that wait for their labels; these and all that count now.
     missing : {"refuse", "mean", "zero"}
         What becomes of missing values.
+    sites : bool
+        Whether the model is pooled from the bulletins of several places instead of learning rows.
     """
 
     target: str
@@ -73,6 +75,7 @@ class Spec:
     memory: str | int | Mapping[str, Any] = "all"
     rows: str = "window"
     missing: str = "refuse"
+    sites: bool = False
 
     @classmethod
     def from_mapping(cls, values: Any) -> Spec:
@@ -87,6 +90,8 @@ class Spec:
             )
         if "target" not in values:
             raise ParameterError("target, the column of labels, is missing.", who=_WHO)
+        if values.get("sites") is True:
+            values = {"rows": "none", **values}
         spec = cls(**values)
         spec._check()
         return spec
@@ -115,6 +120,7 @@ class Spec:
                 who=_WHO,
             )
         self._check_learner()
+        self._check_sites()
         if self.window is not None and self.rows != "window":
             raise ParameterError(
                 f"a memory of {self.memory!r} must know the rows that leave it; rows is {self.rows!r}.",
@@ -129,6 +135,27 @@ class Spec:
             check = getattr(one, "_check_params", None)
             if check is not None:
                 check()
+
+    def _check_sites(self) -> None:
+        """A model that is pooled from bulletins sees no row: what speaks of rows makes no sense."""
+        if not isinstance(self.sites, bool):
+            raise ParameterError(f"sites must be true or false; got {self.sites!r}.", who=_WHO)
+        if not self.sites:
+            return
+        plain = Spec(self.target, learner=self.learner, rows="none", sites=True)
+        odd = [name for name in vars(self) if getattr(self, name) != getattr(plain, name)]
+        if odd:
+            raise ParameterError(
+                f"a model with sites = true sees no rows, so {odd[0]} = {getattr(self, odd[0])!r} means "
+                "nothing.",
+                who=_WHO,
+                hint="what it can have beside target and sites: learner",
+            )
+        settings = dict(self.learner or {"class": "ProximalSVC"})
+        if settings.get("class") != "ProximalSVC" or {"features", "feature_map"} & set(settings):
+            raise ParameterError("sites publish the statistics of a ProximalSVC without features.", who=_WHO)
+        if settings.get("C") == "auto":
+            raise ParameterError("statistics of folds are not published; C must be a number.", who=_WHO)
 
     def _check_columns(self, special: list[str]) -> None:
         if not isinstance(self.columns, Mapping) or not self.columns:

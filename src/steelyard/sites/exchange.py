@@ -1,28 +1,109 @@
-"""Bulletins through a folder that sites and hub share: written once, under names that sort by age."""
+"""Ways between sites and hub: what all of them promise, a folder that is shared, and one in memory."""
 
 from __future__ import annotations
 
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple, Protocol
 from urllib.parse import quote, unquote
 
 from steelyard.exceptions import DataError, FileAccessError, FileFormatError
 from steelyard.sites.bulletin import Bulletin
 from steelyard.sites.hub import Hub
 
-__all__ = ["Folder"]
+__all__ = ["Exchange", "Folder", "Memory", "collect"]
 
-_NAME = re.compile(r"(?P<site>.+)\.(?P<epoch>\d{20})\.(?P<version>\d{12})\.bulletin")
+Age = tuple[int, int]
+
+_NAME = re.compile(r"(?P<site>.+)\.(?P<epoch>\d{20})\.(?P<version>\d{12})\.(?P<kind>bulletin|gone)")
+_LOOKS = 100  # at a site whose files change meanwhile
+_LONGEST_NAME = 200  # bytes of a site's name in a file's name
+
+
+class Exchange(Protocol):
+    """What sites and hub ask of whatever lies between them.
+
+    The latest bulletin of every site is there, whole; older ones that come late change nothing. A site that
+    was dropped is gone, with the age of its last word: only a newer bulletin brings it back.
+    """
+
+    def put(self, bulletin: Bulletin) -> bool:
+        """Publish a bulletin; returns whether it was news. It is safe when this returns."""
+        ...
+
+    def latest(self) -> Iterator[Bulletin]:
+        """The newest bulletin of every site, by name."""
+        ...
+
+    def find(self, site: str) -> Bulletin | None:
+        """The newest bulletin of a site; None where there is none."""
+        ...
+
+    def gone(self) -> Mapping[str, Age]:
+        """Sites that were dropped and have not come back, each with the age of its last word."""
+        ...
+
+    def drop(self, site: str) -> None:
+        """Delete all that there is of a site; refused with a sentence where there is nothing."""
+        ...
+
+
+def collect(exchange: Exchange, hub: Hub) -> int:
+    """Bring a hub up to date; returns how many sites have changed or left."""
+    news = 0
+    for site, age in exchange.gone().items():
+        news += site in hub.sites and hub.bulletin(site).age <= age
+        hub.ignore(site, age)
+    return news + sum(hub.receive(bulletin) for bulletin in exchange.latest())
+
+
+class Memory:
+    """Bulletins within one process: for trials, and where site and hub live together."""
+
+    def __init__(self) -> None:
+        self._bulletins: dict[str, bytes] = {}
+        self._gone: dict[str, Age] = {}
+
+    def put(self, bulletin: Bulletin) -> bool:
+        """Publish a bulletin; returns whether it was news."""
+        known = self.find(bulletin.site)
+        last = self._gone.get(bulletin.site) if known is None else known.age
+        if last is not None and bulletin.age <= last:
+            return False
+        self._bulletins[bulletin.site] = bulletin.to_bytes()
+        self._gone.pop(bulletin.site, None)
+        return True
+
+    def latest(self) -> Iterator[Bulletin]:
+        """The newest bulletin of every site, by name."""
+        yield from (Bulletin.from_bytes(data) for _, data in sorted(self._bulletins.items()))
+
+    def find(self, site: str) -> Bulletin | None:
+        """The newest bulletin of a site; None where there is none."""
+        return Bulletin.from_bytes(self._bulletins[site]) if site in self._bulletins else None
+
+    def gone(self) -> Mapping[str, Age]:
+        """Sites that were dropped, each with the age of its last word."""
+        return dict(self._gone)
+
+    def drop(self, site: str) -> None:
+        """Delete what there is of a site."""
+        known = self.find(site)
+        if known is None:
+            raise DataError(f"there is no bulletin of {site!r}.", who="Memory")
+        self._gone[site] = known.age
+        del self._bulletins[site]
 
 
 class Folder:
     """A shared folder, or an object store that is mounted as one.
 
     A bulletin is one file, written beside under another name and renamed: whoever looks sees it whole or not
-    at all. Files are never changed; older ones of a site may be removed by anyone.
+    at all. Files are never changed; those of a site that a newer one has replaced are removed with the next.
+    A site that was dropped leaves a mark with the age of its last word and nothing else.
 
     Parameters
     ----------
@@ -37,17 +118,70 @@ class Folder:
         except OSError as error:
             raise FileAccessError(f"cannot be made: {error.strerror or error}.", who=str(path)) from error
 
-    def put(self, bulletin: Bulletin) -> Path:
-        """Publish a bulletin; returns its file."""
-        name = f"{quote(bulletin.site, safe='')}.{bulletin.epoch:020d}.{bulletin.version:012d}.bulletin"
+    def put(self, bulletin: Bulletin) -> bool:
+        """Publish a bulletin; returns whether it was news."""
+        known = self._marks(bulletin.site)
+        if known and bulletin.age <= max(known).age:
+            return False
+        self.write(self._name(bulletin.site, bulletin.age, "bulletin"), bulletin.to_bytes())
+        for mark in known:  # two bulletins side by side would show what came between them
+            self._remove(mark.path)
+        return True
+
+    def latest(self) -> Iterator[Bulletin]:
+        """The newest bulletin of every site; a file that is damaged or lies is refused with its name."""
+        for site in sorted({mark.site for mark in self._marks()}):
+            found = self.find(site)
+            if found is not None:
+                yield found
+
+    def find(self, site: str) -> Bulletin | None:
+        """The newest bulletin of a site; None where there is none."""
+        for _ in range(_LOOKS):
+            marks = self._marks(site)
+            if not marks or max(marks).is_gone:
+                return None
+            try:
+                return _read(max(marks))
+            except FileNotFoundError:
+                continue  # a newer one has just replaced it
+        raise FileAccessError(
+            f"the bulletins of {site!r} change faster than they are read.", who=str(self.path)
+        )
+
+    def gone(self) -> Mapping[str, Age]:
+        """Sites that were dropped, each with the age of its last word."""
+        newest: dict[str, _Mark] = {}
+        for mark in self._marks():
+            newest[mark.site] = max(mark, newest.get(mark.site, mark))
+        return {site: mark.age for site, mark in newest.items() if mark.is_gone}
+
+    def drop(self, site: str) -> None:
+        """Delete all bulletins of a site; a mark with the age of the last one keeps late copies out."""
+        marks = self._marks(site)
+        if not marks or max(marks).is_gone:
+            raise DataError(f"there is no bulletin of {site!r}.", who=str(self.path))
+        self.write(self._name(site, max(marks).age, "gone"), b"")
+        for mark in marks:
+            self._remove(mark.path)
+
+    def collect(self, hub: Hub) -> int:
+        """Bring a hub up to date; returns how many sites have changed or left."""
+        return collect(self, hub)
+
+    # -- files --------------------------------------------------------------------------------------
+
+    def write(self, name: str, data: bytes) -> Path:
+        """Write a file whole, under a name that nothing else has; on disk when this returns."""
         target = self.path / name
         temporary = self.path / f".{secrets.token_hex(8)}.tmp"
         try:
             with temporary.open("xb") as file:
-                file.write(bulletin.to_bytes())
+                file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(target)
+            self._sync()
         except OSError as error:
             temporary.unlink(missing_ok=True)
             raise FileAccessError(
@@ -55,45 +189,71 @@ class Folder:
             ) from error
         return target
 
-    def latest(self) -> Iterator[Bulletin]:
-        """The newest bulletin of every site; a file that is damaged or lies is refused with its name."""
-        newest: dict[str, tuple[tuple[int, int], Path]] = {}
-        for path in self.path.glob("*.bulletin"):
-            parts = _NAME.fullmatch(path.name)
-            if parts is None:
-                continue
-            age = int(parts["epoch"]), int(parts["version"])
-            site = unquote(parts["site"])
-            if site not in newest or age > newest[site][0]:
-                newest[site] = age, path
-        for site, (age, path) in sorted(newest.items()):
-            yield self._read(path, site, age)
+    def _sync(self) -> None:
+        """The name is on disk as well; where folders cannot be synced, the file system sees to it."""
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY)
+        except OSError:
+            return
+        try:
+            os.fsync(descriptor)
+        except OSError:
+            pass
+        finally:
+            os.close(descriptor)
+
+    def _remove(self, path: Path) -> None:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise FileAccessError(f"cannot be removed: {error.strerror or error}.", who=str(path)) from error
 
     @staticmethod
-    def _read(path: Path, site: str, age: tuple[int, int]) -> Bulletin:
+    def _name(site: str, age: Age, kind: str) -> str:
+        written = quote(site, safe="")
+        if len(written) > _LONGEST_NAME or age[0] >= 10**20 or age[1] >= 10**12:
+            raise DataError(f"a site {site[:40]!r} with the age {age} has no room in a file's name.")
+        return f"{written}.{age[0]:020d}.{age[1]:012d}.{kind}"
+
+    def _marks(self, site: str | None = None) -> list[_Mark]:
+        """What the names of the files say, of all sites or of one."""
         try:
-            bulletin = Bulletin.from_bytes(path.read_bytes())
+            names = [path.name for path in self.path.iterdir()]
         except OSError as error:
-            raise FileAccessError(f"cannot be read: {error.strerror or error}.", who=str(path)) from error
-        except FileFormatError as error:
-            raise error.told_by(str(path)) from error
-        if (bulletin.site, bulletin.age) != (site, age):
-            raise FileFormatError("the file's name and its bulletin do not agree.", who=str(path))
-        return bulletin
-
-    def drop(self, site: str) -> int:
-        """Delete all bulletins of a site; returns how many there were."""
-        found = [
-            path
-            for path in self.path.glob("*.bulletin")
-            if (parts := _NAME.fullmatch(path.name)) is not None and unquote(parts["site"]) == site
+            raise FileAccessError(
+                f"cannot be read: {error.strerror or error}.", who=str(self.path)
+            ) from error
+        found = (_NAME.fullmatch(name) for name in names)
+        marks = [
+            _Mark((int(parts["epoch"]), int(parts["version"])), parts["kind"] == "gone", self.path / parts[0])
+            for parts in found
+            if parts is not None
         ]
-        if not found:
-            raise DataError(f"there is no bulletin of {site!r}.", who=str(self.path))
-        for path in found:
-            path.unlink()
-        return len(found)
+        return [mark for mark in marks if site is None or mark.site == site]
 
-    def collect(self, hub: Hub) -> int:
-        """Give a hub what is new; returns how many bulletins were."""
-        return sum(hub.receive(bulletin) for bulletin in self.latest())
+
+class _Mark(NamedTuple):
+    """A file by its name; marks of one site are in the order of their ages, a leaving after what it ends."""
+
+    age: Age
+    is_gone: bool
+    path: Path
+
+    @property
+    def site(self) -> str:
+        return unquote(self.path.name.rsplit(".", 3)[0])
+
+
+def _read(mark: _Mark) -> Bulletin:
+    who = str(mark.path)
+    try:
+        bulletin = Bulletin.from_bytes(mark.path.read_bytes())
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise FileAccessError(f"cannot be read: {error.strerror or error}.", who=who) from error
+    except FileFormatError as error:
+        raise error.told_by(who) from error
+    if (bulletin.site, bulletin.age) != (mark.site, mark.age):
+        raise FileFormatError("the file's name and its bulletin do not agree.", who=who)
+    return bulletin

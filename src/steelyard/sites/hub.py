@@ -61,12 +61,23 @@ class Hub:
     """
 
     def __init__(self, **parameters: Any) -> None:
-        self._parameters = parameters
-        check_parameters(ProximalSVC(**parameters))
+        self.configure(**parameters)
         self._bulletins: dict[str, Bulletin] = {}
         self._gone: dict[str, tuple[int, int]] = {}  # sites that were dropped, and how old their last word is
         self._schema: Schema | None = None
         self._total: ClassStatistics | None = None
+
+    def configure(self, **parameters: Any) -> None:
+        """Solve with other parameters from now on; what the sites have published stays."""
+        check_parameters(ProximalSVC(**parameters))
+        self._parameters = parameters
+
+    def copy(self) -> Hub:
+        """Another hub with the same bulletins; from here on they go their own ways."""
+        other = Hub(**self._parameters)
+        other._bulletins, other._gone = dict(self._bulletins), dict(self._gone)
+        other._schema, other._total = self._schema, self._total  # replaced, never changed in place
+        return other
 
     # -- bulletins ----------------------------------------------------------------------------------
 
@@ -74,6 +85,21 @@ class Hub:
     def sites(self) -> list[str]:
         """Names of the sites that count, sorted."""
         return sorted(self._bulletins)
+
+    @property
+    def gone(self) -> dict[str, tuple[int, int]]:
+        """Sites that were dropped, each with the age of its last word; what is not newer stays out."""
+        return dict(self._gone)
+
+    def bulletin(self, site: str) -> Bulletin:
+        """The last word of a site."""
+        self._check_there(site, "Hub.bulletin")
+        return self._bulletins[site]
+
+    def age(self, site: str) -> tuple[int, int] | None:
+        """Epoch and version that a bulletin of this site must exceed to be news; None for a stranger."""
+        known = self._bulletins.get(site)
+        return self._gone.get(site) if known is None else known.age
 
     def receive(self, bulletin: Bulletin | bytes) -> bool:
         """Take in a bulletin; returns whether it was news.
@@ -85,46 +111,49 @@ class Hub:
         """
         if not isinstance(bulletin, Bulletin):
             bulletin = Bulletin.from_bytes(bulletin)
-        known = self._bulletins.get(bulletin.site)
-        if (known is not None and bulletin.age <= known.age) or bulletin.age <= self._gone.get(
-            bulletin.site, (-1, -1)
-        ):
+        last = self.age(bulletin.site)
+        if last is not None and bulletin.age <= last:
             return False
-        others = [other for name, other in self._bulletins.items() if name != bulletin.site]
-        schema = _united([*others, bulletin])
-        if schema == self._schema and self._total is not None and known is not None:
-            self._replace(known, bulletin, schema)
-        elif schema == self._schema and self._total is not None:
-            self._total.merge(_placed(bulletin, schema))
-        else:
-            self._total = _summed([*others, bulletin], schema)
-        self._schema = schema
+        self._replace(self._bulletins.get(bulletin.site), bulletin)
         self._bulletins[bulletin.site] = bulletin
+        self._gone.pop(bulletin.site, None)
         return True
-
-    def _replace(self, known: Bulletin, bulletin: Bulletin, schema: Schema) -> None:
-        """Only the difference is added: sums of whole numbers do not mind the order."""
-        assert self._total is not None
-        # What the hub added itself need not be checked for having been there: noisy sums would not pass.
-        total = self._total.copy()
-        total.merge(_placed(bulletin, schema) - _placed(known, schema))
-        for label in total.classes:
-            if total.count(label) == 0 and not total.gram(label).any():
-                total.forget_class(label)  # all its rows have left
-        self._total = total
 
     def drop(self, site: str) -> None:
         """Leave a site out: the model is as if it had never been there."""
+        self._check_there(site, "Hub.drop")
+        self._replace(self._bulletins[site], None)
+        self._gone[site] = self._bulletins.pop(site).age
+
+    def _replace(self, before: Bulletin | None, now: Bulletin | None) -> None:
+        """The sum in which one site says something else, or comes, or goes."""
+        rest = [bulletin for bulletin in self._bulletins.values() if bulletin is not before]
+        rest += [] if now is None else [now]
+        schema = _united(rest) if rest else None
+        # The steps and columns of a site that leaves stay only if another one has them too.
+        follows = before is None or any(_alike(before, other) for other in reversed(rest))
+        if schema is None:
+            total = None
+        elif schema == self._schema and self._total is not None and follows:
+            total = _changed(self._total, schema, before, now)
+        else:
+            total = _summed(rest, schema)
+        self._schema, self._total = schema, total
+
+    def ignore(self, site: str, until: tuple[int, int]) -> None:
+        """Take nothing of a site that is not newer than this; a bulletin of it that is there is dropped."""
+        known = self._bulletins.get(site)
+        if known is not None and known.age <= until:
+            self.drop(site)
+        if known is None or known.age <= until:
+            self._gone[site] = max(until, self._gone.get(site, until))
+
+    def _check_there(self, site: str, who: str) -> None:
         if site not in self._bulletins:
             raise DataError(
                 f"there is no site {site!r}; there are {', '.join(map(repr, self.sites)) or 'none'}.",
-                who="Hub.drop",
+                who=who,
             )
-        gone = self._bulletins.pop(site)
-        self._gone[site] = gone.age
-        rest = list(self._bulletins.values())
-        self._schema = _united(rest) if rest else None
-        self._total = None if self._schema is None else _summed(rest, self._schema)
 
     # -- the pooled model ---------------------------------------------------------------------------
 
@@ -223,6 +252,29 @@ def _united(bulletins: list[Bulletin]) -> Schema:
 def _placed(bulletin: Bulletin, schema: Schema) -> ClassStatistics:
     """Statistics of a site with the features of all."""
     return bulletin.statistics.rearranged(bulletin.schema.places_in(schema), schema.n_features)
+
+
+def _alike(one: Bulletin, other: Bulletin) -> bool:
+    """Whether two bulletins count the same columns in the same steps."""
+    exact = not (one.statistics.from_floats or other.statistics.from_floats)
+    return exact and one.schema == other.schema and one.statistics.grid == other.statistics.grid
+
+
+def _changed(
+    total: ClassStatistics, schema: Schema, before: Bulletin | None, now: Bulletin | None
+) -> ClassStatistics:
+    """Only the difference is added: sums of whole numbers do not mind the order."""
+    total = total.copy()
+    if before is None:
+        assert now is not None
+        return total.merge(_placed(now, schema))
+    gone = _placed(before, schema)
+    # What the hub added itself need not be checked for having been there: noisy sums would not pass.
+    total.merge((gone.empty() if now is None else _placed(now, schema)) - gone)
+    for label in total.classes:
+        if total.count(label) == 0 and not total.gram(label).any():
+            total.forget_class(label)  # all its rows have left
+    return total
 
 
 def _summed(bulletins: list[Bulletin], schema: Schema) -> ClassStatistics:

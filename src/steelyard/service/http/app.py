@@ -30,7 +30,7 @@ from steelyard.persistence import decode, to_bytes
 from steelyard.service import requests as wishes
 from steelyard.service import rows as wire
 from steelyard.service.engine import Engine, Published
-from steelyard.service.http import bodies, inference, page
+from steelyard.service.http import bodies, inference, page, sites
 from steelyard.service.http.answers import columns_of, prediction
 from steelyard.service.http.keys import Key, Keys
 from steelyard.service.http.meters import Meters
@@ -77,7 +77,9 @@ class Service:
 
     # -- guards -------------------------------------------------------------------------------------
 
-    def check(self, request: Request, scope: str, model: str | None = None) -> Key | None:
+    def check(
+        self, request: Request, scope: str, model: str | None = None, site: str | None = None
+    ) -> Key | None:
         """Refuse who may not do this; returns the key, where keys are wanted."""
         if self.keys is None:
             return None
@@ -85,7 +87,7 @@ class Service:
         key = self.keys.find(token.strip()) if scheme.lower() == "bearer" else None
         if key is None:
             raise Problem(401, "this service wants a key.", "send it as `Authorization: Bearer ...`")
-        if not key.allows(scope, model):
+        if not key.allows(scope, model, site):
             raise Problem(403, f"this key may not {scope} here.", "ask for a key with that scope")
         return key
 
@@ -142,7 +144,7 @@ class Service:
         body = await bodies.read_body(request, self.limits.body)
         form = bodies.form_of(request)
         batch = await self._rows(body, form, published)
-        answer = await self.done(wishes.Learn(name, batch, **self._once(request, body)))
+        answer = await self.done(wishes.Learn(name, batch, **self.once(request, body)))
         self.meters.rows_learned.labels(name).inc(answer["learned"])
         return JSONResponse(answer)
 
@@ -153,7 +155,7 @@ class Service:
         return await run_in_threadpool(bodies.read_rows, body, form, texts, self.limits)
 
     @staticmethod
-    def _once(request: Request, body: bytes) -> dict[str, Any]:
+    def once(request: Request, body: bytes) -> dict[str, Any]:
         key = request.headers.get("idempotency-key")
         if key is None:
             return {}
@@ -186,7 +188,7 @@ class Service:
         answer = prediction(answers, chances, published.version)
         if _truth(options.get("remember", False)):
             wish = self._to_remember(published, batch, answers, answer)
-            answer = await self.done(replace(wish, **self._once(request, body)))
+            answer = await self.done(replace(wish, **self.once(request, body)))
         self.meters.rows_predicted.labels(name).inc(batch.n_rows)
         return bodies.write_columns(request, answer, columns_of(answer))
 
@@ -194,6 +196,8 @@ class Service:
         if as_of is None:
             return self.latest(name)
         current = self.latest(name)
+        if current.spec.sites:
+            raise Problem(410, "a model that is pooled from sites keeps no earlier versions.")
         version, at = _moment(as_of)
         if version is not None and version > current.version:
             raise Problem(404, f"{name!r} has come to version {current.version}, not to {str(as_of)[:60]}.")
@@ -254,7 +258,7 @@ class Service:
             raise Problem(422, 'expected {"labels": {"id": label, ...}}.')
         if len(labels) > self.limits.rows:
             raise Problem(413, f"a request can have {self.limits.rows:,} labels; got {len(labels):,}.")
-        return JSONResponse(await self.done(wishes.Label(name, labels, **self._once(request, body))))
+        return JSONResponse(await self.done(wishes.Label(name, labels, **self.once(request, body))))
 
     async def forget(self, request: Request) -> Response:
         """Forget rows by ids, subject, time, or by themselves."""
@@ -263,7 +267,7 @@ class Service:
         body = await bodies.read_body(request, self.limits.body)
         published = self.latest(name)
         choice = await self._choice(request, body, published)
-        return JSONResponse(await self.done(wishes.Forget(name, **choice, **self._once(request, body))))
+        return JSONResponse(await self.done(wishes.Forget(name, **choice, **self.once(request, body))))
 
     async def _choice(self, request: Request, body: bytes, published: Published) -> dict[str, Any]:
         form = bodies.form_of(request)
@@ -431,6 +435,7 @@ def make_app(scribe: Scribe, *, keys: Keys | None = None, limits: Limits | None 
         ("GET", "/metrics", service.metrics),
         ("GET", "/openapi.json", service.openapi),
         *inference.routes(service),
+        *sites.routes(service),
         *page.routes(),
     ]
     return Starlette(

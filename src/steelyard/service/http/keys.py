@@ -15,7 +15,7 @@ from steelyard.exceptions import FileAccessError, FileFormatError, ParameterErro
 
 __all__ = ["SCOPES", "Key", "Keys"]
 
-SCOPES = ("predict", "learn", "forget", "admin")
+SCOPES = ("predict", "learn", "forget", "site", "admin")
 _PREFIX = "sy"
 
 
@@ -28,11 +28,13 @@ class Key:
     scopes: tuple[str, ...]
     models: tuple[str, ...] = ("*",)
     note: str = ""
+    sites: tuple[str, ...] = ("*",)
 
-    def allows(self, scope: str, model: str | None) -> bool:
-        """Whether this key may use a verb on a model; admin may do everything to its models."""
+    def allows(self, scope: str, model: str | None, site: str | None = None) -> bool:
+        """Whether this key may use a verb on a model, and speak for a site; admin may do everything there."""
         may = scope in self.scopes or "admin" in self.scopes
-        return may and (model is None or "*" in self.models or model in self.models)
+        here = model is None or "*" in self.models or model in self.models
+        return may and here and (site is None or "*" in self.sites or site in self.sites)
 
 
 class Keys:
@@ -84,7 +86,12 @@ class Keys:
 
     @classmethod
     def add(
-        cls, path: Path, scopes: Sequence[str], models: Sequence[str] = ("*",), note: str = ""
+        cls,
+        path: Path,
+        scopes: Sequence[str],
+        models: Sequence[str] = ("*",),
+        note: str = "",
+        sites: Sequence[str] = ("*",),
     ) -> tuple[Key, str]:
         """Make a key and write its hash; returns the key and the token, which is shown only now."""
         strange = [scope for scope in scopes if scope not in SCOPES]
@@ -94,7 +101,7 @@ class Keys:
             )
         known = _parsed(path.read_text("utf-8"), str(path)) if path.exists() else {}
         secret, key_id = secrets.token_urlsafe(32), secrets.token_hex(4)
-        key = Key(key_id, _hash(secret), tuple(scopes), tuple(models), note)
+        key = Key(key_id, _hash(secret), tuple(scopes), tuple(models), note, tuple(sites))
         _write(path, [*known.values(), key])
         return key, f"{_PREFIX}_{key_id}_{secret}"
 
@@ -124,6 +131,7 @@ def _parsed(text: str, name: str) -> dict[str, Key]:
                 tuple(map(str, e["scopes"])),
                 tuple(map(str, e.get("models", ["*"]))),
                 str(e.get("note", "")),
+                tuple(map(str, e.get("sites", ["*"]))),
             )
             for e in entries
         ]
@@ -141,6 +149,7 @@ def _write(path: Path, keys: Sequence[Key]) -> None:
             f"hash = {_toml(key.hash)}",
             f"scopes = [{', '.join(map(_toml, key.scopes))}]",
             f"models = [{', '.join(map(_toml, key.models))}]",
+            f"sites = [{', '.join(map(_toml, key.sites))}]",
             f"note = {_toml(key.note)}\n",
         ]
     temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}.tmp")

@@ -58,6 +58,7 @@ _SCHEMAS: dict[str, Any] = {
             "memory": {"type": ["string", "integer", "object"]},
             "rows": {"enum": ["none", "until labelled", "window"]},
             "missing": {"enum": ["refuse", "mean", "zero"]},
+            "sites": {"type": "boolean"},
         },
     },
     "Model": {
@@ -165,6 +166,40 @@ _SCHEMAS: dict[str, Any] = {
         "required": ["certificates"],
         "properties": {"certificates": {"type": "array", "items": {"type": "object"}}},
     },
+    "Bulletin": {"type": "string", "description": "The bytes of a steelyard.sites.Bulletin."},
+    "Received": {
+        "type": "object",
+        "required": ["site", "epoch", "version", "news", "rows", "model_version", "digest"],
+        "properties": {
+            "site": {"type": "string"},
+            "epoch": {"type": "integer"},
+            "version": {"type": "integer"},
+            "news": {"type": "boolean"},
+            "rows": {"type": "number"},
+            "model_version": {"type": "integer"},
+            "digest": {"type": "string"},
+        },
+    },
+    "Dropped": {
+        "type": "object",
+        "required": ["dropped", "model_version", "certificate"],
+        "properties": {
+            "dropped": {"type": "string"},
+            "model_version": {"type": "integer"},
+            "certificate": {"type": "object"},
+        },
+    },
+    "Sites": {
+        "type": "object",
+        "required": ["model_version", "digest", "rows", "sites", "gone"],
+        "properties": {
+            "model_version": {"type": "integer"},
+            "digest": {"type": ["string", "null"]},
+            "rows": {"type": "number"},
+            "sites": {"type": "array", "items": {"type": "object"}},
+            "gone": {"type": "object"},
+        },
+    },
     "Metadata": {
         "type": "object",
         "required": ["name", "versions", "platform", "inputs", "outputs"],
@@ -200,6 +235,12 @@ _MODEL = {
     "in": "path",
     "required": True,
     "schema": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"},
+}
+_SITE = {
+    "name": "site",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "minLength": 1, "maxLength": 200},
 }
 _ONCE = {
     "name": "Idempotency-Key",
@@ -248,6 +289,17 @@ def _or_not_yet(summary: str, *, model: bool) -> dict[str, Any]:
     return operation
 
 
+def _site_operations() -> dict[str, Any]:
+    put = _operation("The latest bulletin of a site.", "Received", body="Bulletin")
+    put["requestBody"]["content"] = {"application/octet-stream": {"schema": _ref("Bulletin")}}
+    get = _operation("The latest bulletin of a site.", None)
+    get["responses"]["200"]["content"] = {"application/octet-stream": {}}
+    drop = _operation("Leave a site out, as if it had never been there.", "Dropped", once=True)
+    for operation in (put, get, drop):
+        operation["parameters"].append(_SITE)
+    return {"get": get, "put": put, "delete": drop}
+
+
 def description() -> dict[str, Any]:
     """The whole description."""
     made = _operation("Make a model, or change what may be changed.", "Made", body="Spec")
@@ -258,7 +310,9 @@ def description() -> dict[str, Any]:
     label = _operation("Late labels of remembered rows.", "Labelled", body="Labels", once=True)
     forget = _operation("Forget rows; gives the certificate.", "Forgotten", body="Forget", once=True)
     file = _operation("The learner as a file of steelyard.save.", None)
-    file["responses"]["200"]["content"] = {"application/octet-stream": {}}
+    pooled = _operation("The pooled model as a file, for the sites.", None)
+    for whole in (file, pooled):
+        whole["responses"]["200"]["content"] = {"application/octet-stream": {}}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -275,6 +329,9 @@ def description() -> dict[str, Any]:
             f"{model}/measures": {"get": _operation("Measures over time.", "Measures")},
             f"{model}/certificates": {"get": _operation("Proofs of forgetting.", "Certificates")},
             f"{model}/file": {"get": file},
+            f"{model}/sites": {"get": _operation("What each site brings.", "Sites")},
+            f"{model}/sites/{{site}}": _site_operations(),
+            f"{model}/pooled": {"get": pooled},
             "/v1/models": {"get": _operation("All models that the key may see.", "Models", model=False)},
             "/v2/models/{model}": {"get": _operation("What a model takes and gives.", "Metadata")},
             "/v2/models/{model}/ready": {"get": _or_not_yet("Whether a model can answer.", model=True)},

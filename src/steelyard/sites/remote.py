@@ -1,0 +1,177 @@
+"""Bulletins to and from a service: the hub is a model there that is pooled from its sites."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote
+
+from steelyard.exceptions import DataError, FileAccessError, ParameterError
+from steelyard.persistence import from_bytes
+from steelyard.sites.bulletin import Bulletin
+from steelyard.sites.exchange import Age
+from steelyard.tables import TableModel
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ["Service"]
+
+_TRIES = 4
+_TRY_AGAIN = frozenset({429, 503})
+_STALE = "stale"  # how the service calls a bulletin that is older than what it has
+
+
+class Service:
+    """A model of a service that is pooled from sites (``sites = true`` in its spec).
+
+    Parameters
+    ----------
+    url : str
+        The model's address, such as ``"https://hub.example:8471/v1/models/heart"``.
+    key : str, optional
+        A key with the scope ``site`` for publishing under one's own name, ``admin`` for the rest.
+    timeout : float, default=30.0
+        Seconds to wait for an answer.
+    transport : httpx.BaseTransport, optional
+        What carries requests; for tests and for special networks.
+
+    Notes
+    -----
+    Everything may be sent again: a bulletin that is there already changes nothing, and a site leaves once.
+    Repeating stops after four tries.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: str | None = None,
+        timeout: float = 30.0,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        try:
+            import httpx
+        except ImportError as error:
+            raise ParameterError(
+                "a service is reached with the package httpx.",
+                who="Service",
+                hint='pip install "steelyard[sites]"',
+            ) from error
+        try:
+            right = httpx.URL(url).scheme in {"http", "https"}
+        except httpx.InvalidURL:
+            right = False
+        if not right:
+            raise ParameterError(f"the address of a model begins with http:// or https://; got {url!r}.")
+        self.url = url.rstrip("/")
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self._http = httpx.Client(headers=headers, timeout=timeout, transport=transport)
+        self._lost = httpx.TransportError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._http.close()
+
+    # -- what every exchange does -------------------------------------------------------------------
+
+    def put(self, bulletin: Bulletin) -> bool:
+        """Publish a bulletin; returns whether it was news. It is on the service's disk when this returns."""
+        response = self._send("PUT", self._site(bulletin.site), bulletin.to_bytes())
+        said = _said(response)
+        if response.status_code == 409 and said.get("reason") == _STALE:
+            return False
+        self._check(response)
+        return bool(said["news"])
+
+    def latest(self) -> Iterator[Bulletin]:
+        """The newest bulletin of every site, by name."""
+        for standing in self.table()["sites"]:
+            found = self.find(standing["site"])
+            if found is not None:
+                yield found
+
+    def find(self, site: str) -> Bulletin | None:
+        """The newest bulletin of a site; None where there is none."""
+        response = self._send("GET", self._site(site))
+        if response.status_code == 404 and _said(response).get("reason") == "no site":
+            return None
+        self._check(response)
+        return Bulletin.from_bytes(response.content)
+
+    def gone(self) -> Mapping[str, Age]:
+        """Sites that were dropped, each with the age of its last word."""
+        return {site: (epoch, version) for site, (epoch, version) in self.table()["gone"].items()}
+
+    def drop(self, site: str) -> None:
+        """Take a site out: the pooled model is as if it had never been there."""
+        # Under one key a repeated request gets the first answer again.
+        self._check(self._send("DELETE", self._site(site), headers={"Idempotency-Key": uuid.uuid4().hex}))
+
+    # -- what the hub knows -------------------------------------------------------------------------
+
+    def table(self) -> dict[str, Any]:
+        """What each site brings and what the pooled model does for it, the total's digest, who has left."""
+        response = self._send("GET", "/sites")
+        self._check(response)
+        table: dict[str, Any] = response.json()
+        return table
+
+    def model(self) -> TableModel:
+        """The pooled model, as the hub publishes it back."""
+        response = self._send("GET", "/pooled")
+        self._check(response)
+        model = from_bytes(response.content)
+        if not isinstance(model, TableModel):
+            raise DataError("the service sent something else than a pooled model.", who=self.url)
+        return model
+
+    # -- sending ------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _site(site: str) -> str:
+        return f"/sites/{quote(site, safe='')}"
+
+    def _send(
+        self, method: str, path: str, content: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> httpx.Response:
+        trouble = ""
+        for attempt in range(_TRIES):
+            if attempt:
+                time.sleep(min(2.0, 0.1 * 2.0**attempt))
+            try:
+                response = self._http.request(method, self.url + path, content=content, headers=headers)
+            except self._lost as error:
+                trouble = f"no answer came: {type(error).__name__}, {error}"
+            else:
+                if response.status_code not in _TRY_AGAIN:
+                    return response
+                trouble = str(_said(response).get("detail", f"it answered {response.status_code}")).rstrip(
+                    "."
+                )
+        raise FileAccessError(f"{trouble}.", who=self.url, hint="sending it again later is safe")
+
+    def _check(self, response: httpx.Response) -> None:
+        if response.status_code >= 400:
+            said = _said(response)
+            sentence = str(said.get("detail", f"it answered {response.status_code}."))
+            raise DataError(sentence, who=self.url, hint=said.get("hint"))
+
+    def __repr__(self) -> str:
+        return f"Service({self.url!r})"  # the key stays a secret
+
+
+def _said(response: httpx.Response) -> dict[str, Any]:
+    try:
+        said = response.json()
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
