@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.postgres import postgres, postgres_server  # noqa: F401  fixtures for whoever asks for them
+
 settings.register_profile(
     "steelyard",
     deadline=None,

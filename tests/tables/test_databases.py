@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from datetime import datetime
+from urllib.parse import urlencode
 
 import duckdb
 import numpy as np
@@ -87,6 +88,9 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path):
 
 
 def test_nothing_can_be_written_through_an_address(address):
-    with pytest.raises(DataError, match="the database refused"):
-        open_stream(address + "?query=DELETE FROM x", "fraud")
+    for text in ("DELETE FROM x", "SELECT 1; DELETE FROM x", "WITH a AS (SELECT 1) SELECT 1 /* ; */; DROP x"):
+        with pytest.raises(DataError, match="expected one SELECT"):
+            open_stream(address + "?" + urlencode({"query": text}), "fraud")
+    with pytest.raises(DataError, match="'; odd'"):
+        open_stream(address + "?" + urlencode({"query": 'SELECT 1 AS "; odd" -- ; really'}), "fraud")
     assert len(next(iter(open_stream(address + TABLE, "fraud", drop="at", missing="mean")))) == 3

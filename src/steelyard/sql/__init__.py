@@ -7,6 +7,6 @@ SELECT. :class:`StatisticsCube` keeps the statistics of every cell, so that any 
 
 from steelyard.sql.cube import SliceStanding, StatisticsCube
 from steelyard.sql.expression import expression
-from steelyard.sql.learning import fit, forget, partial_fit
+from steelyard.sql.learning import fit, forget, partial_fit, queries
 
-__all__ = ["SliceStanding", "StatisticsCube", "expression", "fit", "forget", "partial_fit"]
+__all__ = ["SliceStanding", "StatisticsCube", "expression", "fit", "forget", "partial_fit", "queries"]

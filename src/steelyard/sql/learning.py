@@ -1,17 +1,40 @@
-"""Rows of a query, streamed into a learner: exactly what a fit on the same rows in memory gives."""
+"""Learning where the rows lie: by sums that the database takes, or by rows that stream into a pass."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any
 
+import numpy as np
 from sklearn.base import clone
 
-from steelyard.exceptions import DataTypeError
+from steelyard._types import FloatArray
+from steelyard.exceptions import DataError, DataTypeError, ParameterError
+from steelyard.proximal import ProximalSVC
+from steelyard.sql.arithmetic import arithmetic_of
+from steelyard.sql.pushing import CannotPush, Look, TooFew, look, take_sums, why_not
+from steelyard.streams.chunks import padded
 from steelyard.tables import TableEncoder, TableModel
-from steelyard.tables.databases import DatabaseSource, quoted
+from steelyard.tables.columns import Columns
+from steelyard.tables.connections import connected
+from steelyard.tables.databases import (
+    DatabaseSource,
+    is_address,
+    open_database,
+    quoted_table,
+    tables_of,
+    unknown_table,
+)
 
-__all__ = ["fit", "forget", "partial_fit"]
+__all__ = ["HOW", "fit", "forget", "learn", "partial_fit", "queries", "source"]
+
+HOW = ("auto", "pushed", "streamed")
+# Columns of numbers up to which sums in the engine take less time than reading the rows: with d of them there
+# are d * (d + 3) / 2 sums. Measured by benchmarks/speed/bench_sql.py.
+_FEW_NUMBERS = {"duckdb": 4, "postgres": 4, "sqlite": 4}
+_FEW_CATEGORICAL = 2  # columns of categories, of which every pair is a query
+_WHO = "steelyard.sql"
 
 
 def fit(
@@ -23,9 +46,11 @@ def fit(
     features: Sequence[str] | None = None,
     where: str | None = None,
     parameters: Sequence[Any] = (),
+    weight: str | None = None,
     missing: str = "refuse",
     categorical: Sequence[str] = (),
     drop: Sequence[str] = (),
+    how: str = "auto",
 ) -> TableModel:
     """Learn the rows of a table or query.
 
@@ -34,27 +59,37 @@ def fit(
     model : learner
         A learner; it is copied, not changed.
     connection : object
-        An open connection of DuckDB, SQLite, PostgreSQL or whatever speaks DB-API 2.0. Nothing is created or
-        changed in the database.
+        An open connection of DuckDB, SQLite or PostgreSQL (DB-API, ADBC, or an engine of SQLAlchemy), or an
+        address such as ``"duckdb:///shop.db"``. Nothing is created or changed in the database.
     table_or_query : str
         The name of a table, or a SELECT.
     target : str
         The column of labels.
     features : sequence of str, optional
-        Columns to use; all but target and moments when not given.
+        Columns to use; all but target, weight and moments when not given.
     where : str, optional
         A condition, with the engine's placeholders for values.
     parameters : sequence
         The values of the placeholders; no value is ever pasted into text.
+    weight : str, optional
+        A column that says how often each row counts.
     missing : {"refuse", "mean", "zero"}, default="refuse"
         What to do with NULLs.
     categorical, drop : sequences of str
         Columns to take as categories, and to leave out.
+    how : {"auto", "pushed", "streamed"}, default="auto"
+        "pushed": the database takes the sums that a ProximalSVC keeps, in whole numbers, and no row leaves
+        it; "streamed": rows are read in batches. Both give the same bits; "auto" takes what is faster.
 
     Returns
     -------
     TableModel
         The learner with its columns; it can be saved and used on the command line.
+
+    Notes
+    -----
+    The grid is settled by the first 256 rows that the database gives, either way; where the order of rows is
+    left to the engine and changes, give ``ProximalSVC(grid=...)`` to have equal digests.
 
     Examples
     --------
@@ -62,20 +97,21 @@ def fit(
     >>> from steelyard import ProximalSVC, sql
     >>> db = sqlite3.connect(":memory:")
     >>> _ = db.execute("CREATE TABLE pay (amount REAL, country TEXT, fraud INT)")
-    >>> rows = [(k % 9 + 5.0 * (k % 4 == 0), "NZ" if k % 3 else "AU", int(k % 4 == 0)) for k in range(200)]
+    >>> rows = [(k % 9 + 5.0 * (k % 4 == 0), "NZ" if k % 3 else "AU", int(k % 4 == 0)) for k in range(600)]
     >>> _ = db.executemany("INSERT INTO pay VALUES (?, ?, ?)", rows)
     >>> model = sql.fit(ProximalSVC(), db, "pay", target="fraud", where="amount > ?", parameters=[1])
     >>> model.feature_names
     ['amount', 'country=AU', 'country=NZ']
+    >>> streamed = sql.fit(
+    ...     ProximalSVC(), db, "pay", target="fraud", where="amount > ?", parameters=[1], how="streamed"
+    ... )
+    >>> model.history[-1]["how"], model.learner.digest() == streamed.learner.digest()
+    ('pushed', True)
     """
     fresh = TableModel(clone(model), TableEncoder(missing), target)
-    return _learned(
-        fresh,
-        source(connection, table_or_query, where, parameters),
-        features=features,
-        categorical=tuple(categorical),
-        drop=tuple(drop),
-    )
+    rows = source(connection, table_or_query, where, parameters)
+    columns = Columns(target, None, _names(features), _columns_left(drop, weight), _names(categorical) or ())
+    return learn(fresh, rows, columns, weight=weight, how=how)
 
 
 def partial_fit(
@@ -85,9 +121,25 @@ def partial_fit(
     *,
     where: str | None = None,
     parameters: Sequence[Any] = (),
+    weight: str | None = None,
+    how: str = "auto",
 ) -> TableModel:
-    """Learn further rows; their columns are those that the model knows."""
-    return _learned(_checked(model), source(connection, table_or_query, where, parameters))
+    """Learn further rows, all or none; their columns are those that the model knows.
+
+    Parameters
+    ----------
+    model : TableModel
+        What :func:`fit` gave.
+    connection, table_or_query, where, parameters, weight, how
+        As for :func:`fit`.
+
+    Returns
+    -------
+    TableModel
+        The same model.
+    """
+    rows = source(connection, table_or_query, where, parameters)
+    return learn(_checked(model), rows, _known_columns(model), weight=weight, how=how)
 
 
 def forget(
@@ -97,33 +149,304 @@ def forget(
     *,
     where: str | None = None,
     parameters: Sequence[Any] = (),
+    weight: str | None = None,
+    how: str = "auto",
 ) -> TableModel:
-    """Unlearn the rows of a condition, all or none."""
-    _checked(model).forget(source(connection, table_or_query, where, parameters))
-    return model
+    """Unlearn the rows of a condition, all or none.
+
+    Parameters
+    ----------
+    model : TableModel
+        What :func:`fit` gave.
+    connection, table_or_query, where, parameters, weight, how
+        As for :func:`fit`.
+
+    Returns
+    -------
+    TableModel
+        The same model.
+    """
+    rows = source(connection, table_or_query, where, parameters)
+    columns = _known_columns(_checked(model))
+    made = _pushable(model, rows, columns, weight, _checked_how(how))
+    if isinstance(made, str):
+        if weight is not None:
+            _forget_weighted(model, rows, weight)
+        else:
+            model.forget(rows)
+        return _noted_how(model, "streamed")
+    try:
+        with rows.connection.reading():
+            looked = look(rows, columns, model.encoder, weight=weight, grid=model.learner.grid_)
+            statistics = take_sums(looked)
+    except CannotPush:
+        return forget(
+            model,
+            connection,
+            table_or_query,
+            where=where,
+            parameters=parameters,
+            weight=weight,
+            how="streamed",
+        )
+    finally:
+        rows.close()
+    new = [name for name in looked.encoder.feature_names if name not in set(model.feature_names)]
+    if new:
+        raise DataError(
+            f"{new[0]!r} was never learned, so that rows with it cannot be forgotten; nothing was changed.",
+            who=f"{_WHO}.forget",
+        )
+    n_rows = looked.n_rows
+    model.learner.unmerge(statistics.grow(model.learner.n_features_in_))
+    return _noted_how(model.note("forgot", rows.place.source, n_rows), "pushed")
+
+
+def queries(
+    connection: Any,
+    table_or_query: str,
+    *,
+    target: str,
+    features: Sequence[str] | None = None,
+    where: str | None = None,
+    parameters: Sequence[Any] = (),
+    weight: str | None = None,
+    missing: str = "refuse",
+    categorical: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    dialect: str | None = None,
+) -> list[str]:
+    """The SELECTs with which a database takes the sums of a ProximalSVC.
+
+    The rows are looked at once, as their types, categories, bounds and grid stand in the text; the SELECTs
+    themselves are not run.
+
+    Parameters
+    ----------
+    connection, table_or_query, target, features, where, parameters, weight, missing, categorical, drop
+        As for :func:`fit`.
+    dialect : str, optional
+        Another engine to write them for: duckdb, sqlite, postgres, bigquery, snowflake, clickhouse or spark.
+
+    Returns
+    -------
+    list of str
+        One for numbers, one for every column of categories, one for every two of these.
+    """
+    rows = source(connection, table_or_query, where, parameters)
+    columns = Columns(target, None, _names(features), _columns_left(drop, weight), _names(categorical) or ())
+    return queries_of(rows, columns, TableEncoder(missing), weight=weight, dialect=dialect)
+
+
+def queries_of(
+    rows: DatabaseSource,
+    columns: Columns,
+    encoder: TableEncoder,
+    *,
+    weight: str | None = None,
+    dialect: str | None = None,
+) -> list[str]:
+    """The same for a source that is open already; it is closed."""
+    try:
+        if dialect is not None:
+            arithmetic_of(dialect)
+        if (reason := why_not(ProximalSVC(), rows.connection.engine, encoder.missing)) is not None:
+            raise CannotPush(f"no sums can be taken here: {reason}.", who=_WHO)
+        with rows.connection.reading():
+            looked = look(rows, columns, encoder, weight=weight, dialect=dialect)
+        return [query.text for query in looked.queries()]
+    finally:
+        rows.close()
 
 
 def source(
     connection: Any, table_or_query: str, where: str | None = None, parameters: Sequence[Any] = ()
 ) -> DatabaseSource:
-    """The rows of a table or query as something that can be read as a table."""
-    is_query = (
-        table_or_query.lstrip()[:6].lower() == "select" or table_or_query.lstrip()[:4].lower() == "with"
-    )
-    query = table_or_query if is_query else f"SELECT * FROM {quoted(table_or_query)}"
+    """The rows of a table or query as something that can be read as a table.
+
+    Parameters
+    ----------
+    connection, table_or_query, where, parameters
+        As for :func:`fit`.
+    """
+    words = table_or_query.split(maxsplit=1)
+    is_query = len(words) > 1 and words[0].lower() in ("select", "with", "from", "values")
+    if is_address(connection):
+        connection = open_database(
+            connection, table_or_query if is_query else f"SELECT * FROM {quoted_table(table_or_query)}"
+        )
+    close = connection.close if isinstance(connection, DatabaseSource) else None
+    raw = connection.connection if isinstance(connection, DatabaseSource) else connected(connection)
+    query = table_or_query if is_query else f"SELECT * FROM {quoted_table(table_or_query)}"
     if where is not None:
-        query = f"SELECT * FROM ({query}) AS chosen WHERE {where}"
-    return DatabaseSource(connection, query, parameters, name="query" if is_query else table_or_query)
+        query = f"SELECT * FROM (\n{query}\n) AS chosen WHERE {where}"
+    name, table = ("query", None) if is_query else (table_or_query, table_or_query)
+    try:
+        return DatabaseSource(raw, query, parameters, name=name, close=close, table=table, where=where)
+    except DataError as error:
+        if table is None or isinstance(connection, DatabaseSource):
+            raise
+        try:
+            there = tables_of(raw)
+        except Exception:  # noqa: BLE001  the engine's own words must do
+            raise error from None
+        if table.rpartition(".")[2].strip('"') in there:
+            raise
+        raise unknown_table(table, there, _WHO) from error
 
 
-def _learned(model: TableModel, rows: DatabaseSource, **options: Any) -> TableModel:
-    model.learn(model.open(rows, labelled=True, **options))
+def learn(
+    model: TableModel, rows: DatabaseSource, columns: Columns, *, weight: str | None = None, how: str = "auto"
+) -> TableModel:
+    """Learn all rows of a source or none, by whatever way; the source is closed.
+
+    Parameters
+    ----------
+    model : TableModel
+        It is taught.
+    rows : DatabaseSource
+        The rows.
+    columns : Columns
+        Which columns are what.
+    weight : str, optional
+        The column of weights.
+    how : {"auto", "pushed", "streamed"}
+        As for :func:`fit`.
+    """
+    try:
+        made = _pushable(model, rows, columns, weight, _checked_how(how))
+        if not isinstance(made, str):
+            try:
+                return _pushed(model, rows, columns, weight)
+            except CannotPush as error:
+                if how == "pushed" and not isinstance(error, TooFew):
+                    raise
+        return _streamed(model, rows, columns, weight)
+    finally:
+        rows.close()
+
+
+def _pushable(
+    model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None, how: str
+) -> str | None:
+    """Why rows are to be read; None where sums are to be taken."""
+    if weight is not None and weight not in rows.names:
+        Columns(weight).chosen(rows.names, rows.place.source)  # says which columns there are
+    if how == "streamed":
+        return "as asked for"
+    learner = model.learner
+    reason = why_not(learner, rows.connection.engine, model.encoder.missing)
+    if reason is None and _is_started(learner) and not learner.statistics_.is_settled:
+        reason = "the grid is not settled before 256 rows"
+    if how == "pushed":
+        if reason is not None:
+            raise CannotPush(
+                f"no sums can be taken here: {reason}.", who=_WHO, hint='how="auto" reads the rows'
+            )
+        return None
+    if reason is not None:
+        return reason
+    names = columns.chosen(rows.names, rows.place.source, rows.index_names)
+    texts = [name for name in names if rows.declared[name] == "text" or name in columns.categorical]
+    few = _FEW_NUMBERS.get(str(rows.connection.engine), 0)
+    if len(names) - len(texts) > few or len(texts) > _FEW_CATEGORICAL:
+        return "rows are read faster"
+    return None
+
+
+def _pushed(model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None) -> TableModel:
+    learner = model.learner
+    started = _is_started(learner)
+    with rows.connection.reading():
+        grid = learner.grid_ if started else learner.grid
+        looked: Look = look(rows, columns, model.encoder, weight=weight, grid=grid)
+        statistics = take_sums(looked)
+    learner = deepcopy(learner)
+    if started and statistics.n_features > learner.n_features_in_:
+        learner.grow(statistics.n_features)
+    learner.merge(statistics)
+    model.learner, model.encoder = learner, looked.encoder
+    return _noted_how(model.note("learned", rows.place.source, looked.n_rows), "pushed")
+
+
+def _streamed(model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None) -> TableModel:
+    twin = deepcopy(model)  # a query may fail half-way, and then nothing has changed
+    options: dict[str, Any] = {}
+    if "columns_" not in vars(twin.encoder):
+        options = {
+            "features": columns.features,
+            "drop": columns.drop,
+            "categorical": columns.categorical,
+        }
+    stream = twin.open(rows, labelled=True, **options)
+    if weight is None:
+        twin.learn(stream)
+    else:
+        _learn_weighted(twin, stream.keep([weight]), weight)
+    model.learner, model.encoder, model.history_ = twin.learner, twin.encoder, twin.history
+    return _noted_how(model, "streamed")
+
+
+def _learn_weighted(model: TableModel, stream: Any, weight: str) -> None:
+    learner, n_rows = model.learner, 0
+    for chunk in stream:
+        X = chunk.rows_for(learner)
+        if hasattr(learner, "grow") and _is_started(learner):
+            if X.shape[1] > learner.n_features_in_:
+                learner.grow(X.shape[1])
+            X = padded(X, learner.n_features_in_)
+        learner.partial_fit(X, chunk.y, sample_weight=_weights(chunk.kept[weight], weight))
+        n_rows += len(chunk)
+    model.note("learned", stream.name, n_rows)
+
+
+def _forget_weighted(model: TableModel, rows: DatabaseSource, weight: str) -> None:
+    stream = model.open(rows, labelled=True).keep([weight])
+    stream.learning = False
+    chunks = list(stream)
+    X = np.concatenate([padded(chunk.X, model.learner.n_features_in_) for chunk in chunks])
+    y = np.concatenate([chunk.y for chunk in chunks])
+    weights = np.concatenate([_weights(chunk.kept[weight], weight) for chunk in chunks])
+    model.learner.forget(X, y, weights)
+    model.note("forgot", stream.name, len(y))
+
+
+def _weights(values: Any, name: str) -> FloatArray:
+    try:
+        return np.array([float(value) for value in values.tolist()])
+    except (TypeError, ValueError):
+        raise DataError(f"column {name!r} of weights must have a number in every row.", who=_WHO) from None
+
+
+def _noted_how(model: TableModel, how: str) -> TableModel:
+    model.history[-1]["how"] = how
     return model
+
+
+def _is_started(learner: Any) -> bool:
+    return hasattr(learner, "n_features_in_")
+
+
+def _checked_how(how: str) -> str:
+    if how not in HOW:
+        raise ParameterError(f"how must be one of {', '.join(HOW)}; got {how!r}.", who=_WHO)
+    return how
+
+
+def _names(names: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else (names,) if isinstance(names, str) else tuple(names)
+
+
+def _columns_left(drop: Sequence[str], weight: str | None) -> tuple[str, ...]:
+    return (*(_names(drop) or ()), *(() if weight is None else (weight,)))
+
+
+def _known_columns(model: TableModel) -> Columns:
+    encoder = model.encoder
+    return Columns(model.target, None, tuple(encoder.columns_), (), tuple(encoder.categorical_))
 
 
 def _checked(model: Any) -> TableModel:
     if not isinstance(model, TableModel):
-        raise DataTypeError(
-            f"expected a model that sql.fit() gave; got {type(model).__name__}.", who="steelyard.sql"
-        )
+        raise DataTypeError(f"expected a model that sql.fit() gave; got {type(model).__name__}.", who=_WHO)
     return model

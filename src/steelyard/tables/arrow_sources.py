@@ -14,7 +14,15 @@ from steelyard.tables.columns import ColumnBatch, Columns, Place, as_texts
 from steelyard.tables.files import ByteSource, without_header
 from steelyard.tables.text_sources import CsvSource, Kinds, OnBad
 
-__all__ = ["ArrowCsvSource", "ArrowSource", "arrow_file_source", "has_pyarrow", "table_source"]
+__all__ = [
+    "ArrowCsvSource",
+    "ArrowSource",
+    "arrow_file_source",
+    "arrow_texts",
+    "arrow_values",
+    "has_pyarrow",
+    "table_source",
+]
 
 BLOCK_BYTES = 1 << 19
 _BATCH_ROWS = 1 << 14
@@ -134,7 +142,7 @@ class ArrowSource:
         """The rows as columns."""
         for batch in self._read(wanted):
             columns = {
-                name: (_texts if kinds[name] == "text" else _values)(batch.column(name), name)
+                name: (arrow_texts if kinds[name] == "text" else arrow_values)(batch.column(name), name)
                 for name in wanted
             }
             yield ColumnBatch(columns, batch.num_rows)
@@ -249,7 +257,7 @@ class _ArrowColumns(Mapping[str, NDArray[Any]]):
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         if name not in self._made:
-            self._made[name] = _values(_in_one_piece(self._table.column(name)), name)
+            self._made[name] = arrow_values(_in_one_piece(self._table.column(name)), name)
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -263,7 +271,7 @@ def _in_one_piece(column: Any) -> Any:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _values(column: Any, name: str) -> NDArray[Any]:
+def arrow_values(column: Any, name: str) -> NDArray[Any]:
     """A column as NumPy has it: float64 with nan, or objects with None."""
     import pyarrow as pa
 
@@ -302,10 +310,10 @@ def _decoded(column: Any) -> Any:
     return column.dictionary_decode()
 
 
-def _texts(column: Any, name: str) -> NDArray[Any]:
+def arrow_texts(column: Any, name: str) -> NDArray[Any]:
     """A column that is to be categories, as objects with None."""
     import pyarrow as pa
 
     if pa.types.is_integer(column.type):
         column = column.cast(pa.string())  # exact also where a float is not
-    return np.array(as_texts(_values(column, name)), dtype=object)
+    return np.array(as_texts(arrow_values(column, name)), dtype=object)

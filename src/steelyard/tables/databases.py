@@ -7,6 +7,7 @@ transactions) it is asked to. Names are quoted; values are never pasted into a q
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -16,13 +17,35 @@ from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 
 import numpy as np
 
-from steelyard.exceptions import DataError, FileAccessError
+from steelyard.exceptions import DataError, FileAccessError, SteelyardError
+from steelyard.tables.arrow_sources import arrow_texts, arrow_values, has_pyarrow
 from steelyard.tables.columns import ColumnBatch, Columns, Place, near
+from steelyard.tables.connections import Connection, connected, told
 
-__all__ = ["SCHEMES", "DatabaseSource", "is_address", "open_database", "quoted"]
+__all__ = [
+    "FIRST_ROWS",
+    "SCHEMES",
+    "DatabaseSource",
+    "check_single",
+    "is_address",
+    "name_parts",
+    "number_of",
+    "open_database",
+    "quoted",
+    "quoted_table",
+    "tables_of",
+    "texts_of",
+    "unknown_table",
+]
 
 SCHEMES = ("duckdb", "sqlite", "postgresql", "postgres")
+FIRST_ROWS = 256  # by which columns are judged, as many as settle the grid of a learner
 _BATCH = 16_384
+_QUESTIONS = ("select", "with", "from", "values", "table")
+# Texts, quoted names and comments: what stands in them is no statement.
+_QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_NAME_PART = re.compile(r'"(?:[^"]|"")*"|[^."]+(?:"[^."]*)*')
+_PARTS = ("this", "db", "catalog")  # of the name of a table, from the end
 _PASSED_ON = ("table", "query")  # parts of an address that are ours and not the engine's
 
 
@@ -32,8 +55,19 @@ def is_address(source: object) -> bool:
 
 
 def quoted(name: str) -> str:
-    """A name of a table or column as SQL writes it, whatever is in it; dots separate schema and table."""
+    """A name as SQL writes it, whatever is in it."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def name_parts(name: str) -> list[str]:
+    """Catalog, schema and table of a name such as ``shop.payments``; dots in quotes separate nothing."""
+    parts = _NAME_PART.findall(name)
+    return [part[1:-1].replace('""', '"') if part[:1] == '"' else part for part in parts] or [name]
+
+
+def quoted_table(name: str) -> str:
+    """The name of a table as SQL writes it; dots separate schema and table."""
+    return ".".join(map(quoted, name_parts(name)))
 
 
 class DatabaseSource:
@@ -42,7 +76,7 @@ class DatabaseSource:
     Parameters
     ----------
     connection : object
-        A connection as DB-API 2.0 describes it, or one of DuckDB.
+        A connection of a driver, of ADBC or of SQLAlchemy.
     query : str
         A SELECT without a final semicolon.
     parameters : sequence
@@ -51,6 +85,17 @@ class DatabaseSource:
         What to call it in sentences.
     close : callable, optional
         Called when the rows have been read.
+    table : str, optional
+        The table that the query reads as a whole, or under a condition.
+    where : str, optional
+        That condition.
+
+    Attributes
+    ----------
+    names : list of str
+        The columns.
+    declared : dict of str to str
+        What each holds, as far as the driver or the first rows tell.
     """
 
     def __init__(
@@ -61,52 +106,91 @@ class DatabaseSource:
         *,
         name: str = "the database",
         close: Callable[[], None] | None = None,
+        table: str | None = None,
+        where: str | None = None,
     ) -> None:
-        self._connection, self._query, self._parameters = connection, query, tuple(parameters)
+        self.connection, self.query, self.parameters = connected(connection), query, tuple(parameters)
+        self._table, self._where = table, where
         self._close = close or (lambda: None)
         self.place = Place(name)
         self.n_rows: int | None = None
         try:
-            head = self._cursor(f"SELECT * FROM ({query}) AS steelyard_rows LIMIT 1")
-            self.names = [str(column[0]) for column in head.description]
-            first = head.fetchmany(1)
+            check_single(query, name)
+            with self.connection.reading():
+                self._look()
         except Exception as error:
-            self._close()
-            raise _told(error, name) from error
+            self.close()
+            raise told(error, name) from error
         # Moments are no features unless they are asked for.
-        self.index_names = (
-            [column for column, value in zip(self.names, first[0], strict=True) if isinstance(value, date)]
-            if first
-            else []
-        )
+        self.index_names = [column for column, kind in self.declared.items() if kind == "moment"]
 
-    def _cursor(self, sql: str) -> Any:
-        cursor = self._connection.cursor()
-        return cursor.execute(sql, self._parameters) or cursor
+    def _look(self) -> None:
+        """Names and kinds of the columns."""
+        head = self.connection.run(self.selected("*", FIRST_ROWS), self.parameters)
+        description = [column[:2] for column in head.description]
+        rows = head.fetchall()
+        self.names = [str(name) for name, _ in description]
+        self.declared = {
+            str(name): self.connection.kind(code, [row[place] for row in rows])
+            for place, (name, code) in enumerate(description)
+        }
+
+    def selected(self, chosen: str, limit: int | None = None) -> str:
+        """The query that gives some columns of the rows."""
+        cut = "" if limit is None else f" LIMIT {limit}"
+        chosen = self.connection.escaped(chosen) if self.parameters else chosen
+        return f"SELECT {chosen} FROM (\n{self.query}\n) AS steelyard_rows{cut}"
+
+    def given(self, dialect: str) -> str:
+        """The rows as a SELECT of another engine; what a caller has written is left as it is."""
+        if self._table is None or dialect == self.connection.engine:
+            return self.query
+        from sqlglot import exp
+
+        parts = [exp.to_identifier(part, quoted=True) for part in name_parts(self._table)]
+        chosen = str(
+            exp.select("*").from_(exp.Table(**dict(zip(_PARTS, reversed(parts), strict=False)))).sql(dialect)
+        )
+        return chosen if self._where is None else f"{chosen} WHERE {self._where}"
 
     def kinds(self, columns: Columns, wanted: list[str]) -> dict[str, str]:
         """Only what is to be categories must be said; the rest is judged by what comes."""
         return {name: "text" if name in columns.categorical else "declared" for name in wanted}
 
-    def batches(self, wanted: list[str], kinds: dict[str, str]) -> Iterator[ColumnBatch]:
+    def batches(
+        self, wanted: list[str], kinds: dict[str, str], limit: int | None = None
+    ) -> Iterator[ColumnBatch]:
         """The rows as columns; an error comes after all rows before it."""
-        chosen = ", ".join(map(quoted, wanted))
-        settled: dict[str, str] = {name: kind for name, kind in kinds.items() if kind == "text"}
-        done = 0
+        query = self.selected(", ".join(self._written(name, kinds[name]) for name in wanted), limit)
         try:
-            cursor = self._cursor(f"SELECT {chosen} FROM ({self._query}) AS steelyard_rows")
-            while rows := cursor.fetchmany(_BATCH):
-                values = list(zip(*rows, strict=True))
-                columns = {
-                    name: self._column(name, column, settled, done)
-                    for name, column in zip(wanted, values, strict=True)
-                }
-                yield ColumnBatch(columns, len(rows))
-                done += len(rows)
-        except DataError:
+            with self.connection.reading():
+                arrow = self.connection.arrow(query, self.parameters) if has_pyarrow() else None
+                if arrow is not None:
+                    yield from _arrow_batches(arrow, wanted, kinds)
+                else:
+                    yield from self._plain_batches(query, wanted, kinds)
+        except SteelyardError:
             raise
         except Exception as error:
-            raise _told(error, self.place.source) from error
+            raise told(error, self.place.source) from error
+
+    def _written(self, name: str, kind: str) -> str:
+        """A column of the SELECT; a decimal becomes a double by the engine's own rounding, as in its sums."""
+        column = quoted(name)
+        exact = self.declared[name] == "decimal" and kind != "text" and self.connection.engine is not None
+        return f"CAST({column} AS DOUBLE PRECISION) AS {column}" if exact else column
+
+    def _plain_batches(self, query: str, wanted: list[str], kinds: dict[str, str]) -> Iterator[ColumnBatch]:
+        settled: dict[str, str] = {name: kind for name, kind in kinds.items() if kind == "text"}
+        done = 0
+        for rows in self.connection.rows(query, self.parameters):
+            values = list(zip(*rows, strict=True))
+            columns = {
+                name: self._column(name, column, settled, done)
+                for name, column in zip(wanted, values, strict=True)
+            }
+            yield ColumnBatch(columns, len(rows))
+            done += len(rows)
 
     def _column(self, name: str, values: Sequence[Any], settled: dict[str, str], done: int) -> Any:
         if name not in settled:
@@ -115,13 +199,11 @@ class DatabaseSource:
                 return np.full(len(values), np.nan)
             settled[name] = "text" if isinstance(known, str) else "number"
         if settled[name] == "text":
-            texts = np.empty(len(values), dtype=object)
-            texts[:] = [None if value is None else _text(value) for value in values]
-            return texts
+            return texts_of(values)
         numbers = np.empty(len(values))
         for row, value in enumerate(values):
             try:
-                numbers[row] = _number(value)
+                numbers[row] = number_of(value)
             except (TypeError, ValueError, OverflowError) as error:
                 raise DataError(
                     f"expected a number; got {str(value)[:60]!r} ({type(value).__name__}).",
@@ -136,10 +218,42 @@ class DatabaseSource:
 
     def close(self) -> None:
         """Let go of the connection, if it is ours."""
+        self.connection.close()
         self._close()
 
 
-def _number(value: Any) -> float:
+def _arrow_batches(batches: Iterator[Any], wanted: list[str], kinds: dict[str, str]) -> Iterator[ColumnBatch]:
+    for batch in batches:
+        for begin in range(0, batch.num_rows, _BATCH):
+            part = batch.slice(begin, _BATCH)
+            columns = {
+                name: (arrow_texts if kinds[name] == "text" else arrow_values)(part.column(place), name)
+                for place, name in enumerate(wanted)
+            }
+            yield ColumnBatch(columns, part.num_rows)
+
+
+def check_single(query: str, who: str) -> None:
+    """Refuse what is not one question: a second statement could write."""
+    bare = _QUOTED.sub("", query)
+    first = bare.lstrip("( \t\r\n").split(maxsplit=1)
+    if ";" in bare or not first or first[0].lower() not in _QUESTIONS:
+        raise DataError(
+            "expected one SELECT, without a semicolon.",
+            who=who,
+            hint="nothing but questions is ever asked of a database",
+        )
+
+
+def texts_of(values: Sequence[Any]) -> Any:
+    """Values of a column of categories, as objects with None."""
+    texts = np.empty(len(values), dtype=object)
+    texts[:] = [None if value is None else _text(value) for value in values]
+    return texts
+
+
+def number_of(value: Any) -> float:
+    """A value of a driver as a number; TypeError where it is none."""
     if value is None:
         return math.nan
     if isinstance(value, bool | int | float | Decimal):
@@ -155,12 +269,6 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def _told(error: Exception, name: str) -> DataError:
-    """The engine's own words, in a sentence."""
-    words = " ".join(str(error).split())[:300].rstrip(".")
-    return DataError(f"the database refused: {words}.", who=name)
 
 
 def open_database(address: str, query: str | None = None) -> DatabaseSource:
@@ -181,18 +289,29 @@ def open_database(address: str, query: str | None = None) -> DatabaseSource:
         query = options["query"][0] if "query" in options else None
     table = options["table"][0] if "table" in options else None
     if query is None:
-        tables = _tables(parts.scheme, connection)
-        if table is None or table not in tables:
+        there = tables_of(connected(connection))
+        if table is None or table not in there:
             connection.close()
-            closest = None if table is None else near(table, tables)
-            said = "no table is named" if table is None else f"there is no table {table!r}"
-            raise DataError(
-                f"{said}; there are {', '.join(map(repr, tables[:20])) or 'none'}.",
-                who=name,
-                hint=f"did you mean {closest!r}?" if closest else "add ?table=NAME to the address",
-            )
+            raise unknown_table(table, there, name, "add ?table=NAME to the address")
         query = f"SELECT * FROM {quoted(table)}"
-    return DatabaseSource(connection, query, name=f"{name}, {table or 'query'}", close=connection.close)
+    return DatabaseSource(
+        connection,
+        query,
+        name=f"{name}, {table or 'query'}",
+        close=connection.close,
+        table=None if table is None else quoted(table),
+    )
+
+
+def unknown_table(table: str | None, there: list[str], who: str, hint: str | None = None) -> DataError:
+    """The refusal of a table that is not there, with those that are."""
+    closest = None if table is None else near(table, there)
+    said = "no table is named" if table is None else f"there is no table {table!r}"
+    return DataError(
+        f"{said}; there are {', '.join(map(repr, there[:20])) or 'none'}.",
+        who=who,
+        hint=f"did you mean {closest!r}?" if closest else hint,
+    )
 
 
 def _connected(scheme: str, address: str) -> Any:
@@ -224,13 +343,13 @@ def _connected(scheme: str, address: str) -> Any:
     return connection
 
 
-def _tables(scheme: str, connection: Any) -> list[str]:
-    cursor = connection.cursor()
-    if scheme == "sqlite":
-        cursor.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY name")
+def tables_of(connection: Connection) -> list[str]:
+    """Names of the tables and views that a connection can see."""
+    if connection.engine == "sqlite":
+        query = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY name"
     else:
-        cursor.execute(
+        query = (
             "SELECT table_name FROM information_schema.tables "
             "WHERE table_schema NOT IN ('pg_catalog', 'information_schema') ORDER BY table_name"
         )
-    return [row[0] for row in cursor.fetchall()]
+    return [str(row[0]) for row in connection.run(query).fetchall()]

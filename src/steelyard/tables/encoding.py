@@ -192,6 +192,10 @@ class TableEncoder(BaseEstimator):
     def _hash(name: str, value: str | None) -> int:
         return 0 if value is None else zlib.crc32(f"{name}={value}".encode())
 
+    def place_of(self, column: str, value: str) -> int:
+        """The place of a category that is known among all of them."""
+        return self._numbers[column, value]
+
     def know(self, categories: Iterable[tuple[str, str]]) -> None:
         """Give categories their places before a row has them; those that are known keep theirs."""
         for name, value in categories:

@@ -121,6 +121,9 @@ class Grid:
         """Plain values, for JSON."""
         return {name: part.tolist() for name, part in self.get_params().items()}
 
+    def __sklearn_clone__(self) -> Grid:
+        return self  # it never changes, so that whoever clones a learner may share it
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Grid):
             return NotImplemented

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._limits import LARGEST
-from steelyard.exceptions import FileFormatError
+from steelyard.exceptions import DataError, FileFormatError
 from steelyard.persistence import decode, encode
 from steelyard.proximal.state import earlier
 from steelyard.proximal.state.batches import FoldLabel
@@ -18,11 +18,12 @@ from steelyard.proximal.state.grid import Grid
 if TYPE_CHECKING:
     from steelyard.proximal.state.statistics import ClassStatistics
 
-__all__ = ["from_bytes", "from_state", "get_state", "opened", "to_bytes"]
+__all__ = ["from_bytes", "from_state", "from_sums", "get_state", "opened", "to_bytes"]
 
 _FORMAT = "steelyard class statistics"
 _VERSION = 2
 _EARLIER = 1  # sums of floating-point numbers
+_FRACTIONS = 20  # weights that are not whole are counted in steps of 2**-20
 
 T = TypeVar("T")
 
@@ -128,6 +129,27 @@ def from_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> ClassSta
             bool(first["sparse"]),
         )
     statistics.from_floats = bool(state["from_floats"])
+    return statistics
+
+
+def from_sums(
+    grid: Grid, sums: Mapping[Any, Sequence[int]], cls: type[ClassStatistics], *, fractions: bool
+) -> ClassStatistics:
+    """The statistics that whole sums make; DataError where no rows could have them."""
+    statistics = cls(grid.n_features, grid=grid)
+    statistics._sums.set_weight_exponent(-_FRACTIONS if fractions else 0)
+    n = grid.n_features + 1
+    diagonal = [k * (k + 3) // 2 for k in range(n)]
+    for slot, (label, triangle) in enumerate(sums.items()):
+        if len(triangle) != n * (n + 1) // 2 or min(triangle[place] for place in diagonal) < 0:
+            raise DataError(
+                f"the sums of class {label!r} are not those of rows with {grid.n_features} features.",
+                who="ClassStatistics.from_sums",
+            )
+        each = max(value.bit_length() for value in triangle) // 8 + 1
+        numbers = b"".join(value.to_bytes(each, "little", signed=True) for value in triangle)
+        statistics._slots[label] = slot
+        statistics._sums.set_slot(slot, numbers, each, np.empty(0), np.empty(0, dtype=np.int64))
     return statistics
 
 

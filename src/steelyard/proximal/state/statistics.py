@@ -94,6 +94,38 @@ class ClassStatistics:
                 )
             self._sums.settle_as(*grid.arrays())
 
+    @classmethod
+    def from_sums(
+        cls, grid: Grid, sums: Mapping[Label, Sequence[int]], *, fractions: bool = False
+    ) -> ClassStatistics:
+        """Statistics whose sums were taken elsewhere, such as in a database.
+
+        Parameters
+        ----------
+        grid : Grid
+            The steps in which values were counted.
+        sums : mapping of label to sequence of int
+            For each class the lower triangle, row after row, of the sum of ``w e e'`` over its rows, with
+            weights ``w`` and ``e = [v, 1]``, where ``v`` are the values in quanta relative to the origins.
+        fractions : bool, default=False
+            Whether weights were counted in steps of 2**-20, because some are not whole.
+
+        Returns
+        -------
+        ClassStatistics
+            Equal in every bit to those that were given the rows.
+
+        Examples
+        --------
+        >>> from steelyard.proximal import ClassStatistics, Grid
+        >>> taken = ClassStatistics.from_sums(Grid([0]), {"ok": [9 + 16, 3 + 4, 2]})  # of the rows 3 and 4
+        >>> given = ClassStatistics(1, grid=Grid([0]))
+        >>> given.add([[3.0], [4.0]], ["ok", "ok"])
+        >>> taken.digest() == given.digest()
+        True
+        """
+        return messages.from_sums(grid, sums, cls, fractions=fractions)
+
     # -- what it holds ------------------------------------------------------------------------------
 
     @property
