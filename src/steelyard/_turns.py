@@ -13,15 +13,20 @@ The rule, kept by every learner and by everything that wraps one:
   answer that was derived from it and is kept until the state changes. They wait for the lock only to derive a
   new one, or where a state that is changed in place has no such answer (:func:`in_turn`).
 - *A copy is another learner.* Locks and derived answers are no part of what is copied or pickled.
+- *A fork waits for its turn as well.* A process that forks while another thread learns would hand its child a
+  lock that nobody releases, and a state in the middle of a change; so it waits until nobody learns.
 """
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from weakref import WeakSet
 
 __all__ = [
     "Following",
@@ -44,8 +49,20 @@ _S = TypeVar("_S")
 _V = TypeVar("_V")
 
 
+_locks: WeakSet[Lock] = WeakSet()
+_a_fork_waits = False
+_PAUSE = (
+    0.01  # seconds that a call steps back for a fork; not until it is done: the caller may hold other locks
+)
+
+
 class Lock(type(threading.RLock())):  # type: ignore[misc]  # the type has no name of its own
     """A re-entrant lock that cannot be copied: a copy of its owner, pickled or not, gets a new one."""
+
+    def __new__(cls) -> Lock:
+        lock: Lock = super().__new__(cls)
+        _locks.add(lock)
+        return lock
 
     def __reduce__(self) -> tuple[type[Lock], tuple[()]]:
         return Lock, ()
@@ -80,6 +97,8 @@ def all_or_nothing(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concat
 
     @wraps(method)
     def guarded(self: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> Any:
+        if _a_fork_waits:
+            time.sleep(_PAUSE)
         with self.__dict__.get("_lock") or lock_of(self):
             twin = _new(type(self))  # as twin_of does: a stream of single rows pays for every call
             twin.__dict__ = self.__dict__.copy()
@@ -95,6 +114,8 @@ def in_turn(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_
 
     @wraps(method)
     def waiting(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        if _a_fork_waits:
+            time.sleep(_PAUSE)
         with lock_of(self):
             return method(self, *args, **kwargs)
 
@@ -161,3 +182,62 @@ def _made(kind: Any, state: Any) -> object:
     else:
         made.__dict__.update(state)
     return made
+
+
+class _Forks:
+    """Lets a fork wait until no other thread learns, and both processes go on with locks that are free."""
+
+    longest = 60.0  # seconds; then the child gets new locks, and states that may be in the middle of a change
+
+    def __init__(self) -> None:
+        self._one_at_a_time = threading.Lock()
+        self._held: list[Lock] = []
+        self._missed: list[Lock] = []
+
+    def before(self) -> None:
+        global _a_fork_waits  # noqa: PLW0603 - every call that learns reads it, and an attribute costs more
+        self._one_at_a_time.acquire()
+        deadline = time.monotonic() + self.longest
+        # All or none: whoever holds one lock while waiting for another may hold up whoever does the reverse.
+        while not self._took_all() and time.monotonic() < deadline:
+            self._release()
+            _a_fork_waits = True
+            time.sleep(_PAUSE / 10.0)
+        _a_fork_waits = False
+
+    def _took_all(self) -> bool:
+        self._held, self._missed = [], []
+        for lock in _living_locks():
+            (self._held if lock.acquire(blocking=False) else self._missed).append(lock)
+        return not self._missed
+
+    def _release(self) -> None:
+        for lock in self._held:
+            lock.release()
+        self._held, self._missed = [], []
+
+    def after_in_parent(self) -> None:
+        self._release()
+        self._one_at_a_time.release()
+
+    def after_in_child(self) -> None:
+        for lock in self._missed:
+            lock._at_fork_reinit()
+        self.after_in_parent()
+
+
+def _living_locks() -> list[Lock]:
+    while True:
+        try:
+            return list(_locks)
+        except RuntimeError:  # another thread made one meanwhile
+            continue
+
+
+if hasattr(os, "register_at_fork"):
+    _forks = _Forks()
+    os.register_at_fork(
+        before=_forks.before,
+        after_in_parent=_forks.after_in_parent,
+        after_in_child=_forks.after_in_child,
+    )

@@ -209,6 +209,9 @@ class LandmarkMap:
 def _check_shapes(settled: ProjectionMap | LandmarkMap, weights: FloatArray, outputs: FloatArray) -> None:
     if settled.scale.shape != settled.shift.shape or weights.shape != (len(settled.shift), len(outputs)):
         raise ValueError("the map does not have the width of the features")
+    # A file may hold anything here: a step of zero would divide by it.
+    if not (np.frexp(settled.quantum)[0] == 0.5 and 2.0**-200 < settled.quantum < 2.0**200):
+        raise ValueError("the map must have a power of two as its least step")
 
 
 def _rows(X: Any) -> FloatArray:

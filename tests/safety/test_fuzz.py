@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.safety import fuzz
+from tests.safety import fuzz, fuzz_files
 
 
 @pytest.mark.parametrize(("area", "n"), [("files", 300), ("tables", 150), ("calls", 300), ("commands", 60)])
@@ -21,5 +21,5 @@ def test_trials_can_be_repeated():
 
 
 def test_a_model_that_fails_without_a_sentence_would_be_found(monkeypatch):
-    monkeypatch.setattr(fuzz, "_use", lambda model, subject: [].index(model))
+    monkeypatch.setattr(fuzz_files, "_use", lambda model, subject: [].index(model))
     assert fuzz.run("files", 60, seed=1).faults

@@ -11,17 +11,21 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
-from tests.safety import fuzz
+from tests.safety import fuzz, savers
 from tests.safety.interruption import interrupt_at, interrupt_by_signal, try_call
 from tests.safety.subjects import SUBJECTS
 from tests.safety.threads import ask_while_one_learns
 
 PIECE = 1000  # fuzzed inputs of one process
+MEMORY = 6 << 30  # and the address space that it may take; the libraries alone take two gigabytes
 
 
 def interruptions(seed: int, share: float) -> fuzz.Report:
@@ -84,6 +88,19 @@ def threads(seconds: float) -> fuzz.Report:
     return report
 
 
+def saves(seed: int, n: int) -> fuzz.Report:
+    """Savers that are killed while they write, and savers that write to one path at once."""
+    report = fuzz.Report("saves")
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            outcome = savers.kill_savers(Path(folder), n, seed)
+            report.tried, report.taken, report.refused = n, outcome.new, outcome.old
+            report.tried += savers.save_at_once(Path(folder), n_savers=4, seconds=0.05 * n)
+        except AssertionError as fault:
+            report.faults.append(str(fault))
+    return report
+
+
 def fuzzed(area: str, n: int, seed: int) -> fuzz.Report:
     """Inputs of one area, each piece in a process of its own."""
     report = fuzz.Report(area)
@@ -107,11 +124,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, default=20_000, help="fuzzed inputs of each area")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--areas", default="files,tables,calls,commands,moments,signals,threads")
+    parser.add_argument("--areas", default="files,tables,calls,commands,moments,signals,threads,saves")
     parser.add_argument("--piece", nargs=4, metavar=("AREA", "FIRST", "SIZE", "SEED"), help="one piece alone")
     options = parser.parse_args()
     if options.piece:
         area, first, size, seed = options.piece[0], *map(int, options.piece[1:])
+        resource.setrlimit(
+            resource.RLIMIT_AS, (MEMORY, MEMORY)
+        )  # what asks for more is a fault, not a dead machine
         report = fuzz.run(area, size, seed, first)
         print(json.dumps({"refused": report.refused, "taken": report.taken, "faults": report.faults}))
         return 0
@@ -120,6 +140,7 @@ def main() -> int:
         "moments": lambda: interruptions(options.seed, share),
         "signals": lambda: signals(options.seed, max(5, int(200 * share))),
         "threads": lambda: threads(max(0.2, 5.0 * share)),
+        "saves": lambda: saves(options.seed, max(20, int(412 * share))),
     }
     n_faults = 0
     for area in options.areas.split(","):

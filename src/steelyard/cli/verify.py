@@ -29,7 +29,7 @@ def verify_command(
     from steelyard.proximal import Certificate
     from steelyard.tables import TableModel
 
-    paper = Certificate.from_json(certificate.read_text(encoding="utf-8"))
+    paper = Certificate.from_json(certificate.read_bytes())
     model = TableModel.of_certificate(paper)
     n_rows = sum(model.learn(model.open(source, labelled=True)) for source in sources)
     found = model.learner.digest()

@@ -323,7 +323,10 @@ class SupportState:
         book = Book(labels, _codes_of(labels), counts, bool(tree["has_weights"]), settled=())
         state._books = Following(-1, book, book)
         codes = np.ascontiguousarray(tree["codes"], dtype=np.int32)
-        if len(book.codes) != len(labels) or np.bincount(codes, minlength=len(labels)).tolist() != counts:
+        known = not len(codes) or 0 <= codes.min() <= codes.max() < len(labels)  # else counting takes memory
+        if not known or len(book.codes) != len(labels):
+            raise ValueError("a row has a label that is not there")
+        if np.bincount(codes, minlength=len(labels)).tolist() != counts:
             raise ValueError("the counts are not those of the rows")
         weights = np.ascontiguousarray(tree["weights"], dtype=np.float64)
         rows = tree["rows"]

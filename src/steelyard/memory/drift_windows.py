@@ -389,7 +389,8 @@ class DriftWindows(Wrapper):
 
     def _with_map(self, learned: dict[str, Any]) -> Any:
         """A learner as ``_without_map`` told it."""
-        learner = self._fresh_learner(np.zeros((1, int(learned["n_features"]))))
+        row = np.broadcast_to(0.0, (1, int(learned["n_features"])))  # takes no memory, whatever a file says
+        learner = self._fresh_learner(row)
         learner._set_state({**learned, "map": self._map})
         return learner
 

@@ -14,23 +14,24 @@ from steelyard._types import FloatArray
 from steelyard.base import Batch
 from steelyard.online.targets import OnlineLearner, Signs
 
-__all__ = ["Arrays", "LinearLearner"]
+__all__ = ["Arrays", "LinearLearner", "Shapes"]
 
 Arrays = dict[str, NDArray[Any]]
+Shapes = dict[str, tuple[tuple[int, ...], type]]
 
 
 class LinearLearner(OnlineLearner):
     """Base of OnlinePerceptron, OAM and OPAUC.
 
-    A subclass says in ``_empty`` which arrays a target has, "weights" among them, and in ``_learn_arrays``
+    A subclass says in ``_shapes`` which arrays a target has, "weights" among them, and in ``_learn_arrays``
     how they learn, all targets in one native call.
     """
 
     _targets: list[Arrays]
 
     @abstractmethod
-    def _empty(self, n_features: int) -> Arrays:
-        """The arrays of a target that has seen nothing."""
+    def _shapes(self, n_features: int) -> Shapes:
+        """The shape of each array of a target, and its type if it does not hold real numbers."""
 
     @abstractmethod
     def _learn_arrays(self, arrays: dict[str, list[NDArray[Any]]], X: Any, signs: Signs) -> None:
@@ -40,7 +41,8 @@ class LinearLearner(OnlineLearner):
         self._targets = []
 
     def _add_target(self) -> None:
-        self._targets.append(self._empty(self.n_features_in_))
+        shapes = self._shapes(self.n_features_in_)
+        self._targets.append({name: np.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()})
 
     def _copy_target(self) -> None:
         self._targets += _copied(self._targets[:1])
@@ -84,16 +86,12 @@ class LinearLearner(OnlineLearner):
             raise ValueError("there must be as many targets as the labels need")
 
     def _checked(self, arrays: Arrays) -> Arrays:
-        empty = self._empty(self.n_features_in_)
-        if arrays.keys() != empty.keys():
+        shapes = self._shapes(self.n_features_in_)
+        if arrays.keys() != shapes.keys():
             raise ValueError("a target has other arrays than this learner keeps")
-        for name, expected in empty.items():
+        for name, (shape, dtype) in shapes.items():
             values = arrays[name]
-            if (
-                values.shape != expected.shape
-                or values.dtype != expected.dtype
-                or not np.isfinite(values).all()
-            ):
+            if values.shape != shape or values.dtype != dtype or not np.isfinite(values).all():
                 raise ValueError(
                     f"the array {name!r} has another shape or type, or values that are not finite"
                 )

@@ -11,7 +11,7 @@ from steelyard import _native
 from steelyard._types import FloatArray
 from steelyard.base import Traits
 from steelyard.cuts import gmean_cut
-from steelyard.online.linear_machines import Arrays, LinearLearner
+from steelyard.online.linear_machines import Arrays, LinearLearner, Shapes
 from steelyard.online.targets import Signs, draw_seed, stored_seed
 from steelyard.params import Constraint, Integer, Positive, RandomSeed
 from steelyard.persistence import storable
@@ -90,12 +90,12 @@ class OAM(LinearLearner):
         super()._start_machines(X)
         self._budget, self._seed = int(self.budget), draw_seed(self.random_state)
 
-    def _empty(self, n_features: int) -> Arrays:
+    def _shapes(self, n_features: int) -> Shapes:
         return {
-            "weights": np.zeros(n_features),
-            "buffers": np.zeros((2, self._budget, n_features)),
-            "stored": np.zeros(2, dtype=np.uint64),
-            "seen": np.zeros(2, dtype=np.uint64),
+            "weights": ((n_features,), np.float64),
+            "buffers": ((2, self._budget, n_features), np.float64),
+            "stored": ((2,), np.uint64),
+            "seen": ((2,), np.uint64),
         }
 
     def _learn_arrays(self, arrays: dict[str, Any], X: NDArray[Any], signs: Signs) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from steelyard import _native
 from steelyard._types import FloatArray
 from steelyard.base import Traits
-from steelyard.online.linear_machines import Arrays, LinearLearner
+from steelyard.online.linear_machines import Arrays, LinearLearner, Shapes
 from steelyard.online.targets import Signs
 from steelyard.params import Constraint, NonNegative, Positive
 from steelyard.persistence import storable
@@ -82,12 +82,12 @@ class OPAUC(LinearLearner):
         self.learning_rate = learning_rate
         self.regularization = regularization
 
-    def _empty(self, n_features: int) -> Arrays:
+    def _shapes(self, n_features: int) -> Shapes:
         return {
-            "weights": np.zeros(n_features),
-            "means": np.zeros((2, n_features)),
-            "covariances": np.zeros((2, n_features, n_features)),
-            "seen": np.zeros(2, dtype=np.uint64),
+            "weights": ((n_features,), np.float64),
+            "means": ((2, n_features), np.float64),
+            "covariances": ((2, n_features, n_features), np.float64),
+            "seen": ((2,), np.uint64),
         }
 
     def _add_target(self) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from steelyard import _native
 from steelyard._types import FloatArray
 from steelyard.base import Traits
-from steelyard.online.linear_machines import Arrays, LinearLearner
+from steelyard.online.linear_machines import LinearLearner, Shapes
 from steelyard.online.targets import Signs
 from steelyard.persistence import storable
 
@@ -57,8 +57,8 @@ class OnlinePerceptron(LinearLearner):
 
     _traits = Traits(exact=False, bounded_memory=True)
 
-    def _empty(self, n_features: int) -> Arrays:
-        return {"weights": np.zeros(n_features), "bias": np.zeros(1)}
+    def _shapes(self, n_features: int) -> Shapes:
+        return {"weights": ((n_features,), np.float64), "bias": ((1,), np.float64)}
 
     def _learn_arrays(self, arrays: dict[str, Any], X: NDArray[Any], signs: Signs) -> None:
         _native.perceptron_sweep(X, signs, **arrays)

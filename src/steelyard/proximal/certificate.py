@@ -134,11 +134,13 @@ class Certificate:
         return json.dumps(self.to_dict(), indent=1)
 
     @classmethod
-    def from_json(cls, text: str) -> Certificate:
+    def from_json(cls, text: str | bytes) -> Certificate:
         """The certificate of such a text; anything else is refused with a sentence."""
         try:
             values = json.loads(text)
-        except ValueError as error:
+        except UnicodeDecodeError as error:  # its text would hold all that was read
+            raise FileFormatError("this is not JSON: it is not text.", who="Certificate") from error
+        except (ValueError, RecursionError) as error:
             raise FileFormatError(f"this is not JSON ({error}).", who="Certificate") from error
         if not isinstance(values, Mapping) or values.get("format") != _FORMAT:
             raise FileFormatError("this is no certificate of forgetting.", who="Certificate")

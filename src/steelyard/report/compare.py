@@ -55,6 +55,8 @@ def read_run(path: str | Path) -> dict[str, Any]:
         run = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise FileAccessError(f"cannot be read: {error.strerror or error}.", who=str(path)) from error
+    except UnicodeDecodeError as error:  # its text would hold all that was read
+        raise DataError("this is not a JSON document: it is not text.", who=str(path)) from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"this is not a JSON document: {error}.", who=str(path)) from error
     if not isinstance(run, dict) or any(name not in run for name in _NEEDED) or not run["summary"]:

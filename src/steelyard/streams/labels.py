@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard._labels import encode_labels
+from steelyard._labels import encode_labels, unsortable_error
 
 __all__ = ["Codes", "LabelTable"]
 
@@ -67,10 +67,17 @@ class LabelTable:
         return codes if codes.min() >= 0 else None
 
     def add(self, label: Any) -> int:
-        """The number of a label, a new one if need be."""
+        """The number of a label, a new one if need be; labels that do not sort have no place in one table."""
+        number = self._numbers.get(label)
+        if number is not None:
+            return number
+        if self.labels:
+            try:
+                label < self.labels[0]  # noqa: B015 - whether they can be compared, not how it ends
+            except TypeError as error:
+                raise unsortable_error("labels", error) from error
         number = self._numbers.setdefault(label, len(self.labels))
-        if number == len(self.labels):
-            self.labels.append(label)
+        self.labels.append(label)
         return number
 
     def numbers(self, labels: list[Any]) -> Codes:

@@ -1,0 +1,108 @@
+"""Files that were changed and sealed again."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from typing import Any
+
+import numpy as np
+
+from steelyard.exceptions import FileFormatError, SteelyardError
+from steelyard.persistence import from_bytes, to_bytes
+from steelyard.persistence.envelope import PRELUDE_SIZE, _digest
+from tests.safety.subjects import SUBJECTS, Subject
+
+_ORIGINALS: dict[str, bytes] = {}
+
+
+def original(subject: Subject) -> bytes:
+    if subject.name not in _ORIGINALS:
+        _ORIGINALS[subject.name] = to_bytes(subject.taught_copy())
+    return _ORIGINALS[subject.name]
+
+
+def trial(rng: np.random.Generator) -> bool:
+    """A file that was changed and sealed again: refused, or a model that can be used."""
+    subject = SUBJECTS[rng.integers(len(SUBJECTS))]
+    data = bytearray(original(subject))
+    for _ in range(rng.integers(1, 4)):
+        _CHANGES[rng.integers(len(_CHANGES))](data, rng)
+    try:
+        model = from_bytes(resealed(data))
+    except FileFormatError:
+        return False
+    _use(model, subject)
+    return True
+
+
+def _use(model: Any, subject: Subject) -> None:
+    """Everything may be refused, but only with a sentence."""
+    start = subject.start()
+    for call in (
+        lambda: model.predict(subject.questions),
+        lambda: model.decision_function(subject.questions),
+        lambda: model.partial_fit(*subject.rows(3, 9, two_classes=True)),
+        lambda: model.predict(subject.questions),
+        lambda: model.forget(start[0][:2], start[1][:2]),
+        lambda: from_bytes(to_bytes(model)).predict(subject.questions),
+    ):
+        with contextlib.suppress(SteelyardError, AttributeError):
+            call()
+
+
+def resealed(data: bytearray) -> bytes:
+    """The file with a length and a checksum that fit what is in it."""
+    if len(data) < PRELUDE_SIZE:
+        return bytes(data)
+    struct.pack_into("<Q", data, 20, len(data))
+    data[28:PRELUDE_SIZE] = _digest([bytes(data[:28]), bytes(data[PRELUDE_SIZE:])])
+    return bytes(data)
+
+
+def _body(data: bytearray) -> int:
+    return min(len(data) - 1, PRELUDE_SIZE + struct.unpack_from("<Q", data, 12)[0])
+
+
+def flip_bits(data: bytearray, rng: np.random.Generator) -> None:
+    for place in rng.integers(PRELUDE_SIZE, len(data), size=rng.integers(1, 5)):
+        data[place] ^= 1 << int(rng.integers(8))
+
+
+def _odd_number(data: bytearray, rng: np.random.Generator) -> None:
+    """An eighth of the arrays' bytes becomes a number of the kind that makes trouble."""
+    body = _body(data)
+    if len(data) - body < 8:
+        return
+    place = body + 8 * int(rng.integers((len(data) - body) // 8))
+    value = rng.choice([np.nan, np.inf, -np.inf, 0.0, -1.0, 1e308, 5e-324, 1e18, float(rng.normal())])
+    struct.pack_into("<d", data, place, float(value))
+
+
+def _header_number(data: bytearray, rng: np.random.Generator) -> None:
+    """A number in the header becomes another one of as many digits."""
+    digits = [k for k in range(PRELUDE_SIZE, _body(data)) if 48 <= data[k] <= 57]
+    if digits:
+        place = digits[rng.integers(len(digits))]
+        data[place] = 48 + int(rng.integers(10))
+
+
+def _longer_number(data: bytearray, rng: np.random.Generator) -> None:
+    """A number in the header grows, at the cost of the blanks behind it."""
+    body = _body(data)
+    digits = [k for k in range(PRELUDE_SIZE, body) if 48 <= data[k] <= 57]
+    n = int(rng.integers(1, 6))
+    if digits and data[body - n : body] == b" " * n:
+        place = digits[rng.integers(len(digits))]
+        data[place:place] = bytes(rng.integers(48, 58, size=n).astype(np.uint8))
+        del data[body : body + n]
+
+
+def _copy_bytes(data: bytearray, rng: np.random.Generator) -> None:
+    body, n = _body(data), int(rng.integers(1, 33))
+    if len(data) - body > 2 * n:
+        source, target = (int(k) for k in rng.integers(body, len(data) - n, size=2))
+        data[target : target + n] = data[source : source + n]
+
+
+_CHANGES = [flip_bits, _odd_number, _header_number, _longer_number, _copy_bytes]

@@ -1,0 +1,72 @@
+"""What loading takes is bounded by the size of the file, whatever numbers stand in it."""
+
+from __future__ import annotations
+
+import re
+import resource
+import struct
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from steelyard.exceptions import FileFormatError, MemoryLimitError, SteelyardError
+from steelyard.persistence import from_bytes
+from steelyard.persistence.arrays import ALIGNMENT
+from steelyard.persistence.envelope import PRELUDE_SIZE
+from tests.safety.fuzz_files import original, resealed
+from tests.safety.subjects import SUBJECTS
+
+MOST = 60  # places in one file
+ROOM = 400 << 20  # bytes that may be taken above what the process has; the files are of some kilobytes
+
+
+def with_numbers(data: bytes, value: int):
+    """The file again and again, each time with another whole number of its header replaced."""
+    (n_header,) = struct.unpack_from("<Q", data, 12)
+    header = data[PRELUDE_SIZE : PRELUDE_SIZE + n_header].rstrip(b" ")
+    rest = data[PRELUDE_SIZE + n_header :]
+    places = list(re.finditer(rb"(?<=[:\[,])\d+(?=[,\]}])", header))
+    for found in places[:: 1 + len(places) // MOST]:
+        text = header[: found.start()] + str(value).encode() + header[found.end() :]
+        text += b" " * (-len(text) % ALIGNMENT)
+        start = bytearray(data[:PRELUDE_SIZE])
+        struct.pack_into("<Q", start, 12, len(text))
+        yield resealed(start + text + rest)
+
+
+def memory_was_short(error: BaseException | None) -> bool:
+    """Whether it was asked for; our own limit is told before anything is taken."""
+    while error is not None:
+        if isinstance(error, MemoryError) and not isinstance(error, MemoryLimitError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+@pytest.fixture
+def little_memory():
+    size = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (size + ROOM, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the memory of a process is not told here")
+@pytest.mark.parametrize("value", [40_000, 2_000_000_000])
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
+def test_a_number_in_the_header_takes_no_memory(subject, value, little_memory):
+    taken = 0
+    for data in with_numbers(original(subject), value):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model = from_bytes(data)
+                taken += 1
+                np.asarray(model.predict(subject.questions))
+        except FileFormatError as error:
+            assert not memory_was_short(error), error
+        except SteelyardError:
+            pass
