@@ -38,6 +38,7 @@ OPERATIONS = [
     ("POST", "/v2/models/{model}/infer"),
     ("GET", "/health/live"),
     ("GET", "/health/ready"),
+    ("GET", "/health/learner"),
 ]
 
 

@@ -14,8 +14,9 @@ from steelyard.service.http import Limits, make_app
 from steelyard.service.http.keys import Keys
 from steelyard.service.requests import Forget, Learn, Put, Tick, Unavailable
 from tests.service.data import SPEC, Clock, records, spec
+from tests.service.desks import Desk, batch
 from tests.service.server import serving
-from tests.service.test_promises import Desk, batch, fresh
+from tests.service.test_promises import fresh
 from tests.service.test_wire import MODEL, is_problem, unlabelled
 
 

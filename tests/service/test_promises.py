@@ -1,44 +1,21 @@
-"""The five promises of the service, one after the other, on a real file."""
+"""The five promises of the service, one after the other, in a real file and in a real PostgreSQL."""
 
 from __future__ import annotations
 
 import pytest
 
 from steelyard.exceptions import DataError
-from steelyard.service import Engine, Scribe, SQLiteStore
+from steelyard.service import Engine
 from steelyard.service import rows as wire
 from steelyard.service.requests import Conflict, Forget, Label, Learn, Put, Remember, Tick, Unavailable
 from steelyard.service.store import Waiting
 from tests.service.data import Clock, records, spec
-
-
-def batch(rows):
-    return wire.from_records(rows, ["customer", "row"])
-
-
-class Desk:
-    """A scribe over a file, asked one request at a time."""
-
-    def __init__(self, path, clock=None):
-        self.path, self.clock = path, clock or Clock()
-        self.store = SQLiteStore(path)
-        self.scribe = Scribe(self.store, clock=self.clock)
-
-    def do(self, request):
-        self.scribe.process([request])
-        return request.future.result(0)
-
-    def model(self, name="m"):
-        return self.scribe.published[name]
-
-    def again(self):
-        """What another process would find in the file now."""
-        return Desk(self.path, self.clock)
+from tests.service.desks import Desk, batch
 
 
 @pytest.fixture
-def desk(tmp_path):
-    desk = Desk(tmp_path / "store.db")
+def desk(where):
+    desk = Desk(where)
     desk.do(Put("m", spec()))
     return desk
 
@@ -124,8 +101,8 @@ def test_an_id_names_one_row(desk):
 
 
 @pytest.mark.parametrize("learner", [{"class": "ProximalSVC"}, {"class": "IncrementalSVC", "gamma": 0.5}])
-def test_after_learning_in_any_pieces_the_model_is_that_of_one_fit(tmp_path, learner):
-    desk = Desk(tmp_path / "s.db")
+def test_after_learning_in_any_pieces_the_model_is_that_of_one_fit(where, learner):
+    desk = Desk(where)
     desk.do(Put("m", spec(learner=learner)))
     rows = records(90)
     for begin, end in ((0, 1), (1, 40), (40, 90)):
@@ -137,8 +114,8 @@ def test_after_learning_in_any_pieces_the_model_is_that_of_one_fit(tmp_path, lea
     assert mine.scores == pytest.approx(theirs.scores, abs=1e-6)
 
 
-def test_a_window_of_rows_forgets_by_itself_and_survives_a_restart(tmp_path):
-    desk = Desk(tmp_path / "s.db")
+def test_a_window_of_rows_forgets_by_itself_and_survives_a_restart(where):
+    desk = Desk(where)
     desk.do(Put("m", spec(memory=50)))
     rows = records(130)
     for begin in range(0, 130, 13):
@@ -150,9 +127,9 @@ def test_a_window_of_rows_forgets_by_itself_and_survives_a_restart(tmp_path):
     assert again.model().n_rows == 50
 
 
-def test_a_window_of_time_lets_go_when_time_has_passed(tmp_path):
+def test_a_window_of_time_lets_go_when_time_has_passed(where):
     clock = Clock()
-    desk = Desk(tmp_path / "s.db", clock)
+    desk = Desk(where, clock)
     desk.do(Put("m", spec(memory="1h")))
     desk.do(Learn("m", batch(records(40))))
     clock.now += 1800
@@ -173,14 +150,14 @@ def test_after_forgetting_a_subject_the_model_never_saw_it_and_the_file_neither(
             row["country"] = "Atlantis-of-c3"
     desk.do(Learn("m", batch(rows)))
     needle = b"Atlantis-of-c3"
-    assert needle in _bytes(desk.path), "the control: before forgetting it is there"
+    assert needle in desk.bytes(), "the control: before forgetting it is there"
     desk.do(Learn("m", batch(records(10, first=300))))
     answer = desk.do(Forget("m", subject="c3"))
     left = [r for r in rows + records(10, first=300) if r["customer"] != "c3"]
     assert answer["forgotten"] == 210 - len(left)
     assert desk.model().n_rows == len(left)
     assert desk.model().facts()["classes"] == fresh(left).classes()
-    kept = _bytes(desk.path)
+    kept = desk.bytes()
     assert b'"c3"' not in kept
     certificate = answer["certificate"]
     assert certificate["before"]["digest"] != certificate["after"]["digest"]
@@ -200,19 +177,15 @@ def test_a_row_that_was_never_learned_cannot_be_forgotten(desk):
     assert desk.model().n_rows == before["rows"] - 1
 
 
-def test_forgetting_by_time_takes_what_is_older(tmp_path):
+def test_forgetting_by_time_takes_what_is_older(where):
     clock = Clock(100.0)
-    desk = Desk(tmp_path / "s.db", clock)
+    desk = Desk(where, clock)
     desk.do(Put("m", spec()))
     desk.do(Learn("m", batch(records(20))))
     clock.now = 200.0
     desk.do(Learn("m", batch(records(30, first=20))))
     assert desk.do(Forget("m", before=150.0))["forgotten"] == 20
     assert desk.model().n_rows == 30
-
-
-def _bytes(path):
-    return b"".join(part.read_bytes() for part in path.parent.glob(path.name + "*"))
 
 
 # -- late labels ------------------------------------------------------------------------------------
@@ -247,6 +220,6 @@ def test_the_same_spec_again_changes_nothing_and_another_must_need_no_rows(desk)
     assert desk.model().version == version
     desk.do(Put("m", spec(learner={"class": "ProximalSVC", "C": 0.01})))
     assert desk.model().learner.C == 0.01
-    assert desk.again().model().learner.C == 0.01
     with pytest.raises(ValueError, match="target cannot be changed"):
         desk.do(Put("m", spec(target="country")))
+    assert desk.again().model().learner.C == 0.01

@@ -8,7 +8,7 @@ from steelyard.exceptions import SteelyardError
 from steelyard.service.requests import Forget, Learn, Put
 from steelyard.service.spec import LEARNERS
 from tests.service.data import records, spec
-from tests.service.test_promises import Desk, batch
+from tests.service.desks import Desk, batch
 from tests.service.test_wire import unlabelled
 
 # No seed is said: what a recovery draws must be what was drawn.

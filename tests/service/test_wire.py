@@ -194,7 +194,8 @@ def test_the_inference_protocol_answers_as_predict_does(http):
 def test_health_metrics_and_description_are_there(http):
     http.post(f"{MODEL}/learn", json={"rows": records(20)})
     assert http.get("/health/live").json() == {"live": True}
-    assert http.get("/health/ready").json() == {"ready": True}
+    assert http.get("/health/ready").json() == {"ready": True, "role": "learner"}
+    assert http.get("/health/learner").json() == {"learner": True}
     assert 'steelyard_rows_learned_total{model="payments"} 20.0' in http.get("/metrics").text
     assert http.get("/openapi.json").json()["openapi"] == "3.1.0"
     learner = from_bytes(http.get(f"{MODEL}/file").content)

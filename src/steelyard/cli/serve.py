@@ -39,7 +39,20 @@ def _need_service() -> None:
 
 
 @click.group("serve", invoke_without_command=True)
-@click.option("--store", type=_FILE, default=Path("steelyard.db"), show_default=True, metavar="FILE.db")
+@click.option(
+    "--store",
+    default="steelyard.db",
+    show_default=True,
+    metavar="FILE.db",
+    help="Or postgresql://HOST/DATABASE.",
+)
+@click.option(
+    "--role",
+    type=click.Choice(["learner", "predictor"]),
+    default="learner",
+    show_default=True,
+    help="A predictor follows the process that learns; a second learner waits, if the store is PostgreSQL.",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS")
 @click.option("--port", type=click.IntRange(0, 65535), default=8471, show_default=True, metavar="N")
 @_KEYS
@@ -59,7 +72,8 @@ def _need_service() -> None:
 def serve_command(
     ctx: click.Context,
     *,
-    store: Path,
+    store: str,
+    role: str,
     host: str,
     port: int,
     keys_file: Path | None,
@@ -78,19 +92,25 @@ def serve_command(
         return
     _need_service()
     _check_address(host, keys_file)
-    from steelyard.service import Scribe, SQLiteStore
+    from steelyard.service import Scribe, open_store
     from steelyard.service.http import make_app
     from steelyard.service.http.keys import Keys
 
     keys = None if keys_file is None else Keys(keys_file)
-    kept = SQLiteStore(":memory:" if demo else store)
-    if not check:
-        kept.claim()  # before anything is read: what another service writes meanwhile would be missed
-    scribe = Scribe(kept)
-    _make_models(scribe, specs)
+    kept = open_store(":memory:" if demo else store)
+    # Before anything is read: what another service writes meanwhile would be missed.
+    leads = role == "learner" and not check and kept.claim()
+    scribe = Scribe(kept, may_learn=role == "learner")
+    wishes = [_wish(path) for path in specs]
+    if leads:
+        for wish in wishes:
+            scribe.process([wish])
+            wish.future.result()
+    elif specs and not check:
+        tell("another process learns: it makes the models")
     if check:
-        _tell_state(scribe, store)
-        scribe.store.close()
+        _tell_state(scribe, kept.path)
+        kept.close()
         return
     app = make_app(scribe, keys=keys)
     if demo:
@@ -112,23 +132,21 @@ def _check_address(host: str, keys_file: Path | None) -> None:
         )
 
 
-def _make_models(scribe: Any, specs: tuple[Path, ...]) -> None:
+def _wish(path: Path) -> Any:
+    """The wish for the model that a file describes."""
     from steelyard.service import Spec
     from steelyard.service.requests import Put
 
-    for path in specs:
-        try:
-            values = tomllib.loads(path.read_text("utf-8"))
-        except OSError as error:
-            raise FileAccessError(f"cannot be read: {error.strerror or error}.", who=str(path)) from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise FileFormatError(f"this is not TOML: {error}.", who=str(path)) from error
-        wish = Put(path.stem, Spec.from_mapping(values))
-        scribe.process([wish])
-        wish.future.result()
+    try:
+        values = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise FileAccessError(f"cannot be read: {error.strerror or error}.", who=str(path)) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FileFormatError(f"this is not TOML: {error}.", who=str(path)) from error
+    return Put(path.stem, Spec.from_mapping(values))
 
 
-def _tell_state(scribe: Any, store: Path) -> None:
+def _tell_state(scribe: Any, store: str) -> None:
     rows = [
         {
             "model": name,
@@ -226,16 +244,25 @@ def revoke_key(*, key_id: str, keys_file: Path) -> None:
 # -- backups ----------------------------------------------------------------------------------------
 
 
+def _file_of(store: str) -> Path:
+    if "://" in store:
+        raise ParameterError(
+            "only stores that are files are copied here.",
+            hint="PostgreSQL has its own means: pg_dump --schema=steelyard, pg_restore",
+        )
+    return Path(store)
+
+
 @serve_command.command("backup")
 @click.argument("target", type=_FILE)
 @click.pass_obj
-def backup_command(store: Path, *, target: Path) -> None:
+def backup_command(store: str, *, target: Path) -> None:
     """Copy the store to TARGET while the service runs or not."""
     _need_service()
     from steelyard.service import SQLiteStore
 
-    if not store.exists():
-        raise FileAccessError("there is no such store.", who=str(store), hint="name it with --store")
+    if not _file_of(store).exists():
+        raise FileAccessError("there is no such store.", who=store, hint="name it with --store")
     if target.exists():
         raise FileAccessError("this file is there already.", who=str(target), hint="choose another name")
     source = SQLiteStore(store)
@@ -249,13 +276,13 @@ def backup_command(store: Path, *, target: Path) -> None:
 @serve_command.command("restore")
 @click.argument("source", type=_FILE)
 @click.pass_obj
-def restore_command(store: Path, *, source: Path) -> None:
+def restore_command(store: str, *, source: Path) -> None:
     """Make the store from a backup; every model is recovered once to see that it is whole."""
     _need_service()
     from steelyard.service import Scribe, SQLiteStore
 
-    if store.exists():
-        raise FileAccessError("the store is there already.", who=str(store), hint="move it away first")
+    if _file_of(store).exists():
+        raise FileAccessError("the store is there already.", who=store, hint="move it away first")
     if not source.exists():
         raise FileAccessError("there is no such file.", who=str(source))
     backup = SQLiteStore(source)

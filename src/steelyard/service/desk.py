@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from steelyard._types import FloatArray
 from steelyard.exceptions import DataError
 from steelyard.persistence import decode, encode
 from steelyard.service import rows as wire
@@ -38,7 +40,7 @@ class Desk:
     @classmethod
     def recover(cls, store: Store, name: str, spec: str) -> Desk:
         """The model as it was when its last event was committed."""
-        snapshot = store.snapshot(name)
+        snapshot = store.last_snapshot(name)
         if snapshot is None:
             desk = cls(store, Engine(name, Spec.from_mapping(json.loads(spec))))
         else:
@@ -48,10 +50,22 @@ class Desk:
             desk.events_since_snapshot += 1
         desk.engine.gauge.take_points()  # they were written when they were new
         if desk.engine.spec.keeps_rows:
-            for chunk, retired in store.chunks(name):
-                _, extra = wire.unpack(store.chunk(chunk))
-                desk.shelf.add(chunk, np.asarray(extra["times"]), retired)
+            for chunk, n_rows, retired in store.chunks(name):
+                desk.shelf.add(chunk, partial(desk._times, chunk), n_rows, retired)
         return desk
+
+    def _times(self, chunk: int) -> FloatArray:
+        _, extra = wire.unpack(self.store.chunk(chunk))
+        return np.asarray(extra["times"])
+
+    def follow(self) -> bool:
+        """Replay what another process has done since; whether its events are all there."""
+        for event in self.store.events_after(self.engine.name, self.engine.version):
+            if event.version != self.engine.version + 1:
+                return False
+            self._replay(event)
+        self.engine.gauge.take_points()
+        return self.engine.version == self.store.last_version(self.engine.name)
 
     def _replay(self, event: Event) -> None:
         body: Any = decode(event.body)
@@ -86,7 +100,7 @@ class Desk:
         self.rows_since_snapshot += batch.n_rows
         if spec.keeps_rows:
             self.store.index_rows(engine.name, chunk, ids, subjects)
-            self.shelf.add(chunk, times)
+            self.shelf.add(chunk, times, batch.n_rows)
             version = self.let_go(now) or version
         points = engine.gauge.take_points()
         if points:
@@ -276,7 +290,7 @@ class Desk:
         if engine.spec.keeps_rows:
             finished = self.shelf.finished()
         else:
-            finished = [chunk for chunk, _ in self.store.chunks(engine.name)]
+            finished = [chunk for chunk, _, _ in self.store.chunks(engine.name)]
         self.store.drop_chunks(finished)
         for chunk in finished:
             if engine.spec.keeps_rows:

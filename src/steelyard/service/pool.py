@@ -129,7 +129,7 @@ class PoolDesk(Desk):
     def recover(cls, store: Store, name: str, spec: str) -> PoolDesk:
         """The model as it was when its last event was committed."""
         desk = cls(store, Pool(name, Spec.from_mapping(json.loads(spec))))
-        snapshot = store.snapshot(name)
+        snapshot = store.last_snapshot(name)
         state: dict[str, Any] = {"version": 0, "gone": {}} if snapshot is None else decode(snapshot.body)
         version, gone = int(state["version"]), {site: tuple(age) for site, age in state["gone"].items()}
         for event in store.events_after(name, version):
@@ -139,11 +139,15 @@ class PoolDesk(Desk):
                 said: Any = decode(event.body)
                 gone[said["site"]] = tuple(said["age"])
         bulletins = []
-        for chunk, _ in store.chunks(name):
+        for chunk, _, _ in store.chunks(name):
             bulletins.append(Bulletin.from_bytes(store.chunk(chunk)))
             desk._chunks[bulletins[-1].site] = chunk
         desk.engine.restore(bulletins, cast("dict[str, tuple[int, int]]", gone), version)
         return desk
+
+    def follow(self) -> bool:
+        """Never by events: what counts is in the chunks, so it is read anew."""
+        return False
 
     def receive(self, bulletin: Bulletin, *, now: float) -> dict[str, Any]:
         """Take in a bulletin; one that is there already changes nothing, an older one is refused."""

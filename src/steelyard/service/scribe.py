@@ -17,6 +17,7 @@ from steelyard.exceptions import SteelyardError
 from steelyard.service import rows as wire
 from steelyard.service.desk import Desk
 from steelyard.service.engine import Published
+from steelyard.service.follower import catch_up
 from steelyard.service.pool import PoolDesk, desk_for, recovered
 from steelyard.service.requests import (
     Busy,
@@ -34,7 +35,7 @@ from steelyard.service.requests import (
     Unknown,
 )
 from steelyard.service.spec import check_name
-from steelyard.service.store import Store
+from steelyard.service.store import About, InDoubt, Store
 
 __all__ = ["Scribe"]
 
@@ -45,7 +46,13 @@ _SNAPSHOT_EVENTS = 2_000
 _ANSWERS_KEPT = 7 * 86_400.0
 _TICK = 30.0
 
+_NEWS = 1.0  # seconds after which a follower looks by itself, and a learner whether it still is one
+
 Answer = dict[str, Any]
+
+
+def _stopping() -> Unavailable:
+    return Unavailable("the service is stopping; nothing was changed.", hint="try again shortly")
 
 
 class Scribe:
@@ -61,6 +68,8 @@ class Scribe:
         More requests than this are sent away.
     max_models : int, default=1000
         How many models there can be.
+    may_learn : bool, default=True
+        Whether it takes the right to write where it is free; otherwise it only follows whoever has it.
     """
 
     def __init__(
@@ -70,8 +79,9 @@ class Scribe:
         clock: Callable[[], float] = time.time,
         max_waiting: int = 1024,
         max_models: int = 1000,
+        may_learn: bool = True,
     ) -> None:
-        self.store, self.clock, self.max_models = store, clock, max_models
+        self.store, self.clock, self.max_models, self.may_learn = store, clock, max_models, may_learn
         self.published: dict[str, Published] = {}
         self.listeners: list[Callable[[str, dict[str, Any]], None]] = []
         self._desks: dict[str, Desk] = {}
@@ -79,6 +89,8 @@ class Scribe:
         self._thread: threading.Thread | None = None
         self._closing = False
         self._in_doubt = False  # models may differ from the store until they are read again
+        self._leads = True  # until it is known that another process does
+        self._followed_at = time.monotonic()
         self._next_tick = time.monotonic() + _TICK
         self.recover()
 
@@ -86,13 +98,17 @@ class Scribe:
 
     def recover(self) -> None:
         """All models as the store has them."""
-        self._desks = {name: recovered(self.store, name, spec) for name, spec in self.store.models()}
+        with self.store.reading():
+            self._desks = {name: recovered(self.store, name, spec) for name, spec in self.store.models()}
         self.published = {name: desk.engine.published() for name, desk in self._desks.items()}
         self._in_doubt = False
 
     def start(self) -> None:
-        """Begin to write, in a thread of its own; refused where another process writes this store."""
-        self.store.claim()
+        """Begin to write, or to follow whoever writes, in a thread of its own."""
+        claimed = self.store.is_claimed
+        self._leads = self.may_learn and self.store.claim()
+        if not claimed:
+            self.recover()  # another may have written since
         self._thread = threading.Thread(target=self._run, name="steelyard-scribe", daemon=True)
         self._thread.start()
 
@@ -105,7 +121,7 @@ class Scribe:
             assert self._thread is not None
             self._queue.put(None)
             self._thread.join()
-        if self._in_doubt:
+        if self._in_doubt or not self._leads:
             return
         with suppress(Exception), self.store.transaction():
             for desk in self._desks.values():
@@ -114,8 +130,18 @@ class Scribe:
 
     @property
     def is_alive(self) -> bool:
-        """Whether requests are being written."""
+        """Whether requests are being written, or another process is being followed."""
         return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process is the one that writes."""
+        return self._leads
+
+    @property
+    def behind(self) -> float:
+        """Seconds since a follower last saw what the learner has written; 0 for the learner."""
+        return 0.0 if self._leads else time.monotonic() - self._followed_at
 
     @property
     def n_waiting(self) -> int:
@@ -125,9 +151,11 @@ class Scribe:
     def submit(self, request: Request) -> Request:
         """Put a request in line; its future holds the answer when it is on disk."""
         if self._closing:
-            raise Unavailable("the service is stopping; nothing was changed.", hint="try again shortly")
+            raise _stopping()
         if self._thread is not None and not self._thread.is_alive():
             raise Unavailable("the service no longer writes; nothing was changed.", hint="start it again")
+        if not self._leads:
+            raise _elsewhere()
         try:
             self._queue.put_nowait(request)
         except queue.Full:
@@ -139,32 +167,63 @@ class Scribe:
 
     def _run(self) -> None:
         while True:
-            group = self._next_group()
+            group = self._next_group() if self._leads else self._follow()
             try:
                 self.process([request for request in group if request is not None])
+                if self._leads and not group:
+                    self.store.claim()  # still ours?
             except Exception as error:  # noqa: BLE001  whoever comes next must find a writer
                 self._in_doubt = True
                 _log.error("the scribe met %s; models are read again", type(error).__name__)
             if None in group:
                 self._send_away()
                 return
+            if self._leads and not self.store.is_claimed:
+                self._step_down()
 
-    def _send_away(self) -> None:
-        """Requests that came while the service was stopping."""
+    # -- following ----------------------------------------------------------------------------------
+
+    def _follow(self) -> list[Request | None]:
+        """See what the learner has written, and take its place where it is gone."""
+        self._send_away(_elsewhere)
+        try:
+            self.store.wait_for_news(_NEWS)
+            self._publish(catch_up(self.store, self._desks))
+            self._followed_at = time.monotonic()
+            if self.may_learn and self.store.claim():
+                self.recover()
+                self._leads = True
+                _log.warning("this process learns now")
+        except Exception as error:  # noqa: BLE001  tried again; meanwhile the last models answer
+            _log.error("the learner cannot be followed: %s", _where(error))
+            self._desks = {}  # read anew when the store answers
+            time.sleep(_NEWS)
+        return [None] if self._closing else []
+
+    def _step_down(self) -> None:
+        """The right to write is lost."""
+        _log.warning("this process no longer has the right to write; it follows")
+        self._leads, self._followed_at = False, time.monotonic()
+
+    def _send_away(self, why: Callable[[], Unavailable] = _stopping) -> None:
+        """Requests that came too late."""
         while not self._queue.empty():
             request = self._queue.get_nowait()
-            if request is not None and request.future.set_running_or_notify_cancel():
-                request.future.set_exception(Unavailable("the service is stopping; nothing was changed."))
+            if request is None:
+                self._queue.put(None)
+                return
+            if request.future.set_running_or_notify_cancel():
+                request.future.set_exception(why())
 
     def _next_group(self) -> list[Request | None]:
-        """What waits now, at least one request; a tick when it is time, however much waits."""
+        """What waits now; a tick when it is time, however much waits; nothing where nothing comes."""
         wait = self._next_tick - time.monotonic()
         if wait <= 0:
             return [self._due_tick()]
         try:
-            group: list[Request | None] = [self._queue.get(timeout=wait)]
+            group: list[Request | None] = [self._queue.get(timeout=min(wait, _NEWS))]
         except queue.Empty:
-            return [self._due_tick()]
+            return []
         while len(group) < _GROUP and group[-1] is not None:
             try:
                 group.append(self._queue.get_nowait())
@@ -225,8 +284,9 @@ class Scribe:
         """The store has refused or something broke: the models become what the store says."""
         _log.error("a group of %d requests failed: %s", len(requests), _where(error))
         self._in_doubt = True
+        known = "whether it counts is not known" if isinstance(error, InDoubt) else "nothing was changed"
         answer = Unavailable(
-            f"the store could not be written ({type(error).__name__}); nothing was changed.",
+            f"the store could not be written ({type(error).__name__}); {known}.",
             hint="look at the disk of the service, then send the request again with the same key",
         )
         answer.__cause__ = error
@@ -234,7 +294,9 @@ class Scribe:
             self.recover()
         except Exception as trouble:  # noqa: BLE001  tried again with the next group
             _log.error("models could not be read again: %s", _where(trouble))
-        alone = not self._in_doubt and len(requests) > 1 and not isinstance(error, self.store.faults)
+        alone = (
+            not self._in_doubt and len(requests) > 1 and not isinstance(error, (InDoubt, *self.store.faults))
+        )
         for request in requests:
             if alone:  # one of them broke something: the others need not suffer
                 self._process([request])
@@ -276,7 +338,12 @@ class Scribe:
             return self._same_answer(request, *known)
         answer = act()
         self.store.keep_answer(
-            request.model, request.key, request.fingerprint, json.dumps(answer), self.clock()
+            request.model,
+            request.key,
+            request.fingerprint,
+            json.dumps(answer),
+            at=self.clock(),
+            about=_about(request, answer),
         )
         return answer
 
@@ -401,6 +468,20 @@ class Scribe:
             return request, self._answered(request, act)
         except SteelyardError as error:
             return request, error
+
+
+def _about(request: Request, answer: Answer) -> list[About]:
+    """The rows that an answer names; when they are forgotten, it must go too."""
+    if isinstance(request, Remember):
+        return [(waiting.id, waiting.subject) for waiting in request.waiting]
+    return [(row_id, None) for row_id in answer.get("unknown", ())]
+
+
+def _elsewhere() -> Unavailable:
+    return Unavailable(
+        "another process learns; this one only predicts. Nothing was changed.",
+        hint="send it to the process whose /health/learner answers 200",
+    )
 
 
 def _where(error: Exception) -> str:

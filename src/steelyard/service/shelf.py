@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -11,6 +11,8 @@ import numpy as np
 from steelyard._types import FloatArray
 
 __all__ = ["Piece", "Shelf"]
+
+Times = FloatArray | Callable[[], FloatArray]  # sorted, or where to find them
 
 
 @dataclass(frozen=True)
@@ -26,10 +28,17 @@ class Piece:
 
 
 class _Entry:
-    __slots__ = ("begin", "n", "times")
+    __slots__ = ("_times", "begin", "n")
 
-    def __init__(self, n: int, begin: int, times: FloatArray) -> None:
-        self.n, self.begin, self.times = n, begin, times  # rows before `begin` no longer count
+    def __init__(self, n: int, begin: int, times: Times) -> None:
+        self.n, self.begin, self._times = n, begin, times  # rows before `begin` no longer count
+
+    @property
+    def times(self) -> FloatArray:
+        """Looked up when they are asked for: most windows never ask."""
+        if callable(self._times):
+            self._times = self._times()
+        return self._times
 
 
 class Shelf:
@@ -39,10 +48,10 @@ class Shelf:
         self._entries: dict[int, _Entry] = {}
         self.n_rows = 0
 
-    def add(self, chunk: int, times: FloatArray, begin: int = 0) -> None:
+    def add(self, chunk: int, times: Times, n_rows: int, begin: int = 0) -> None:
         """A new chunk, or one found again of which the first rows no longer count."""
-        self._entries[chunk] = _Entry(len(times), begin, times)
-        self.n_rows += len(times) - begin
+        self._entries[chunk] = _Entry(n_rows, begin, times)
+        self.n_rows += n_rows - begin
 
     def drop(self, chunk: int) -> None:
         """A chunk that is gone."""

@@ -48,6 +48,7 @@ __all__ = ["Limits", "Service", "make_app"]
 _log = logging.getLogger("steelyard.service")
 _FEW_ROWS = 2_000  # are answered at once; more go to a thread, so that others need not wait
 _HEARTBEAT = 15.0
+_FRESH = 15.0  # seconds that a follower may have heard nothing
 _FARTHEST = 253_402_300_800.0  # seconds to the end of the year 9999
 
 
@@ -63,6 +64,8 @@ class Limits:
 
 
 Handler = Callable[[Request], Awaitable[Response]]
+# Rooms with routes of their own: each takes the service and gives (method, path, handler).
+_PARTS = (inference.routes, sites.routes, page.routes)
 
 
 class Service:
@@ -376,9 +379,15 @@ class Service:
         return JSONResponse({"live": True})
 
     async def ready(self, _request: Request) -> Response:
-        """Models are loaded and the scribe writes."""
-        ready = self.scribe.is_alive
-        return JSONResponse({"ready": ready}, status_code=200 if ready else 503)
+        """Models are loaded, and changes are written or followed."""
+        ready = self.scribe.is_alive and self.scribe.behind < _FRESH
+        role = "learner" if self.scribe.leads else "predictor"
+        return JSONResponse({"ready": ready, "role": role}, status_code=200 if ready else 503)
+
+    async def learner(self, _request: Request) -> Response:
+        """Whether this is the process to send changes to; for proxies."""
+        leads = self.scribe.is_alive and self.scribe.leads
+        return JSONResponse({"learner": leads}, status_code=200 if leads else 503)
 
     async def metrics(self, request: Request) -> Response:
         """Figures for Prometheus."""
@@ -432,11 +441,10 @@ def make_app(scribe: Scribe, *, keys: Keys | None = None, limits: Limits | None 
         ("GET", f"{model}/file", service.file),
         ("GET", "/health/live", service.live),
         ("GET", "/health/ready", service.ready),
+        ("GET", "/health/learner", service.learner),
         ("GET", "/metrics", service.metrics),
         ("GET", "/openapi.json", service.openapi),
-        *inference.routes(service),
-        *sites.routes(service),
-        *page.routes(),
+        *(route for part in _PARTS for route in part(service)),
     ]
     return Starlette(
         routes=[
@@ -463,6 +471,9 @@ def _told(handler: Handler, path: str, service: Service) -> Handler:
             response = respond(problem)
         except SteelyardError as error:
             response = respond(problem_of(error))
+        except service.scribe.store.faults as error:
+            _log.error("the store does not answer: %s", type(error).__name__)
+            response = respond(Problem(503, "the store does not answer.", "try again shortly"))
         except Exception as error:  # noqa: BLE001  the last guard: nothing of a row may leave by a traceback
             name = uuid.uuid4().hex[:12]
             # An error's text may hold values of rows: what it was and where is enough.

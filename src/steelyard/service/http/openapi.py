@@ -340,6 +340,7 @@ def description() -> dict[str, Any]:
             },
             "/health/live": {"get": _operation("The process answers.", None, model=False)},
             "/health/ready": {"get": _or_not_yet("Models are loaded.", model=False)},
+            "/health/learner": {"get": _or_not_yet("Whether changes are to be sent here.", model=False)},
         },
         "components": {
             "schemas": _SCHEMAS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -32,7 +33,7 @@ _HEADERS = {
 }
 
 
-def routes() -> list[tuple[str, str, Callable[[Request], Awaitable[Response]]]]:
+def routes(_service: Any) -> list[tuple[str, str, Callable[[Request], Awaitable[Response]]]]:
     """The page, for all models and for one, and its files."""
 
     async def page(_request: Request) -> Response:

@@ -1,0 +1,42 @@
+"""Stores of both kinds for the trials of the service."""
+
+from __future__ import annotations
+
+import pytest
+
+from steelyard.service import open_store
+from tests.service.desks import Desk
+from tests.service.postgres_server import Cluster
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """A PostgreSQL server of one's own; what needs it is skipped where there is none."""
+    pytest.importorskip("psycopg", reason="psycopg speaks to PostgreSQL; it is not installed")
+    cluster = Cluster()
+    yield cluster
+    cluster.remove()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def where(request, tmp_path):
+    """The address of an empty store, in one database after the other."""
+    if request.param == "sqlite":
+        return str(tmp_path / "store.db")
+    return request.getfixturevalue("cluster").empty()
+
+
+@pytest.fixture(autouse=True)
+def _closed():
+    """What a trial has opened is closed after it."""
+    yield
+    while Desk.opened:
+        Desk.opened.pop().close()
+
+
+@pytest.fixture
+def store(where):
+    store = open_store(where)
+    store.claim()
+    yield store
+    store.close()

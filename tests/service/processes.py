@@ -1,0 +1,103 @@
+"""`steelyard serve` as a real process, and clients that put it under load."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import httpx
+
+from tests.service.data import records
+
+
+class Process:
+    """`steelyard serve` on a free port."""
+
+    def __init__(self, store, *more):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "steelyard", "serve", "--store", str(store), "--port", "0", *more],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        said = ""
+        while not (found := re.search(r"http://127\.0\.0\.1:\d+", said)):
+            line = self.process.stderr.readline()
+            said += line
+            assert line, f"the service did not start: {said}"
+        self.url = found.group(0)
+        self._log = threading.Thread(target=self._read_log)
+        self._log.start()
+
+    def _read_log(self):
+        """A pipe that nobody reads would stop the service."""
+        with self.process.stderr as log:
+            log.read()
+
+    def get(self, path):
+        return httpx.get(self.url + path, timeout=30)
+
+    def post(self, path, **more):
+        return httpx.post(self.url + path, timeout=30, **more)
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self._log.join()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+
+
+class Load:
+    """Clients that send rows one by one and note the ids of those that were acknowledged.
+
+    Each goes on as long as it gets answers; rows whose answer got lost are known to be in doubt.
+    """
+
+    def __init__(self, url, *, n_clients=4, first=0, n_rows=5_000):
+        self.acknowledged, self.in_doubt = [], []
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(
+                target=self._send, args=(url, records(n_rows, seed=first + k, first=first + n_rows * k))
+            )
+            for k in range(n_clients)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _send(self, url, rows):
+        with httpx.Client(base_url=url, timeout=10) as http:
+            for row in rows:
+                if self._stop.is_set():
+                    return
+                try:
+                    answer = http.post("/v1/models/m/learn", json={"rows": [row]})
+                except httpx.TransportError:
+                    self.in_doubt.append(row["row"])
+                    return
+                if answer.status_code == 503:
+                    self.in_doubt.append(row["row"])
+                    return
+                assert answer.status_code == 200, answer.text
+                self.acknowledged.append(row["row"])
+
+    def stop(self):
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def until(what, seconds=30.0):
+    """Wait for something to become true."""
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it did not come about in time"
+        time.sleep(0.05)

@@ -1,0 +1,154 @@
+"""One process learns, others follow it: the same answers everywhere, and nothing is lost when it dies."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from steelyard.service import Scribe, open_store
+from steelyard.service.requests import Forget, Learn, Put, Unavailable
+from tests.service.data import SPEC, Clock, records, spec
+from tests.service.desks import Desk, batch
+from tests.service.processes import Load, Process, until
+
+
+@pytest.fixture
+def desk(where):
+    desk = Desk(where)
+    desk.do(Put("m", spec()))
+    return desk
+
+
+@pytest.fixture
+def follower(desk):
+    store = open_store(desk.where)
+    Desk.opened.append(store)
+    scribe = Scribe(store, clock=Clock(), may_learn=False)
+    scribe.start()
+    yield scribe
+    scribe.close()
+
+
+def level(desk, follower):
+    until(lambda: follower.published["m"].version == desk.model().version)
+    return follower.published["m"].facts() == desk.model().facts()
+
+
+def test_a_follower_has_the_models_of_the_learner_after_every_kind_of_change(desk, follower):
+    desk.do(Learn("m", batch(records(60))))
+    assert level(desk, follower)
+    desk.do(Learn("m", batch(records(30, first=60))))
+    desk.do(Put("m", spec(learner={"class": "ProximalSVC", "C": 0.1})))
+    assert level(desk, follower)
+    desk.do(Forget("m", subject="c3"))  # the events are gone: it is read anew
+    desk.do(Learn("m", batch(records(10, first=100))))
+    assert level(desk, follower)
+    assert follower.published["m"].learner.C == 0.1
+
+
+def test_a_follower_sees_models_that_are_made_later(desk, follower):
+    desk.do(Put("another", spec()))
+    desk.do(Learn("another", batch(records(40))))
+    until(lambda: "another" in follower.published and follower.published["another"].version == 1)
+    assert follower.published["another"].facts() == desk.model("another").facts()
+
+
+def test_a_follower_changes_nothing_and_says_where_to_go(desk, follower):
+    until(lambda: not follower.leads)
+    with pytest.raises(Unavailable, match="another process learns"):
+        follower.submit(Learn("m", batch(records(5))))
+    assert follower.behind < 15
+
+
+# -- real processes over PostgreSQL -----------------------------------------------------------------
+
+
+def test_when_the_learner_is_killed_another_takes_over_and_nothing_acknowledged_is_lost(cluster):
+    url = cluster.empty()
+    with Process(url) as learner, Process(url) as standby, Process(url, "--role", "predictor") as predictor:
+        assert learner.get("/health/learner").status_code == 200
+        assert standby.get("/health/learner").status_code == 503
+        assert httpx.put(f"{learner.url}/v1/models/m", json=SPEC).status_code == 201
+        refused = predictor.post("/v1/models/m/learn", json={"rows": records(1)})
+        assert refused.status_code in {404, 503}  # 404 where it has not heard of the model yet
+        load = Load(learner.url)
+        until(lambda: len(load.acknowledged) > 100)
+        learner.kill()
+        load.stop()
+        until(lambda: standby.get("/health/learner").status_code == 200)
+        found = standby.get("/v1/models/m").json()
+        n_known = len(load.acknowledged)
+        assert n_known <= found["rows"] <= n_known + len(load.in_doubt)
+        until(lambda: predictor.get("/v1/models/m").json()["digest"] == found["digest"])
+        assert predictor.get("/health/ready").json() == {"ready": True, "role": "predictor"}
+        gone = standby.post("/v1/models/m/forget", json={"ids": load.acknowledged}).json()
+        assert gone["forgotten"] == n_known, "every acknowledged row was there, once"
+        until(lambda: predictor.get("/v1/models/m").json()["version"] == gone["version"])
+        assert predictor.get("/v1/models/m").json()["rows"] == found["rows"] - n_known
+
+
+def test_while_the_database_is_down_predictions_go_on_and_learning_comes_back_by_itself(cluster):
+    url = cluster.empty()
+    with Process(url) as learner:
+        httpx.put(f"{learner.url}/v1/models/m", json=SPEC)
+        learner.post("/v1/models/m/learn", json={"rows": records(50)})
+        rows = [{"amount": 1.0, "country": "DE"}]
+        before = learner.post("/v1/models/m/predict", json={"rows": rows}).json()
+        cluster.stop()
+        try:
+            assert learner.post("/v1/models/m/predict", json={"rows": rows}).json() == before
+            refused = learner.post("/v1/models/m/learn", json={"rows": records(5, first=100)})
+            assert refused.status_code == 503
+            assert refused.headers["content-type"] == "application/problem+json"
+        finally:
+            cluster.start()
+        until(lambda: learner.get("/health/learner").status_code == 200)
+        answer = learner.post("/v1/models/m/learn", json={"rows": records(5, first=100)})
+        assert answer.json() == {"learned": 5, "version": 2}
+        assert learner.get("/v1/models/m").json()["rows"] == 55
+
+
+def test_a_session_that_was_cut_off_cannot_write_behind_its_successors_back(cluster):
+    import psycopg
+
+    first = Desk(cluster.empty())
+    first.do(Put("m", spec()))
+    with psycopg.connect(first.where, autocommit=True) as db:
+        db.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
+    second = Desk(first.where)
+    second.do(Learn("m", batch(records(20))))
+    with pytest.raises(Unavailable):
+        first.do(Learn("m", batch(records(20, first=50))))
+    with pytest.raises(Unavailable, match="could not be written"):
+        first.do(Learn("m", batch(records(20, first=50))))
+    assert second.again().model().n_rows == 20
+
+
+def test_a_server_that_does_not_sync_is_refused(cluster):
+    import psycopg
+
+    from steelyard.exceptions import FileAccessError
+
+    url = cluster.empty()
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute("ALTER SYSTEM SET fsync = off")
+        db.execute("SELECT pg_reload_conf()")
+        try:
+            with psycopg.connect(url) as other:
+                until(lambda: other.execute("SHOW fsync").fetchone() == ("off",))
+            with pytest.raises(FileAccessError, match="fsync=off"):
+                open_store(url)
+        finally:
+            db.execute("ALTER SYSTEM RESET fsync")
+            db.execute("SELECT pg_reload_conf()")
+    until(lambda: _opens(url))
+
+
+def _opens(url):
+    from steelyard.exceptions import FileAccessError
+
+    try:
+        open_store(url).close()
+    except FileAccessError:
+        return False
+    return True

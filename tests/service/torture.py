@@ -1,0 +1,217 @@
+"""Kill -9 under load, again and again: `python -m tests.service.torture --kills 300 --seed 1 [--store URL]`.
+
+Clients learn, forget, ask and label, each request under a key of its own. The process is killed at a random
+moment and started again on the same store; whatever had no answer is sent again under its key. Then the
+model must be the one that learned exactly the rows of the ledger, bit for bit: nothing that was acknowledged
+is lost, nothing counts twice, nothing counts half.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import random
+import re
+import signal
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from pathlib import Path
+
+import httpx
+
+from steelyard.cli import main as steelyard_command
+from steelyard.cli import serve as _serve_module  # noqa: F401
+from steelyard.service import Engine, Spec
+from steelyard.service import rows as wire
+
+SPEC = {
+    "target": "kind",
+    "id": "row",
+    "subject": "customer",
+    "columns": {"a": "number", "b": "number"},
+}
+WINDOW = 400  # rows of each client before it forgets some
+
+
+class Forked:
+    """`steelyard serve` in a child that has its modules already: a start costs a fork and a recovery."""
+
+    def __init__(self, store: str) -> None:
+        seen, said = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(seen)
+            self._serve(store, said)
+        os.close(said)
+        self._lines = os.fdopen(seen)
+        line = self._lines.readline()
+        found = re.search(r"http://127\.0\.0\.1:\d+", line)
+        assert found, f"the service did not start: {line}{self._lines.read()}"
+        self.url = found.group(0)
+
+    @staticmethod
+    def _serve(store: str, said: int) -> None:
+        code = 1
+        try:
+            sys.stderr = io.TextIOWrapper(os.fdopen(said, "wb"), line_buffering=True)
+            steelyard_command(["serve", "--store", store, "--port", "0"], standalone_mode=False)
+            code = 0
+        finally:
+            os._exit(code)  # nothing of the parent may run here
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        self._lines.close()
+
+
+class Client:
+    """Sends one request after the other and keeps the ledger of what must count."""
+
+    def __init__(self, number: int, seed: int) -> None:
+        self.number, self.rng = number, random.Random(f"{seed}-{number}")
+        self.rows: dict[str, dict] = {}  # acknowledged
+        self.waiting: dict[str, dict] = {}  # answered, not labelled
+        self.pending: tuple[str, str, dict, dict] | None = None  # verb, key, body, what it does to the ledger
+        self.n_made = self.n_answers = self.n_repeated = 0
+        self.trouble = ""
+
+    def _row(self) -> dict:
+        self.n_made += 1
+        kind = int(self.rng.random() < 0.2)
+        return {
+            "row": f"{self.number}-{self.n_made}",
+            "customer": f"c{self.rng.randrange(50)}",
+            "a": round(self.rng.gauss(kind, 1), 6),
+            "b": round(self.rng.gauss(-kind, 2), 6),
+            "kind": kind,
+        }
+
+    def _wish(self) -> tuple[str, dict, dict]:
+        choice = self.rng.random()
+        if self.waiting and choice < 0.2:
+            done = self.rng.sample(sorted(self.waiting), min(2, len(self.waiting)))
+            return "labels", {"labels": {i: self.waiting[i]["kind"] for i in done}}, {"labelled": done}
+        if choice < 0.3:
+            rows = [self._row() for _ in range(self.rng.randint(1, 3))]
+            bare = [{k: v for k, v in row.items() if k != "kind"} for row in rows]
+            return "predict", {"rows": bare, "remember": True}, {"remembered": rows}
+        if len(self.rows) > WINDOW or (choice < 0.35 and len(self.rows) > 10):
+            ids = self.rng.sample(sorted(self.rows), min(len(self.rows), self.rng.randint(1, 60)))
+            return "forget", {"ids": ids}, {"forgotten": ids}
+        rows = [self._row() for _ in range(self.rng.randint(1, 8))]
+        return "learn", {"rows": rows}, {"learned": rows}
+
+    def send(self, http: httpx.Client, *, again: bool = False) -> bool:
+        """The next request, or the one whose answer got lost; whether an answer came."""
+        if self.pending is None:
+            verb, body, effect = self._wish()
+            self.pending = (verb, uuid.uuid4().hex, body, effect)
+        verb, key, body, effect = self.pending
+        try:
+            answer = http.post(f"/v1/models/m/{verb}", json=body, headers={"Idempotency-Key": key})
+        except httpx.TransportError as error:
+            self.trouble = f"{type(error).__name__} at {verb}"
+            return False
+        assert answer.status_code == 200, f"{verb}: {answer.text}"
+        self._note(effect, answer.json())
+        self.pending = None
+        self.n_answers += 1
+        self.n_repeated += again
+        return True
+
+    def _note(self, effect: dict, said: dict) -> None:
+        for row in effect.get("learned", ()):
+            self.rows[row["row"]] = row
+        if "learned" in effect:
+            assert said["learned"] == len(effect["learned"])
+        for row in effect.get("remembered", ()):
+            self.waiting[row["row"]] = row
+        for row_id in effect.get("labelled", ()):
+            self.rows[row_id] = self.waiting.pop(row_id)
+        if "labelled" in effect:
+            assert said["labelled"] == len(effect["labelled"]), said
+        for row_id in effect.get("forgotten", ()):
+            del self.rows[row_id]
+        if "forgotten" in effect:
+            assert said["forgotten"] == len(effect["forgotten"]), said
+
+    def run(self, url: str, stop: threading.Event) -> None:
+        with httpx.Client(base_url=url, timeout=30) as http:
+            while not stop.is_set() and self.send(http):
+                pass
+
+
+def expected_digest(first: list[dict], clients: list[Client]) -> tuple[str, int]:
+    """Of a model that only ever saw the rows of the ledger; the first ones settle the grid."""
+    engine = Engine("m", Spec.from_mapping(SPEC))
+    engine.learn(wire.from_records(first, ["row", "customer"]), at=0.0)
+    rows = [row for client in clients for row in client.rows.values()]
+    if rows:
+        engine.learn(wire.from_records(rows, ["row", "customer"]), at=0.0)
+    return engine.digest(), engine.n_rows
+
+
+def torture(store: str, kills: int, seed: int, *, n_clients: int = 4, longest: float = 0.5) -> dict[str, int]:
+    """Kill that often; returns what was counted."""
+    rng, clients = random.Random(seed), [Client(k, seed) for k in range(n_clients)]
+    opener = Client(99, seed)
+    first = [opener._row() for _ in range(50)]
+    server = Forked(store)
+    with httpx.Client(base_url=server.url, timeout=30) as http:
+        assert http.put("/v1/models/m", json=SPEC).status_code == 201
+        assert http.post("/v1/models/m/learn", json={"rows": first}).status_code == 200
+    for number in range(kills):
+        stop = threading.Event()
+        threads = [threading.Thread(target=client.run, args=(server.url, stop)) for client in clients]
+        for thread in threads:
+            thread.start()
+        answered = sum(client.n_answers for client in clients)
+        while sum(client.n_answers for client in clients) < answered + n_clients and any(
+            thread.is_alive() for thread in threads
+        ):
+            time.sleep(0.005)  # under load, not before it
+        time.sleep(longest * rng.random())
+        server.kill()
+        stop.set()
+        for thread in threads:
+            thread.join()
+        server = Forked(store)
+        with httpx.Client(base_url=server.url, timeout=30) as http:
+            for client in clients:
+                if client.pending is not None:
+                    assert client.send(http, again=True), (
+                        f"no answer after the recovery of kill {number + 1} of seed {seed}: {client.trouble}"
+                    )
+            found = http.get("/v1/models/m").json()
+            assert (found["digest"], found["rows"]) == expected_digest(first, clients), (
+                f"after kill {number + 1} of seed {seed} the model is not that of the ledger"
+            )
+            assert found["waiting_for_labels"] == sum(len(client.waiting) for client in clients)
+    server.kill()
+    return {
+        "kills": kills,
+        "answers": sum(client.n_answers for client in clients),
+        "repeated": sum(client.n_repeated for client in clients),
+        "rows": sum(client.n_made for client in clients),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--store", help="address of an empty store; a new file by default")
+    said = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        counted = torture(said.store or str(Path(folder) / "store.db"), said.kills, said.seed)
+    told = ", ".join(f"{n:,} {what}" for what, n in counted.items())
+    sys.stdout.write(f"{told}: nothing lost, nothing twice\n")
+
+
+if __name__ == "__main__":
+    main()
