@@ -5,11 +5,12 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from steelyard.service import Scribe, open_store
-from steelyard.service.requests import Forget, Learn, Put, Unavailable
+from steelyard.service import Scribe, Spec, open_store
+from steelyard.service.requests import Forget, Learn, Publish, Put, Unavailable
 from tests.service.data import SPEC, Clock, records, spec
 from tests.service.desks import Desk, batch
 from tests.service.processes import Load, Process, until
+from tests.sites.data import agreed_site, numbers
 
 
 @pytest.fixture
@@ -51,6 +52,14 @@ def test_a_follower_sees_models_that_are_made_later(desk, follower):
     desk.do(Learn("another", batch(records(40))))
     until(lambda: "another" in follower.published and follower.published["another"].version == 1)
     assert follower.published["another"].facts() == desk.model("another").facts()
+
+
+def test_a_follower_has_the_model_that_is_pooled_from_sites(desk, follower):
+    desk.do(Put("heart", Spec.from_mapping({"target": "ill", "sites": True})))
+    for number, name in enumerate(("a", "b")):
+        desk.do(Publish("heart", agreed_site(name, numbers(60, number)).publish()))
+    until(lambda: "heart" in follower.published and follower.published["heart"].version == 2)
+    assert follower.published["heart"].facts() == desk.model("heart").facts()
 
 
 def test_a_follower_changes_nothing_and_says_where_to_go(desk, follower):
