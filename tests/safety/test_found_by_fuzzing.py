@@ -54,3 +54,14 @@ def test_text_among_labels_that_are_numbers_gets_a_sentence(tmp_path):
     result = runner.invoke(main, ["evaluate", model, mixed])
     assert result.exit_code == 1
     assert "all numbers or all strings" in result.output
+
+
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
+def test_a_solution_from_a_file_that_is_none_is_refused(class_weight):
+    model = IncrementalSVC(gamma=0.4, class_weight=class_weight).fit(X[:40], np.minimum(Y[:40], 1))
+    state = model._get_state()
+    problem = state["solution"]["problems"][0]
+    middle = (problem["lower"] + problem["upper"]) / 2.0
+    problem["z"] = np.where(np.arange(40) < 2, middle, problem["z"])
+    with pytest.raises(ValueError, match="its conditions hold only to"):
+        IncrementalSVC(gamma=0.4, class_weight=class_weight)._set_state(state)

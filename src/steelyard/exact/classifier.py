@@ -385,6 +385,7 @@ class IncrementalSVC(ForgettingMixin):
         if not state:
             return
         self._state = SupportState.from_tree(Kernel.from_tree(state["kernel"]), state["solution"])
+        self._state.check_optimal(float(self.tol))
         self._set_features(state)
         if self._state.catalogue is None and self.n_features_in_ != self._state.n_features:
             raise ValueError("the number of features is not that of the rows")

@@ -24,6 +24,8 @@ from steelyard.params import class_factors
 
 __all__ = ["SupportState"]
 
+_LEAST_CARE = 1e-6  # a file may have been solved with another tolerance than its learner has now
+
 ClassWeight = str | Mapping[Label, float] | None
 # X, for each row the position of its label, codes of the labels, weights or None
 CodedRows = tuple[FloatArray, NDArray[np.int32], list[int], FloatArray | None]
@@ -345,6 +347,20 @@ class SupportState:
             _check_solution(problem)
             state._solver.load_problem(problem)
         return state
+
+    def check_optimal(self, tolerance: float) -> None:
+        """ValueError unless the conditions of the optimum hold, by sums that are made anew.
+
+        For solutions that come from a file: whoever can write it can write down any numbers. A copy in
+        memory needs no such look, which costs as much as asking for all rows.
+        """
+        norms = np.sqrt(self.kernel.diagonal(self._samples(np.arange(len(self._solver)))))
+        for problem in range(self._solver.n_problems):
+            sizes = np.abs(self._solver.coefficients(problem)) @ norms
+            rounding = np.finfo(float).eps * sizes * norms.max(initial=0.0)
+            violation = self._solver.violation(problem)
+            if not violation <= max(_LEAST_CARE, tolerance, 64.0 * rounding):
+                raise ValueError(f"the solution is none: its conditions hold only to {violation:.3g}")
 
     def __getstate__(self) -> dict[str, Any]:
         return {"kernel": self.kernel, "tree": self.to_tree()}
