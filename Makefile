@@ -30,7 +30,7 @@ help:
 	@echo "make papers     a quick run of every experiment of the papers (DATA=folder of data sets)"
 	@echo "make docs       the documentation, into docs/_build/html"
 	@echo "make serve      the learning service with a demonstration model; prints the address of its page"
-	@echo "make sites      four hospitals as four processes, one message each, the pooled model"
+	@echo "make sites      four hospitals as four processes, one hub, one message each (DATA=folder: four real ones)"
 	@echo "make sanitize   the native tests under the address and undefined-behaviour sanitizers; sanitize-threads: under"
 	@echo "                the one for threads; sanitize-python: Python tests on an extension with the first two"
 	@echo "make test-clang, make test-aarch64   the native tests with the other compiler, on the other processor"
@@ -68,8 +68,12 @@ $(VENV)/.service: $(VENV)/.built pyproject.toml
 serve: $(VENV)/.service
 	$(BIN)/steelyard serve --demo
 
-sites: $(VENV)/.built
-	$(BIN)/python examples/sites.py
+$(VENV)/.sites: $(VENV)/.built pyproject.toml
+	$(PIP) --no-build-isolation --editable ".[tables,plots,service,sites]"
+	@touch $@
+
+sites: $(VENV)/.sites
+	$(BIN)/python examples/sites.py $(if $(DATA),--data $(DATA))
 
 test: $(VENV)/.dev test-native
 	$(BIN)/python -m pytest -n 2 --dist loadgroup

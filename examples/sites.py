@@ -1,10 +1,16 @@
 """Four hospitals as four processes, one hub, one message each: `make sites`.
 
-Every hospital keeps its rows in a file of its own and publishes statistics into a shared folder; the hub
-sums them. At the end the pooled model is compared with one that has all rows in one place. The rows are made
-up; benchmarks/accuracy/fed_heart.py does the same with four real hospitals.
+Every hospital keeps its rows in a file of its own and publishes statistics: to a hub over HTTP, then as a
+secure sum through a folder, where the hub sees the total alone. The pooled model is compared with one that
+has all rows in one place; at the end a hospital leaves. The rows are made up; with `make sites DATA=folder` (of
+fed_heart_cleveland.csv.gz and the three others) they are those of four real hospitals, split as FLamby does.
 """
 
+import argparse
+import contextlib
+import json
+import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -14,62 +20,180 @@ import numpy as np
 import pandas as pd
 
 from steelyard import ProximalSVC, load
+from steelyard.sites import Folder, Hub, ReleasePolicy, Round
+from steelyard.tables import TableModel
 
-HOSPITALS = {"north": 900, "east": 450, "south": 300, "west": 200}
+TARGET = "disease"
+SIZES = {"north": 240, "east": 180, "south": 150, "west": 120}
+BLOOD = [f"blood {k}" for k in range(1, 9)]
+EVERYTHING = ("--least-rows", "1", "--least-change", "0")
 
 
-def rows(name, n):
-    """Patients of a hospital: pressure differs from place to place, and so does the share of the ill."""
-    rng = np.random.default_rng(len(name) + n)
-    ill = (rng.random(n) < 0.15 + n / 5000).astype(int)
-    return pd.DataFrame(
-        {
-            "age": rng.integers(30, 90, size=n),
-            "pressure": rng.normal(120 + 15 * ill + n / 40, 12).round(),
-            "smokes": rng.choice(["yes", "no"], size=n),
-            "ill": ill,
-        }
+def made_up(name, n):
+    """Patients of a hospital; how old they are differs from place to place, and how many are ill."""
+    rng = np.random.default_rng(n)
+    ill = (rng.random(n) < 0.3 + n / 1000).astype(int)
+    rows = {
+        "age": rng.integers(30, 90, size=n) + n // 60,
+        "pressure": rng.normal(120 + 8 * ill, 12).round(),
+        "smokes": np.where(rng.random(n) < 0.3 + 0.2 * ill, "yes", "no"),
+    }
+    rows |= {name: rng.normal(0.3 * ill).round(2) for name in BLOOD}
+    return pd.DataFrame({**rows, TARGET: ill})
+
+
+def hospitals(data):
+    """Training and test rows of four hospitals, and what others have published about them."""
+    if data is None:
+        rows = {name: made_up(name, n) for name, n in SIZES.items()}
+        return {name: (part[::3], part.drop(part.index[::3])) for name, part in rows.items()}, {}
+    sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks" / "accuracy"))
+    import fed_heart
+
+    return fed_heart.hospitals(data), fed_heart.PUBLISHED
+
+
+def steelyard(*arguments, **options):
+    """The command, as each of the places would run it."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "steelyard", *map(str, arguments)], text=True, env=environment, **options
     )
 
 
-def steelyard(*arguments):
-    """The command, as each of the places would run it."""
-    return subprocess.Popen([sys.executable, "-m", "steelyard", *map(str, arguments)])
+def all_publish(names, *options):
+    """All hospitals at the same time; returns what each has sent."""
+    running = [
+        steelyard(
+            "site", "publish", f"{name}.csv", "--name", name, "--json", *options, stdout=subprocess.PIPE
+        )
+        for name in names
+    ]
+    sent = [json.loads(process.communicate()[0]) for process in running]
+    assert not any(process.returncode for process in running)
+    return sent
+
+
+@contextlib.contextmanager
+def hub_over_http():
+    """A hub in a process of its own; gives the address of its model."""
+    arguments = ("hub", "serve", "--store", "hub.db", "--model", "heart", "--target", TARGET, "--port", 0)
+    hub = steelyard(*arguments, stderr=subprocess.PIPE)
+    try:
+        address = next(re.search(r"http://\S+", line) for line in hub.stderr if "serving at" in line)[0]
+        yield f"{address}v1/models/heart"
+    finally:
+        hub.terminate()
+        hub.communicate()
+
+
+def collected(*arguments):
+    """The pooled model of a place, and the digest of its sum."""
+    hub = steelyard("hub", "collect", *arguments, "-o", "pooled.steelyard", stderr=subprocess.PIPE)
+    said = hub.communicate()[1]
+    assert hub.returncode == 0, said
+    return load("pooled.steelyard"), re.search(r"digest (\w+)", said)[1]
+
+
+def accuracy(model, test):
+    """Share of right answers."""
+    answers = [part.labels for _, part in model.answers(test.drop(columns=TARGET))]
+    return float(np.mean(np.concatenate(answers) == test[TARGET].to_numpy()))
+
+
+def line(what, model, test, messages):
+    """One line of the table."""
+    figure = model if isinstance(model, float) else accuracy(model, test)
+    print(f"{what:<44}{figure:>9.3f}  {messages}")
+
+
+def in_one_place(frames):
+    """A model on all these rows."""
+    return TableModel(ProximalSVC(), target=TARGET).fit(
+        (rows := pd.concat(frames, ignore_index=True)).drop(columns=TARGET), rows[TARGET]
+    )
+
+
+def open_sum(this, names):
+    """What open bulletins on the grid of a round sum up to."""
+    hub = Hub()
+    for name in names:
+        site = this.terms.site(name, ReleasePolicy.open())
+        site.learn(f"{name}.csv")
+        hub.receive(site.publish())
+    return hub.digest()
+
+
+def secure_sum(split, test):
+    """The same once more, with nothing but the total seen; then one hospital leaves."""
+    rows = pd.concat([train for train, _ in split.values()])
+    kinds = {name: rows[name].dtype.kind for name in rows.columns.drop(TARGET)}
+    terms = [part for name, kind in kinds.items() if kind in "if" for part in ("--number", name)]
+    for name, kind in kinds.items():
+        if kind not in "if":
+            terms += ["--category", f"{name}={','.join(sorted(rows[name].unique()))}"]
+    terms += [part for name in split for part in ("--site", name)]
+    opening = steelyard(
+        *("hub", "open", "shared", "--round", "first", "--target", TARGET, "--label", 0, "--label", 1, *terms)
+    )
+    assert opening.wait() == 0
+    sent = all_publish(split, "--to", "shared", "--round", "first", *EVERYTHING)
+    model, digest = collected("shared", "--round", "first")
+    this = Round(Folder("shared"), "first")
+    bits = "the same bits" if digest == open_sum(this, split) else "OTHER BITS"
+    total = sum(part["bytes"] for part in sent)
+    line("the same as a secure sum", model, test, f"1 round, {total:,} bytes; {bits}")
+    *stay, leaves = split
+    assert (
+        steelyard(
+            "site", "leave", "--name", leaves, "--to", "shared", "--receipt", f"{leaves}.receipt"
+        ).wait()
+        == 0
+    )
+    model, digest = collected("shared", "--round", "first")
+    bits = "as never there" if digest == open_sum(this, stay) else "OTHER BITS"
+    line(f"the secure sum when {leaves} has left", model, test, bits)
 
 
 def main():
     """Publish, pool, compare."""
-    with tempfile.TemporaryDirectory() as folder:
-        shared, everything = Path(folder, "shared"), []
-        running = []
-        for name, n in HOSPITALS.items():
-            table = rows(name, n)
-            table.to_csv(Path(folder, f"{name}.csv"), index=False)
-            everything.append(table)
-            running.append(
-                steelyard(
-                    "site",
-                    "publish",
-                    Path(folder, f"{name}.csv"),
-                    "--target",
-                    "ill",
-                    "--name",
-                    name,
-                    "--to",
-                    shared,
-                )
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, help="Folder with the files of the four real hospitals.")
+    split, published = hospitals(parser.parse_args().data)
+    test = pd.concat([part for _, part in split.values()])
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        for name, (train, _) in split.items():
+            train.to_csv(f"{name}.csv", index=False)
+        n_rows = sum(len(train) for train, _ in split.values())
+        print(f"{len(split)} hospitals, {n_rows} training rows that stay there, {len(test)} test rows\n")
+        print(f"{'method':<44}{'accuracy':>9}  messages")
+        with hub_over_http() as hub:
+            sent = all_publish(split, "--to", hub, "--target", TARGET)
+            total = sum(part["bytes"] for part in sent)
+            line(
+                "one message each, safe release policy", collected(hub)[0], test, f"1 round, {total:,} bytes"
             )
-        assert not any(process.wait() for process in running)
-        steelyard("hub", "collect", shared, "-o", Path(folder, "pooled.steelyard")).wait()
-        steelyard("hub", "compare", shared).wait()
-        pooled = load(Path(folder, "pooled.steelyard"))
-        together = pd.concat(everything)
-        X = np.column_stack(
-            [together["age"], together["pressure"], together["smokes"] == "no", together["smokes"] == "yes"]
-        ).astype(float)
-        fresh = ProximalSVC().fit(X, together["ill"].to_numpy())
-        same = np.abs(pooled.learner.coef_ - fresh.coef_).max()
-        print(f"\nlargest difference from a fit on all rows in one place: {same:.2g}")
+            sent = all_publish(split, "--to", hub, "--target", TARGET, *EVERYTHING)
+            total = sum(part["bytes"] for part in sent)
+            line(
+                "one message each, everything may leave", collected(hub)[0], test, f"1 round, {total:,} bytes"
+            )
+            secure_sum(split, test)
+            line(
+                "all rows in one place",
+                in_one_place([train for train, _ in split.values()]),
+                test,
+                "all rows",
+            )
+            alone = {name: in_one_place([train]) for name, (train, _) in split.items()}
+            best = max(accuracy(model, test) for model in alone.values())
+            line("the best of the hospitals alone", best, test, "none")
+            for name, (figure, messages) in published.items():
+                line(f"published: {name}", figure, test, messages)
+            print(
+                "\nWhat each hospital brings and gains (on its own rows, from statistics alone):", flush=True
+            )
+            steelyard("hub", "compare", hub).wait()
 
 
 if __name__ == "__main__":

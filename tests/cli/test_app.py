@@ -44,6 +44,9 @@ def leaves(group, *path):
 WITHOUT_DATA = {
     ("hub", "collect"),
     ("hub", "drop"),
+    ("hub", "open"),
+    ("hub", "serve"),
+    ("site", "leave"),
     ("serve", "backup"),
     ("serve", "keys", "revoke"),
     ("serve", "restore"),

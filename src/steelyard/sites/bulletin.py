@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from steelyard.exceptions import FileFormatError
 from steelyard.persistence import decode, encode
 from steelyard.proximal import ClassStatistics
+from steelyard.tables import TableEncoder
+from steelyard.tables.columns import ColumnBatch
 
 __all__ = ["Bulletin", "Schema"]
 
@@ -41,6 +45,16 @@ class Schema:
     def n_features(self) -> int:
         """Number of features."""
         return len(self.numeric) + len(self.categories)
+
+    def encoder(self) -> TableEncoder:
+        """An encoder that makes these features of columns."""
+        encoder = TableEncoder()
+        names = [*self.numeric, *self.categorical]
+        texts = set(self.categorical)
+        empty = {name: np.empty(0, dtype=object if name in texts else np.float64) for name in names}
+        encoder.settle(ColumnBatch(empty, 0), names, ())
+        encoder.know(self.categories)
+        return encoder
 
     def places_in(self, other: Schema) -> list[int]:
         """For each feature here, its place among the features of another schema."""

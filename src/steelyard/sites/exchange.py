@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 from urllib.parse import quote, unquote
@@ -34,8 +34,8 @@ class Exchange(Protocol):
         """Publish a bulletin; returns whether it was news. It is safe when this returns."""
         ...
 
-    def latest(self) -> Iterator[Bulletin]:
-        """The newest bulletin of every site, by name."""
+    def sites(self) -> list[str]:
+        """Names of the sites that have published and not left, sorted."""
         ...
 
     def find(self, site: str) -> Bulletin | None:
@@ -52,12 +52,23 @@ class Exchange(Protocol):
 
 
 def collect(exchange: Exchange, hub: Hub) -> int:
-    """Bring a hub up to date; returns how many sites have changed or left."""
-    news = 0
+    """Bring a hub up to date; returns how many sites have changed or left.
+
+    A bulletin that is damaged or does not fit keeps no other one out: it is told when all others are in.
+    """
+    news, trouble = 0, None
     for site, age in exchange.gone().items():
         news += site in hub.sites and hub.bulletin(site).age <= age
         hub.ignore(site, age)
-    return news + sum(hub.receive(bulletin) for bulletin in exchange.latest())
+    for site in exchange.sites():
+        try:
+            bulletin = exchange.find(site)
+            news += bulletin is not None and hub.receive(bulletin)
+        except (DataError, FileFormatError) as error:
+            trouble = trouble or error
+    if trouble is not None:
+        raise trouble
+    return news
 
 
 class Memory:
@@ -77,9 +88,9 @@ class Memory:
         self._gone.pop(bulletin.site, None)
         return True
 
-    def latest(self) -> Iterator[Bulletin]:
-        """The newest bulletin of every site, by name."""
-        yield from (Bulletin.from_bytes(data) for _, data in sorted(self._bulletins.items()))
+    def sites(self) -> list[str]:
+        """Names of the sites that have published and not left, sorted."""
+        return sorted(self._bulletins)
 
     def find(self, site: str) -> Bulletin | None:
         """The newest bulletin of a site; None where there is none."""
@@ -128,15 +139,12 @@ class Folder:
             self._remove(mark.path)
         return True
 
-    def latest(self) -> Iterator[Bulletin]:
-        """The newest bulletin of every site; a file that is damaged or lies is refused with its name."""
-        for site in sorted({mark.site for mark in self._marks()}):
-            found = self.find(site)
-            if found is not None:
-                yield found
+    def sites(self) -> list[str]:
+        """Names of the sites that have published and not left, sorted."""
+        return sorted({mark.site for mark in self._marks()} - set(self.gone()))
 
     def find(self, site: str) -> Bulletin | None:
-        """The newest bulletin of a site; None where there is none."""
+        """The newest bulletin of a site, None where there is none; one that is damaged or lies is refused."""
         for _ in range(_LOOKS):
             marks = self._marks(site)
             if not marks or max(marks).is_gone:

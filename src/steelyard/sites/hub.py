@@ -13,8 +13,7 @@ from steelyard.exceptions import DataError
 from steelyard.proximal import ClassStatistics, ProximalSVC
 from steelyard.proximal.rule.validation import measure
 from steelyard.sites.bulletin import Bulletin, Schema
-from steelyard.tables import TableEncoder, TableModel
-from steelyard.tables.columns import ColumnBatch
+from steelyard.tables import TableModel
 
 __all__ = ["Hub", "Standing"]
 
@@ -180,7 +179,7 @@ class Hub:
         """The pooled model: exactly that of all rows behind the bulletins in one place."""
         schema, total = self._need()
         learner = ProximalSVC(**self._parameters).merge(total)
-        return TableModel(learner, _encoder(schema), schema.target).note(
+        return TableModel(learner, schema.encoder(), schema.target).note(
             "pooled", f"{len(self._bulletins)} sites", int(total.n_rows)
         )
 
@@ -282,14 +281,3 @@ def _summed(bulletins: list[Bulletin], schema: Schema) -> ClassStatistics:
     for bulletin in bulletins[1:]:
         total.merge(_placed(bulletin, schema))
     return total
-
-
-def _encoder(schema: Schema) -> TableEncoder:
-    """An encoder that makes these features of columns."""
-    encoder = TableEncoder()
-    names = [*schema.numeric, *schema.categorical]
-    texts = set(schema.categorical)
-    empty = {name: np.empty(0, dtype=object if name in texts else np.float64) for name in names}
-    encoder.settle(ColumnBatch(empty, 0), names, ())
-    encoder.know(schema.categories)
-    return encoder

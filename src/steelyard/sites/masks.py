@@ -8,6 +8,7 @@ then as good as random, and in the sum of all the streams cancel, to the last bi
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -24,10 +25,11 @@ from steelyard.proximal.state.grid import Grid
 from steelyard.sites.bulletin import Bulletin, Schema
 from steelyard.sites.vectors import from_numbers, to_numbers, triangle_size
 
-__all__ = ["Agreement", "MaskedSum", "Masker"]
+__all__ = ["Agreement", "MaskedSum", "Masker", "round_of"]
 
 _FORMAT = "steelyard masked statistics"
-_VERSION = 1
+_VERSION = 2
+_RECEIPT = "steelyard receipt of a masked part"
 _BYTES = 32  # of a number: sums are taken modulo 2**256
 _LIMBS = 8  # of 32 bits, so that sums of billions of them fit 64
 _ROOM = 200  # bits that a site's numbers may have: a sum outside of it shows that something is wrong
@@ -133,7 +135,7 @@ class Masker:
         self.site = site
         self._secret = x25519.X25519PrivateKey.generate()
         self.public_key: bytes = self._secret.public_key().public_bytes_raw()
-        self._rounds: set[str] = set()
+        self._receipts: dict[str, bytes] = {}  # of the rounds that were used
 
     def mask(self, bulletin: Bulletin, agreement: Agreement) -> bytes:
         """The message of a round: what the bulletin holds, hidden by the masks of all pairs.
@@ -151,22 +153,32 @@ class Masker:
             raise DataError(
                 f"sums of more than {_ROOM} bits do not fit a secure sum.", who=who, hint="use a coarser grid"
             )
-        plus: list[Words] = [_words(numbers)]
+        own = _words(numbers)
+        plus: list[Words] = [own]
         minus: list[Words] = []
         for other in agreement.sites:
             if other != self.site:
                 (plus if self.site < other else minus).append(self._stream(other, agreement, who))
         masked = _difference(_sum(plus), _sum(minus))
-        self._rounds.add(agreement.round)
-        return encode(
-            {
-                "format": _FORMAT,
-                "version": _VERSION,
-                "site": self.site,
-                "agreement": agreement.fingerprint,
-                "numbers": np.frombuffer(masked.astype("<u4").tobytes(), dtype=np.uint8),
-            }
+        salt = secrets.token_bytes(32)
+        head = {"version": _VERSION, "site": self.site, "agreement": agreement.fingerprint}
+        receipt = encode(
+            {**head, "format": _RECEIPT, "round": agreement.round, "salt": salt, "numbers": _flat(own)}
         )
+        message = encode(
+            {**head, "format": _FORMAT, "commitment": _commitment(salt, own), "numbers": _flat(masked)}
+        )
+        self._receipts[agreement.round] = receipt
+        return message
+
+    def receipt(self, round_name: str) -> bytes:
+        """What takes this site's part out of the sum of a round again (:meth:`MaskedSum.withdraw`).
+
+        It holds the part unmasked: it stays here until the site leaves.
+        """
+        if round_name not in self._receipts:
+            raise DataError(f"nothing was sent in round {round_name!r}.", who=f"Masker {self.site!r}")
+        return self._receipts[round_name]
 
     def _check(self, bulletin: Bulletin, agreement: Agreement, who: str) -> None:
         if bulletin.site != self.site:
@@ -177,7 +189,7 @@ class Masker:
                 who=who,
                 hint="someone else's key, or one of before a restart: agree anew, under a new round",
             )
-        if agreement.round in self._rounds:
+        if agreement.round in self._receipts:
             raise DataError(
                 f"round {agreement.round!r} was used before; two messages under the same masks would show "
                 "their difference.",
@@ -219,38 +231,74 @@ class MaskedSum:
     def __init__(self, agreement: Agreement) -> None:
         self.agreement = agreement
         self._messages: dict[str, Words] = {}
+        self._commitments: dict[str, bytes] = {}
+        self._left: dict[str, Words] = {}
 
     @property
     def missing(self) -> list[str]:
         """Sites whose message has not come."""
         return [site for site in self.agreement.sites if site not in self._messages]
 
+    @property
+    def left(self) -> list[str]:
+        """Sites whose part was taken out again."""
+        return sorted(self._left)
+
     def receive(self, message: bytes) -> str:
         """Take in the message of a site and return its name; one that does not fit is refused."""
         who = "MaskedSum.receive"
-        site, fingerprint, numbers = _read(message, who)
+        site, numbers, commitment = self._opened(message, _FORMAT, "commitment", who)
+        known = self._messages.get(site)
+        if known is not None and not np.array_equal(known, numbers):
+            raise DataError(f"site {site!r} has sent another message in this round before.", who=who)
+        self._messages[site], self._commitments[site] = numbers, commitment
+        return site
+
+    def withdraw(self, receipt: bytes) -> str:
+        """Take the part of a site out again, exactly, and return its name.
+
+        The receipt shows that part, as the difference of the sums with and without it would; that it is the
+        part that was sent is checked.
+        """
+        who = "MaskedSum.withdraw"
+        site, numbers, salt = self._opened(receipt, _RECEIPT, "salt", who)
+        if site not in self._messages:
+            raise DataError(f"there is no message of {site!r} that could be taken out.", who=who)
+        if _commitment(salt, numbers) != self._commitments[site]:
+            raise DataError(
+                f"this is not what {site!r} has sent in this round; nothing was changed.", who=who
+            )
+        self._left[site] = numbers
+        return site
+
+    def part(self, receipt: bytes) -> tuple[str, ClassStatistics]:
+        """The site of a receipt and its part alone: for the site itself."""
+        site, numbers, _ = self._opened(receipt, _RECEIPT, "salt", "MaskedSum.part")
+        return site, from_numbers(_signed(numbers), self.agreement.labels, self.agreement.grid)
+
+    def _opened(self, message: bytes, form: str, mark: str, who: str) -> tuple[str, Words, bytes]:
+        """Site, numbers and mark of a message of this round."""
+        tree = _read(message, form, mark, who)
+        site, numbers = tree["site"], tree["numbers"]
         if site not in self.agreement.keys:
             raise DataError(f"site {site!r} does not take part in round {self.agreement.round!r}.", who=who)
-        if fingerprint != self.agreement.fingerprint:
+        if tree["agreement"] != self.agreement.fingerprint:
             raise DataError(
                 f"the message of {site!r} belongs to another round or another agreement.",
                 who=who,
                 hint="all sites must agree on round, keys, columns, grid and labels",
             )
-        if len(numbers) != self.agreement.n_numbers:
+        words = np.frombuffer(numbers.tobytes(), dtype="<u4").reshape(-1, _LIMBS).astype(np.uint64)
+        if len(words) != self.agreement.n_numbers:
             raise DataError(
-                f"the message of {site!r} has {len(numbers)} numbers; {self.agreement.n_numbers} were "
+                f"the message of {site!r} has {len(words)} numbers; {self.agreement.n_numbers} were "
                 "expected.",
                 who=who,
             )
-        known = self._messages.get(site)
-        if known is not None and not np.array_equal(known, numbers):
-            raise DataError(f"site {site!r} has sent another message in this round before.", who=who)
-        self._messages[site] = numbers
-        return site
+        return site, words, tree[mark]
 
     def total(self) -> ClassStatistics:
-        """The statistics of all sites together, exactly.
+        """The statistics of all sites that have not left, exactly.
 
         Raises
         ------
@@ -267,14 +315,22 @@ class MaskedSum:
                 who=who,
                 hint="wait, or agree on a new round of those that are left",
             )
-        numbers = _signed(_sum(self._messages.values()))
+        n_sites = len(agreement.keys) - len(self._left)
+        if n_sites < _LEAST_SITES:
+            raise DataError(
+                f"{n_sites} of {len(agreement.keys)} sites are left, and a sum of fewer than {_LEAST_SITES} "
+                "would show them to each other.",
+                who=who,
+                hint="agree on a new round with more sites, or forget this one",
+            )
+        numbers = _signed(_difference(_sum(self._messages.values()), _sum(self._left.values())))
         if max(number.bit_length() for number in numbers) > _ROOM + len(agreement.keys).bit_length():
             raise DataError("the masks do not cancel: a message was changed or masked otherwise.", who=who)
         return from_numbers(numbers, agreement.labels, agreement.grid)
 
-    def bulletin(self, *, epoch: int = 0, version: int = 1) -> Bulletin:
-        """The sum as one bulletin, for a :class:`Hub`."""
-        name = f"the sum of {len(self.agreement.keys)} sites"
+    def bulletin(self, *, epoch: int = 0) -> Bulletin:
+        """The sum as one bulletin, for a :class:`Hub`; a newer version when a site has left."""
+        name, version = f"the sum of round {self.agreement.round}", 1 + len(self._left)
         return Bulletin(name, epoch, version, self.agreement.schema, self.total())
 
     def __repr__(self) -> str:
@@ -292,10 +348,11 @@ def _placed(bulletin: Bulletin, schema: Schema, who: str) -> ClassStatistics:
     return bulletin.statistics.rearranged(places, schema.n_features)
 
 
-def _read(message: bytes, who: str) -> tuple[str, str, Words]:
+def _read(message: bytes, form: str, mark: str, who: str) -> dict[str, Any]:
     tree: Any = decode(message)
-    if not isinstance(tree, Mapping) or tree.get("format") != _FORMAT:
-        raise FileFormatError("these bytes are not a masked message.", who=who)
+    if not isinstance(tree, Mapping) or tree.get("format") != form:
+        what = "a masked message" if form == _FORMAT else "a receipt"
+        raise FileFormatError(f"these bytes are not {what}.", who=who)
     if tree.get("version") != _VERSION:
         raise FileFormatError(
             f"the message has version {tree.get('version')!r}; this library reads version {_VERSION}.",
@@ -303,12 +360,27 @@ def _read(message: bytes, who: str) -> tuple[str, str, Words]:
             hint="update the library on this side",
         )
     numbers = tree.get("numbers")
-    texts = tree.get("site"), tree.get("agreement")
     right = isinstance(numbers, np.ndarray) and numbers.dtype == np.uint8 and numbers.size % _BYTES == 0
-    if not right or not all(isinstance(text, str) for text in texts):
+    texts = all(isinstance(tree.get(name), str) for name in ("site", "agreement"))
+    marked = isinstance(tree.get(mark), bytes) and len(tree[mark]) == _BYTES
+    if not (right and texts and marked):
         raise FileFormatError("the masked message is damaged.", who=who)
-    words = np.frombuffer(np.asarray(numbers).tobytes(), dtype="<u4").reshape(-1, _LIMBS).astype(np.uint64)
-    return str(texts[0]), str(texts[1]), words
+    return dict(tree)
+
+
+def round_of(receipt: bytes) -> str:
+    """The round that a receipt is of."""
+    return str(_read(receipt, _RECEIPT, "salt", "the receipt").get("round"))
+
+
+def _commitment(salt: bytes, numbers: Words) -> bytes:
+    """Binds a site to its part and, for the salt is random, tells nothing of it."""
+    content = numbers.astype("<u4").tobytes()
+    return blake2b(content, key=salt, digest_size=32, person=b"steelyard part").digest()
+
+
+def _flat(numbers: Words) -> NDArray[np.uint8]:
+    return np.frombuffer(numbers.astype("<u4").tobytes(), dtype=np.uint8)
 
 
 # -- whole numbers modulo 2**256, as rows of eight limbs ---------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
@@ -92,12 +92,9 @@ class Service:
         self._check(response)
         return bool(said["news"])
 
-    def latest(self) -> Iterator[Bulletin]:
-        """The newest bulletin of every site, by name."""
-        for standing in self.table()["sites"]:
-            found = self.find(standing["site"])
-            if found is not None:
-                yield found
+    def sites(self) -> list[str]:
+        """Names of the sites that have published and not left, sorted."""
+        return [standing["site"] for standing in self.table()["sites"]]
 
     def find(self, site: str) -> Bulletin | None:
         """The newest bulletin of a site; None where there is none."""

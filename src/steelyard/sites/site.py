@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -34,6 +35,8 @@ class Site:
     learner : ProximalSVC, optional
         The learner; only its statistics leave. Sites that agree on a ``grid`` get the same bits wherever
         their rows lie.
+    schema : Schema, optional
+        Columns and categories that were agreed on, in this order; without it they are what the rows have.
     clock : callable, default=time.time_ns
         What numbers the lives of the site.
 
@@ -63,6 +66,7 @@ class Site:
         *,
         policy: ReleasePolicy | None = None,
         learner: ProximalSVC | None = None,
+        schema: Schema | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         if not name:
@@ -75,7 +79,9 @@ class Site:
             )
         self.name = name
         self.policy = policy or ReleasePolicy()
-        self.model = TableModel(learner or ProximalSVC(), TableEncoder(), target)
+        encoder = TableEncoder() if schema is None else schema.encoder()
+        self.model = TableModel(learner or ProximalSVC(), encoder, target)
+        self._agreed = schema
         self.epoch = clock()
         self.version = 0
         self.held_back: dict[str, str] = {}
@@ -85,7 +91,7 @@ class Site:
     # -- rows ---------------------------------------------------------------------------------------
 
     def learn(self, source: Any, **options: Any) -> int:
-        """Learn the rows of a table or file; returns their number.
+        """Learn the rows of a table or file, all or none; returns their number.
 
         Parameters
         ----------
@@ -94,12 +100,28 @@ class Site:
         **options
             As for :func:`steelyard.tables.open_stream`.
         """
-        n_rows = 0
-        for chunk in self.model.open(source, labelled=True, **options):
-            teach(self.model.learner, chunk)
-            self._count(chunk.y)
-            n_rows += len(chunk)
+        n_rows, before = 0, (copy.deepcopy(self.model), self._moved.copy())
+        try:
+            for chunk in self.model.open(source, labelled=True, **options):
+                self._check_categories()
+                teach(self.model.learner, chunk)
+                self._count(chunk.y)
+                n_rows += len(chunk)
+        except BaseException:
+            self.model, self._moved = before
+            raise
         return n_rows
+
+    def _check_categories(self) -> None:
+        if self._agreed is None:
+            return
+        strange = [pair for pair in self.model.encoder.categories_ if pair not in self._agreed.categories]
+        if strange:
+            column, value = strange[0]
+            raise DataError(
+                f"category {value!r} of column {column!r} is none of those agreed on; nothing was learned.",
+                who=f"Site {self.name!r}",
+            )
 
     def forget(self, source: Any) -> int:
         """Unlearn the rows of a table or file, all or none; returns their number."""
