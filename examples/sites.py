@@ -2,8 +2,9 @@
 
 Every hospital keeps its rows in a file of its own and publishes statistics: to a hub over HTTP, then as a
 secure sum through a folder, where the hub sees the total alone. The pooled model is compared with one that
-has all rows in one place; at the end a hospital leaves. The rows are made up; with `make sites DATA=folder` (of
-fed_heart_cleveland.csv.gz and the three others) they are those of four real hospitals, split as FLamby does.
+has all rows in one place; at the end a hospital leaves. The rows are made up; with `make sites DATA=folder`
+(of fed_heart_cleveland.csv.gz and the three others) they are those of four real hospitals, split as FLamby
+does.
 """
 
 import argparse
@@ -29,7 +30,7 @@ BLOOD = [f"blood {k}" for k in range(1, 9)]
 EVERYTHING = ("--least-rows", "1", "--least-change", "0")
 
 
-def made_up(name, n):
+def made_up(n):
     """Patients of a hospital; how old they are differs from place to place, and how many are ill."""
     rng = np.random.default_rng(n)
     ill = (rng.random(n) < 0.3 + n / 1000).astype(int)
@@ -45,7 +46,7 @@ def made_up(name, n):
 def hospitals(data):
     """Training and test rows of four hospitals, and what others have published about them."""
     if data is None:
-        rows = {name: made_up(name, n) for name, n in SIZES.items()}
+        rows = {name: made_up(n) for name, n in SIZES.items()}
         return {name: (part[::3], part.drop(part.index[::3])) for name, part in rows.items()}, {}
     sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks" / "accuracy"))
     import fed_heart
