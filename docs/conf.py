@@ -22,6 +22,7 @@ extensions = [
     "numpydoc",
     "myst_parser",
     "sphinx_design",
+    "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
     "sphinx.ext.mathjax",
     "api_reference",
@@ -29,9 +30,10 @@ extensions = [
 templates_path = ["_templates"]
 exclude_patterns = ["_build"]
 
-# One line for each module that has a page; one that is not there yet is left out.
+# One line for each module that has a page.
 api_modules = [
     "steelyard",
+    "steelyard.committee",
     "steelyard.proximal",
     "steelyard.exact",
     "steelyard.online",
@@ -41,6 +43,7 @@ api_modules = [
     "steelyard.streams",
     "steelyard.memory",
     "steelyard.evaluation",
+    "steelyard.report",
     "steelyard.distributed",
     "steelyard.distributed.dask",
     "steelyard.distributed.spark",
@@ -52,11 +55,17 @@ api_modules = [
     "steelyard.compat.onnx",
     "steelyard.compat.mlflow",
     "steelyard.service",
+    "steelyard.service.http",
     "steelyard.datasets",
+    "steelyard.features",
     "steelyard.kernels",
+    "steelyard.sequence_kernels",
     "steelyard.metrics",
+    "steelyard.cuts",
     "steelyard.persistence",
     "steelyard.base",
+    "steelyard.params",
+    "steelyard.items",
     "steelyard.checks",
     "steelyard.exceptions",
 ]
@@ -69,6 +78,11 @@ numpydoc_show_class_members = False  # the template of a class lists them
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
+
+# What is copied is what is typed: no prompts, no outputs.
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+copybutton_selector = "div:not(.highlight-text) > div.highlight > pre"
 
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",

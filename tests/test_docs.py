@@ -1,52 +1,252 @@
-"""The code that the README and the pages of the documentation print does run.
+"""The code that the README and the pages of the documentation show does run, and prints what stands below.
 
 The Python blocks of a page are one program, run from top to bottom in an empty folder; blocks with prompts
-are compared with what they print. A block that shall not run stands under a line ``<!-- not run: why -->``.
+are compared with what they print, and so is a block of text right below a block of code. A block that shall
+not run stands under a line ``<!-- not run: why -->``. Tutorials run on made-up rows: their outputs are those
+of the real data (docs/outputs.py writes them).
 """
 
 from __future__ import annotations
 
+import contextlib
 import doctest
+import importlib
+import io
+import json
+import pkgutil
 import re
+import shutil
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+import steelyard
+
 ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 PAGES = sorted(
-    [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "learners").glob("*.md")]
+    [ROOT / "README.md", *DOCS.glob("*.md"), *(DOCS / "learners").glob("*.md")]
+    + [page for page in (DOCS / "tutorials").glob("*.md") if page.stem != "index"]
 )
 BLOCK = re.compile(
-    r"(?P<skip><!-- not run: .+ -->\n\n?)?^```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"(?P<skip><!-- not run: .+ -->\n\n?)?^```python\n(?P<code>.*?)^```$"
+    r"(\n\n```text\n(?P<said>.*?)^```$)?",
+    re.MULTILINE | re.DOTALL,
 )
+NUMBER = re.compile(r"-?\d[\d,]*\.?\d*(?:e-?\d+)?%?")
+
+
+def folder_module(folder, name):
+    """A module of the documentation, which is no package."""
+    sys.path.insert(0, str(folder))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(folder))
 
 
 def code_blocks(page):
-    """Line number and text of every block that is to run."""
+    """Line number, text and shown output of every block that is to run."""
     text = page.read_text(encoding="utf-8")
     for match in BLOCK.finditer(text):
         if match["skip"] is None:
-            yield text.count("\n", 0, match.start("code")), match["code"]
+            yield text.count("\n", 0, match.start("code")), match["code"], match["said"]
 
 
 def run_block(code, line, names, page):
+    """What a block prints; blocks with prompts are compared here."""
+    said = io.StringIO()
     if not code.startswith(">>> "):
-        exec(compile("\n" * line + code, page.name, "exec"), names)
-        return
+        with contextlib.redirect_stdout(said):
+            exec(compile("\n" * line + code, page.name, "exec"), names)
+        return said.getvalue()
     test = doctest.DocTestParser().get_doctest(code, {}, page.name, page.name, line)
     test.globs = names
-    said = []
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
-    runner.run(test, out=said.append, clear_globs=False)
-    assert not runner.failures, "".join(said)
+    runner.run(test, out=said.write, clear_globs=False)
+    assert not runner.failures, said.getvalue()
+    return ""
+
+
+def assert_same_output(shown, printed):
+    """The same words, and the same numbers within what another machine may round otherwise."""
+    assert NUMBER.sub("#", shown).split() == NUMBER.sub("#", printed).split()
+    for there, here in zip(NUMBER.findall(shown), NUMBER.findall(printed), strict=True):
+        a, b = (float(text.replace(",", "").rstrip("%")) for text in (there, here))
+        assert a == pytest.approx(b, rel=0.03, abs=1e-12)
 
 
 @pytest.mark.parametrize(
     "page",
     [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES if any(code_blocks(page))],
 )
-def test_code_of_a_page_runs(page, tmp_path, monkeypatch):
+def test_code_of_a_page_runs_and_prints_what_is_shown(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    tutorial = page.parent.name == "tutorials"
+    if tutorial:
+        pytest.importorskip("pandas", reason="the tutorials read tables with pandas")
+        folder_module(page.parent, "standins").STANDINS[page.stem](tmp_path)
     names = {"__name__": "page"}
-    for line, code in code_blocks(page):
-        run_block(code, line, names, page)
+    for line, code, shown in code_blocks(page):
+        printed = run_block(code, line, names, page)
+        if shown is not None and not tutorial:
+            assert_same_output(shown, printed)
+        assert not (tutorial and printed and shown is None), f"{page.name}:{line} prints, but shows nothing"
+
+
+def test_a_wrong_output_is_noticed():
+    assert_same_output("G-mean 0.868\n", "G-mean 0.869\n")
+    with pytest.raises(AssertionError):
+        assert_same_output("G-mean 0.868\n", "G-mean 0.768\n")
+    with pytest.raises(AssertionError):
+        assert_same_output("True True\n", "True False\n")
+
+
+def test_pictures_of_the_tutorials_are_there():
+    for page in (DOCS / "tutorials").glob("*.md"):
+        for picture in re.findall(r"```\{image\} (\S+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / picture).is_file(), f"{page.name}: {picture}"
+
+
+# -- the reference lists every public name ----------------------------------------------------------------
+
+
+def api_modules():
+    text = (DOCS / "conf.py").read_text(encoding="utf-8")
+    return re.findall(r'"(steelyard[\w.]*)",', text.split("api_modules = [")[1].split("]")[0])
+
+
+# The first has a page of its own in words; the second only points to its modules, which have pages.
+WITHOUT_PAGE = {"steelyard.cli", "steelyard.compat"}
+
+
+def test_every_public_module_has_a_page():
+    public = {
+        info.name
+        for info in pkgutil.iter_modules(steelyard.__path__, "steelyard.")
+        if not info.name.split(".")[1].startswith("_")
+    }
+    compat = importlib.import_module("steelyard.compat")
+    public |= {
+        info.name
+        for info in pkgutil.iter_modules(compat.__path__, "steelyard.compat.")
+        if "._" not in info.name
+    }
+    assert public - WITHOUT_PAGE <= set(api_modules())
+
+
+def test_the_reference_lists_every_public_name():
+    reference = folder_module(DOCS / "_ext", "api_reference")
+    modules = api_modules()
+    homes = reference.homes(modules)
+    for module in modules:
+        text = reference.page(module, homes)
+        for name in importlib.import_module(module).__all__:
+            assert re.search(rf"(?<![\w]){re.escape(name)}(?![\w])", text), f"{module}.{name}"
+    assert "   ProximalSVC\n" in reference.page("steelyard", homes)
+
+
+# -- what is searched for is found ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def search_index(tmp_path_factory):
+    """The index of a build of the pages alone, without gallery and reference: seconds instead of a minute."""
+    pytest.importorskip("sphinx_design", reason="the documentation is built with the extra docs")
+    source, built = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("built")
+    for page in [*DOCS.glob("*.md"), *DOCS.glob("learners/*.md"), *DOCS.glob("tutorials/*.md")]:
+        place = source / page.relative_to(DOCS)
+        place.parent.mkdir(exist_ok=True)
+        shutil.copy(page, place)
+    settings = {
+        "extensions": "myst_parser,sphinx_design",
+        "myst_enable_extensions": "colon_fence,deflist,dollarmath",
+    }
+    options = [word for name, value in settings.items() for word in ("-D", f"{name}={value}")]
+    command = [sys.executable, "-m", "sphinx", "-C", "-Q", "-b", "html", *options, str(source), str(built)]
+    subprocess.run(command, check=True, capture_output=True)
+    text = (built / "searchindex.js").read_text(encoding="utf-8")
+    return json.loads(text.removeprefix("Search.setIndex(").removesuffix(")"))
+
+
+@pytest.mark.parametrize(
+    ("question", "page"),
+    [
+        ("unlearning", "tutorials/deletion"),
+        ("GDPR", "tutorials/deletion"),
+        ("class imbalance", "glossary"),
+        ("class imbalance", "index"),
+        ("federated", "tutorials/hospitals"),
+        ("federated", "sites"),
+    ],
+)
+def test_the_search_finds(search_index, question, page):
+    from sphinx.search.en import SearchEnglish
+
+    language = SearchEnglish({})
+    found = None
+    for word in question.lower().split():
+        stem = language.stem(word)
+        places = [search_index[part].get(stem, []) for part in ("terms", "titleterms")]
+        pages = {place for some in places for place in (some if isinstance(some, list) else [some])}
+        found = pages if found is None else found & pages
+    assert page in {search_index["docnames"][place] for place in found}
+
+
+# -- numbers come from one place ------------------------------------------------------------------------
+
+
+def figures():
+    with (DOCS / "figures.toml").open("rb") as file:
+        return tomllib.load(file)
+
+
+def text_of(page):
+    return " ".join((ROOT / page).read_text(encoding="utf-8").split())
+
+
+@pytest.mark.parametrize("name", figures())
+def test_a_figure_is_the_same_wherever_it_is_told(name):
+    """``docs/figures.toml`` has it; the pages named there say it in the words of its pattern."""
+    figure = figures()[name]
+    pattern = figure["told"].replace("{}", r"(?P<value>[\d.,]*\d)")
+    for page in figure["pages"]:
+        assert re.search(pattern, text_of(page)), f"{page} does not tell it: {pattern}"
+    for page in ["README.md", *(str(path.relative_to(ROOT)) for path in DOCS.rglob("*.md"))]:
+        for match in re.finditer(pattern, text_of(page)):
+            assert match["value"] == figure["value"], f"{page}: {match[0]}"
+
+
+# -- the README ---------------------------------------------------------------------------------------------
+
+SITE = "https://steelyard.readthedocs.io/en/latest/"
+
+
+def test_links_of_the_readme_are_absolute_and_lead_to_pages():
+    links = re.findall(r"(?<!!)\[[^]!]+\]\(([^)]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert links
+    for link in links:
+        assert link.startswith(SITE), link
+        assert (DOCS / link.removeprefix(SITE)).with_suffix(".md").is_file(), link
+
+
+def test_pictures_of_the_readme_are_absolute_in_an_index_of_packages(tmp_path):
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "readme_for_index.py", tmp_path / ".ci")
+    shutil.copy(ROOT / "README.md", tmp_path)
+    subprocess.run([sys.executable, str(tmp_path / ".ci" / "readme_for_index.py")], check=True)
+    pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", (tmp_path / "README.md").read_text(encoding="utf-8"))
+    for picture in pictures:
+        assert picture.startswith("https://")
+        if picture.startswith(SITE):
+            assert (DOCS / "images" / Path(picture).name).is_file(), picture
+
+
+def test_badges_say_what_the_project_says():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert f"badge/license-{project['license'].replace('-', '--')}-" in text
+    assert f"badge/python-{project['requires-python'].removeprefix('>=')}%2B-" in text

@@ -3,36 +3,56 @@
 import importlib
 import inspect
 import re
-from importlib.util import find_spec
 
 
 def write_pages(folder, modules):
-    """Write one page for each module that exists, with a table of its public names."""
+    """Write one page for each module, with a table of its public names."""
     folder.mkdir(parents=True, exist_ok=True)
-    present = [name for name in modules if find_spec(name) is not None]
-    top = set(importlib.import_module(present[0]).__all__)
-    for name in present:
-        _write(folder / f"{name}.rst", _page(name, top if name != present[0] else set()))
-    entries = "".join(f"   {name}\n" for name in present)
+    found = homes(modules)
+    for name in modules:
+        _write(folder / f"{name}.rst", page(name, found))
+    entries = "".join(f"   {name}\n" for name in modules)
     _write(folder / "index.rst", f"{_title('Reference')}.. toctree::\n   :maxdepth: 1\n\n{entries}")
-    for stale in folder.glob("*.rst"):
-        if stale.stem not in {"index", *present}:
+    described = {"index", *modules, *found.values()}
+    for stale in [*folder.glob("*.rst"), *(folder.parent / "objects").glob("*.rst")]:
+        if stale.stem not in described:
             stale.unlink()
 
 
-def _page(name, described_elsewhere):
-    module = importlib.import_module(name)
-    own = [public for public in module.__all__ if public not in described_elsewhere]
-    same = [public for public in module.__all__ if public in described_elsewhere]
+def homes(modules):
+    """Where each public thing is described: in the first module, else where it was made or is seen first."""
+    found = {}
+    for module in modules:
+        for public, thing in _public(module):
+            made_here = (getattr(thing, "__module__", None) or "").startswith(module)
+            if id(thing) not in found or (made_here and found[id(thing)] != f"{modules[0]}.{public}"):
+                found[id(thing)] = f"{module}.{public}"
+    return found
+
+
+def _public(module):
+    """Public names and things of a module, asked for as a user would: some are imported only then."""
+    imported = importlib.import_module(module)
+    return [(public, getattr(imported, public)) for public in imported.__all__]
+
+
+def page(name, homes):
+    """The page of a module: what is at home here in tables, all other public names as links."""
+    own = [(public, thing) for public, thing in _public(name) if homes[id(thing)] == f"{name}.{public}"]
     text = f"{_title(name)}.. automodule:: {name}\n   :no-members:\n\n.. currentmodule:: {name}\n\n"
-    if same:
-        links = ", ".join(f":obj:`steelyard.{public}`" for public in same)
-        text += f"Public from ``steelyard`` itself: {links}.\n\n"
     for heading, kind in _KINDS.items():
-        names = [public for public in own if public in vars(module) and kind(vars(module)[public])]
+        names = [public for public, thing in own if kind(thing)]
         if names:
             rows = "".join(f"   {public}\n" for public in names)
             text += f"{_title(heading, '-')}.. autosummary::\n   :toctree: ../objects\n\n{rows}\n"
+    values = [public for public, thing in own if not any(kind(thing) for kind in _KINDS.values())]
+    if values:
+        text += f"Values: {', '.join(f'``{public}``' for public in values)}.\n\n"
+    elsewhere = [
+        homes[id(thing)] for public, thing in _public(name) if homes[id(thing)] != f"{name}.{public}"
+    ]
+    if elsewhere:
+        text += f"Also public from here: {', '.join(f':obj:`{full}`' for full in elsewhere)}.\n\n"
     return text
 
 
