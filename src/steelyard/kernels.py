@@ -19,13 +19,15 @@ from steelyard._sparse import canonical_csr
 from steelyard._threads import check_threads
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
 from steelyard.params import AnyOf, OneOf, Positive
+from steelyard.precomputed import PrecomputedKernel
 from steelyard.sequence_kernels import EditKernel, GlobalAlignmentKernel, SequenceKernel
 
-__all__ = ["EditKernel", "GlobalAlignmentKernel", "Kernel", "SequenceKernel"]
+__all__ = ["EditKernel", "GlobalAlignmentKernel", "Kernel", "PrecomputedKernel", "SequenceKernel"]
 
 
 Floats = NDArray[Any]  # float32 or float64
 KernelFunction = Callable[[Any, Any], Any]
+_STORABLE = (SequenceKernel, PrecomputedKernel)  # functions that are objects which files can hold
 
 # The numbers that each kernel reads; the others are ignored.
 _PARAMETERS: dict[str, tuple[str, ...]] = {
@@ -140,7 +142,15 @@ class Kernel:
         if not isinstance(self.gamma, str) or "gamma" not in self._parameters():
             return self
         rows = _check_rows(X, "Kernel.resolve")
-        return replace(self, gamma=_inverse(_gamma_scale(rows, self.gamma, self.kernel)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            scale = _gamma_scale(rows, self.gamma, self.kernel)
+        if not isfinite(scale):
+            raise DataError(
+                f"gamma={self.gamma!r} cannot be settled: the rows lie farther apart than numbers reach.",
+                who="Kernel",
+                hint="bring the columns to a common scale first, or give gamma as a number",
+            )
+        return replace(self, gamma=_inverse(scale))
 
     def block(self, X: Any, Z: Any = None, *, n_threads: int | None = None) -> Floats:
         """Evaluate the kernel for every row of `X` with every row of `Z`.
@@ -216,13 +226,13 @@ class Kernel:
         return {"kernel": self.kernel, **self._parameters()}
 
     def to_tree(self) -> Any:
-        """Return what model files can hold: a sequence kernel itself, any other one as a dict."""
-        return self.kernel if isinstance(self.kernel, SequenceKernel) else self.to_dict()
+        """Return what model files can hold: a kernel that can be saved itself, any other one as a dict."""
+        return self.kernel if isinstance(self.kernel, _STORABLE) else self.to_dict()
 
     @classmethod
     def from_tree(cls, tree: Any) -> Kernel:
         """Return the kernel that :meth:`to_tree` described."""
-        return cls(tree) if isinstance(tree, SequenceKernel) else cls.from_dict(tree)
+        return cls(tree) if isinstance(tree, _STORABLE) else cls.from_dict(tree)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Kernel:

@@ -30,7 +30,10 @@ class _KernelChoice:
     """A positive semi-definite kernel by name, or a function."""
 
     names = ("linear", "poly", "polynomial", "rbf", "laplacian")
-    description = f"one of {', '.join(map(repr, names))} or a function of two tables"
+    description = (
+        f"one of {', '.join(map(repr, names))} or a function of two tables "
+        "(PrecomputedKernel(K) where the values are known beforehand)"
+    )
 
     def accepts(self, value: object) -> bool:
         return callable(value) or (isinstance(value, str) and value in self.names)
@@ -127,8 +130,8 @@ class IncrementalSVC(ForgettingMixin):
     There is no ``predict_proba``: a score says on which side of the plane a row lies, not how often such rows
     are of a class. ``sklearn.calibration.CalibratedClassifierCV`` learns that from rows left out. There is no
     ``decision_function_shape`` either: planes are one against the rest, so there are no scores of pairs of
-    classes. A matrix of kernel values that is known already serves as a function: let ``X`` be numbers of
-    rows, in one column, and ``kernel=lambda a, b: K[np.ix_(a[:, 0].astype(int), b[:, 0].astype(int))]``.
+    classes. In place of ``kernel="precomputed"`` there is :class:`~steelyard.kernels.PrecomputedKernel`: its
+    samples are numbers of rows of a matrix, so that they can come and go.
 
     Where no row lies strictly between its bounds the intercept is not unique; it is then the middle of its
     interval. More than two classes are learned one against the rest, on shared kernel rows. Rows are kept
@@ -276,7 +279,9 @@ class IncrementalSVC(ForgettingMixin):
                 f"IncrementalSVC.coef_: with kernel={self.kernel!r} planes lie in the space of the kernel "
                 "and have no normals; only the linear kernel has."
             )
-        return np.asarray(expansion.coef @ expansion.vectors)
+        normals = np.asarray(expansion.coef @ expansion.vectors)
+        normals.flags.writeable = False  # what is written here would have no effect
+        return normals
 
     @property
     def dual_coef_(self) -> FloatArray:

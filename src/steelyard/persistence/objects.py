@@ -42,7 +42,7 @@ _names: dict[type, str] = {}
 # Where this package registers classes; those of others register themselves when they are imported.
 _ROOMS = (
     "alignment", "committee", "distributed.files", "enclosing", "exact", "features", "memory", "online",
-    "proximal", "sequence_kernels", "sql", "tables",
+    "precomputed", "proximal", "sequence_kernels", "sql", "tables",
 )  # fmt: skip
 
 _OBJECT = "object"
