@@ -64,7 +64,7 @@ class PrecomputedKernel(BaseEstimator):
         """The matrix; looked at as a whole only once."""
         known = self.__dict__.get("_known")
         if known is not None and known[0] is self.matrix:
-            return known[1]  # type: ignore[no-any-return]
+            return known[1]
         matrix = np.asarray(self.matrix, dtype=np.float64)
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
             raise DataError(f"expected a square matrix; got shape {matrix.shape}.", who=_WHO)
