@@ -283,3 +283,36 @@ def test_memory_stays_flat_however_long_the_file(tmp_path):
         return highest
 
     assert peak(400_000) < 6_000_000  # of a file of 7 MB; a block has half a megabyte
+
+
+WORDS = ["", "NA", "nan", "null", "N/A", "-nan", "NULL"]
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_word_for_a_missing_value_is_one_wherever_it_first_comes(word, tmp_path, engine, monkeypatch):
+    monkeypatch.setattr("steelyard.tables.arrow_sources.BLOCK_BYTES", 1 << 12)
+    cells = [f"{row / 7:.4f}" for row in range(1500)]
+    cells[1200], cells[1201], cells[1490] = word, "NA", ""
+    lines = [f"{cell},{row % 2 == 0},{row % 3 == 0:d}" for row, cell in enumerate(cells)]
+    path = tmp_path / "gaps.csv"
+    path.write_text("\n".join(["x,flag,y", *lines]) + "\n", encoding="utf-8")
+    rows = np.concatenate([chunk.X for chunk in open_stream(path, "y", missing="zero", chunk=70)])
+    expected = [0.0 if row in (1200, 1201, 1490) else float(cell) for row, cell in enumerate(cells)]
+    np.testing.assert_array_equal(rows[:, 0], expected)
+    np.testing.assert_array_equal(rows[:, 1], np.arange(1500) % 2 == 0)
+
+
+def test_a_word_for_a_missing_value_among_texts_is_one_too(tmp_path, engine):
+    path = tmp_path / "gaps.csv"
+    path.write_text("x,kind,y\n1,a,0\n2,NA,1\n3,b,0\n4,null,1\n", encoding="utf-8")
+    chunk = next(iter(open_stream(path, "y", missing="zero")))
+    np.testing.assert_array_equal(chunk.X, [[1, 1, 0], [2, 0, 0], [3, 0, 1], [4, 0, 0]])
+
+
+def test_rows_that_came_belong_to_who_has_them(tmp_path, engine):
+    path = tmp_path / "rows.csv"
+    path.write_text("x,y\n" + "".join(f"{row},{row % 2}\n" for row in range(400)), encoding="utf-8")
+    kept = list(open_stream(path, "y", chunk=150))
+    for chunk in kept:
+        chunk.X[:] += 1.0  # whoever has them may change them: no other chunk does
+    np.testing.assert_array_equal(np.concatenate([chunk.X for chunk in kept])[:, 0], np.arange(400) + 1.0)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
-from steelyard.evaluation.measures import widened
+from steelyard.evaluation.measures import widened, window_aucs
 from steelyard.streams.labels import Codes
 
-__all__ = ["AnswerCounter", "block_tallies"]
+__all__ = ["AnswerCounter", "block_tallies", "rows_in_a_block"]
 
 Tallies = NDArray[np.int64]
 
 N_BLOCKS = 20  # in a window
 _MAX_COARSE = 256
+_CELLS_AT_ONCE = 1 << 16
 _FEW = 8  # classes up to which whole tables are counted, block by block
 
 
@@ -48,8 +51,8 @@ class AnswerCounter:
     Parameters
     ----------
     window : int
-        Rows of the last window, which is kept row by row; of all rows only blocks are kept, in bounded
-        memory: when there are too many, two become one.
+        Rows of a window. Those of the last update and of the window before it are kept row by row; of all
+        rows only blocks are kept, in bounded memory: when there are too many, two become one.
     """
 
     def __init__(self, window: int) -> None:
@@ -60,12 +63,16 @@ class AnswerCounter:
         self._rows = max(1, window // N_BLOCKS)
         self._coarse: list[Tallies] = []
         self._in_coarse = 1  # blocks in a coarse one
-        self._recent = _Ring(window)
+        none = np.zeros(0, dtype=np.intp)
+        self._recent: tuple[Codes, Codes, FloatArray] = none, none, np.zeros(0)
 
     def update(self, true: Codes, predicted: Codes, scores: FloatArray | None, n_classes: int) -> None:
         """Count rows."""
         self.n_classes = n_classes
-        self._recent.push(true, predicted, scores)
+        new = true, predicted, np.zeros(len(true)) if scores is None else scores
+        recent = zip(self._recent, new, strict=True)
+        true_, predicted_, scores_ = (np.concatenate([old[-self.window :], more]) for old, more in recent)
+        self._recent = true_, predicted_, scores_
         size = self._rows * self._in_coarse
         begin, end = self.n_rows // size, (self.n_rows + len(true) - 1) // size
         blocks = np.arange(self.n_rows, self.n_rows + len(true)) // size - begin
@@ -111,44 +118,54 @@ class AnswerCounter:
         wide = [widened(block, self.n_classes) for block in whole]
         return np.array(wide, dtype=np.int64).reshape(len(wide), 3, self.n_classes), size
 
-    def window_blocks(self, ago: int = 0) -> Tallies:
-        """Tallies of the window that ended ``ago`` rows before the last, in up to twenty blocks."""
-        true, predicted, _ = self._recent.content(ago)
-        rows = max(1, -(-len(true) // N_BLOCKS))
-        age = np.arange(len(true) - 1, -1, -1) // rows  # 0 is the block that ends now
-        n_blocks = int(age[0]) + 1 if len(true) else 0
-        return block_tallies(true, predicted, n_blocks - 1 - age, n_blocks, self.n_classes)
+    def window_blocks(self, agos: Sequence[int] = (0,)) -> list[Tallies]:
+        """Tallies of the windows that ended so many rows before the last, each in up to twenty blocks.
 
-    def window_scores(self, ago: int = 0) -> tuple[Codes, FloatArray]:
-        """True labels and scores of the window that ended ``ago`` rows before the last."""
-        true, _, scores = self._recent.content(ago)
-        return true, scores
+        They must have ended within the last update.
+        """
+        ends = len(self._recent[0]) - np.asarray(agos, dtype=np.intp)
+        lengths = np.minimum(ends, self.window)
+        most = max(1, _CELLS_AT_ONCE // (N_BLOCKS * max(self.n_classes, 1)))
+        return [
+            tallies
+            for some in _alike(lengths, most)
+            for tallies in self._between(ends[some, None] - _borders(int(lengths[some.start])))
+        ]
+
+    def _between(self, borders: Codes) -> Tallies:
+        """Tallies between the borders of each window: a row is counted once, however many it is in."""
+        true, predicted, _ = self._recent
+        cuts = np.unique(borders)
+        part = slice(int(cuts[0]), int(cuts[-1]))
+        segments = np.repeat(np.arange(len(cuts) - 1), np.diff(cuts))
+        tallies = block_tallies(true[part], predicted[part], segments, len(cuts) - 1, self.n_classes)
+        before = np.zeros((len(cuts), 3, self.n_classes), dtype=np.int64)
+        tallies.cumsum(axis=0, out=before[1:])
+        return np.diff(before[np.searchsorted(cuts, borders)], axis=1)
+
+    def window_aucs(self, agos: Sequence[int], positive: int) -> list[float]:
+        """The AUC of the windows that ended so many rows before the last; nan where a side has no rows."""
+        true, _, scores = self._recent
+        ends = len(true) - np.asarray(agos, dtype=np.intp)
+        return window_aucs(true == positive, scores, np.maximum(ends - self.window, 0), ends)
 
 
-class _Ring:
-    """The last rows, of two windows: true label, answer and score of each."""
+def rows_in_a_block(n_rows: int) -> int:
+    """Rows in each block of a window of so many, but maybe the first."""
+    return max(1, -(-n_rows // N_BLOCKS))
 
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._room = 4 * size
-        self._true = np.zeros(self._room, dtype=np.intp)
-        self._predicted = np.zeros(self._room, dtype=np.intp)
-        self._scores = np.zeros(self._room)
-        self._end = 0
 
-    def push(self, true: Codes, predicted: Codes, scores: FloatArray | None) -> None:
-        n = min(len(true), 2 * self._size)
-        if self._end + n > self._room:  # the last rows go to the front: once in so many rows
-            keep = min(self._end, 2 * self._size)
-            for array in (self._true, self._predicted, self._scores):
-                array[:keep] = array[self._end - keep : self._end]
-            self._end = keep
-        new = slice(self._end, self._end + n)
-        self._true[new], self._predicted[new] = true[-n:], predicted[-n:]
-        self._scores[new] = 0.0 if scores is None else scores[-n:]
-        self._end += n
+def _borders(n_rows: int) -> Codes:
+    """How many rows before the end of a window its blocks begin, and where the last one ends."""
+    rows = rows_in_a_block(n_rows)
+    return np.minimum(rows * np.arange(-(-n_rows // rows), -1, -1), n_rows)
 
-    def content(self, ago: int) -> tuple[Codes, Codes, FloatArray]:
-        end = max(0, self._end - ago)
-        last = slice(max(0, end - self._size), end)
-        return self._true[last], self._predicted[last], self._scores[last]
+
+def _alike(lengths: Codes, most: int) -> Iterator[slice]:
+    """Slices of equal lengths that stand together, at most so many in each."""
+    begin = 0
+    while begin < len(lengths):
+        same = lengths[begin : begin + most] == lengths[begin]
+        end = begin + (len(same) if same.all() else int(same.argmin()))
+        yield slice(begin, end)
+        begin = end

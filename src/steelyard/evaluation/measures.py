@@ -6,12 +6,15 @@ ratio of such counts, so one formula serves a window, all rows, and a thousand r
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
 
-__all__ = ["MEASURES", "bands", "measures", "widened"]
+__all__ = ["MEASURES", "bands", "measures", "widened", "window_aucs"]
 
 MEASURES = ("sensitivity", "specificity", "g_mean", "f1", "rs", "accuracy", "imbalance_ratio", "macro_recall")
 _BANDED = ("sensitivity", "specificity", "g_mean", "f1", "macro_recall")
@@ -98,6 +101,40 @@ def bands(
         cut = int((1 - _LEVEL) / 2 * n)
         found[name] = (float(sample[cut]), float(sample[n - 1 - cut])) if n else (np.nan, np.nan)
     return found
+
+
+def window_aucs(is_positive: NDArray[np.bool_], scores: FloatArray, begins: Any, ends: Any) -> list[float]:
+    """The share of pairs in the right order, ties counting half, of the rows of each window.
+
+    Parameters
+    ----------
+    is_positive : ndarray of shape (n_rows,)
+        Which rows are positive.
+    scores : ndarray of shape (n_rows,)
+        Their scores.
+    begins, ends : ndarray of shape (n_windows,)
+        The rows of each window.
+
+    Returns
+    -------
+    list of float
+        One for each window; nan where all rows are of one side.
+    """
+    sides = []
+    for places in (np.flatnonzero(is_positive), np.flatnonzero(~is_positive)):
+        borders = zip(places.searchsorted(begins).tolist(), places.searchsorted(ends).tolist(), strict=True)
+        mine = scores[places]
+        sides.append([mine[begin:end] for begin, end in borders])
+    return [_auc(positives, np.sort(negatives)) for positives, negatives in zip(*sides, strict=True)]
+
+
+def _auc(positives: FloatArray, ordered: FloatArray) -> float:
+    """AUC of positive scores and of negative ones, these in order."""
+    n_pairs = len(positives) * len(ordered)
+    if not n_pairs:
+        return math.nan
+    doubled_wins = ordered.searchsorted(positives, "left") + ordered.searchsorted(positives, "right")
+    return float(doubled_wins.sum() / (2 * n_pairs))
 
 
 def widened(tallies: NDArray[np.int64], n_classes: int) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import UndefinedMetricWarning
 
 from steelyard._types import FloatArray
-from steelyard.evaluation.counting import AnswerCounter
+from steelyard.evaluation.counting import AnswerCounter, rows_in_a_block
 from steelyard.evaluation.measures import MEASURES, bands, measures, widened
 from steelyard.evaluation.samples import ScoreSample
 from steelyard.metrics import pmauc_score
@@ -23,6 +23,7 @@ __all__ = ["METRICS", "Record", "Tracker"]
 
 METRICS = (*MEASURES, "auc", "pmauc")
 _RESAMPLES = 200
+_WINDOWS_AT_ONCE, _LEAST_AT_ONCE = 2, 8000  # windows, or if that is more rows, that are counted together
 _MOST_PAIRED = 30  # classes; the AUC of all pairs of more would take longer than learning them
 _MAX_RECORDS = 2000  # of a model of few classes; with more, every other one is let go
 _MAX_CELLS = 4_000_000  # of the records of a model together
@@ -40,8 +41,22 @@ class Record:
     memory_mb: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """A place where a record is to be: how many answered rows it stands behind."""
+
+    n_rows: int
+    row: int
+    pmauc: float | None  # None: of two classes, whose one pair is what AUC is of
+    rows_per_second: float
+    memory_mb: float
+
+
 class Tracker:
     """Counts what one model answered.
+
+    Rows are taken in at once and counted together, some windows of them at a time or when somebody wants to
+    know: many small chunks cost no more than a few large ones.
 
     Parameters
     ----------
@@ -56,10 +71,17 @@ class Tracker:
     def __init__(self, metrics: tuple[str, ...], window: int, seed: int) -> None:
         self.metrics = metrics
         self.window = window
-        self.counter = AnswerCounter(window)
-        self.sample = ScoreSample(seed=seed)
-        self.records: list[Record] = []
+        self.n_scored = 0  # rows that were answered
         self.speaks_for: int | None = None  # the class that scores are kept for
+        self._counter = AnswerCounter(window)
+        self._sample = ScoreSample(seed=seed)
+        self._records: list[Record] = []
+        self._new: list[
+            tuple[Codes, Codes, Any]
+        ] = []  # labels, answers and scores of rows that are not counted yet
+        self._n_new = 0
+        self._marks: list[_Mark] = []  # among them
+        self._setting: tuple[int, int | None] = 0, None  # of these rows: classes, and what scores speak for
         self._seed = seed
         self._asks_for_auc = bool({"auc", "pmauc"} & {*metrics})
         self._answered: NDArray[np.bool_] | None = None  # rows of the last update, where some had no answer
@@ -67,9 +89,22 @@ class Tracker:
         self._tables: list[tuple[Codes, Answers]] = []  # the last window, where there are many classes
 
     @property
-    def n_scored(self) -> int:
-        """Rows that were answered."""
-        return self.counter.n_rows
+    def counter(self) -> AnswerCounter:
+        """Counts of all rows."""
+        self._settle()
+        return self._counter
+
+    @property
+    def sample(self) -> ScoreSample:
+        """A sample of the scores."""
+        self._settle()
+        return self._sample
+
+    @property
+    def records(self) -> list[Record]:
+        """The windows that are kept."""
+        self._settle()
+        return self._records
 
     def update(self, true: Codes, answers: Answers, table: LabelTable, speaks_for: int | None) -> None:
         """Take in rows with their true labels.
@@ -84,13 +119,17 @@ class Tracker:
             true, predicted, answers = true[answered], predicted[answered], answers.some(answered)
         if not len(true):
             return
+        setting = len(table), speaks_for
+        if setting != self._setting or self._n_new >= max(_WINDOWS_AT_ONCE * self.window, _LEAST_AT_ONCE):
+            self._settle()
+        self._setting = setting
         scores = None
         if speaks_for is not None:
             self.speaks_for = speaks_for
-            label = table.labels[speaks_for] if speaks_for < len(table) else None
-            scores = answers.score_of(label)
-            self.sample.update(true, scores)
-        self.counter.update(true, predicted, scores, len(table))
+            scores = answers.score_of(table.labels[speaks_for] if speaks_for < len(table) else None)
+        self._new.append((true, predicted, scores))
+        self._n_new += len(true)
+        self.n_scored += len(true)
         if "pmauc" in self.metrics and 2 < len(table) <= _MOST_PAIRED:
             self._tables.append((true, answers))
             while sum(len(y) for y, _ in self._tables[1:]) >= 2 * self.window:
@@ -103,20 +142,40 @@ class Tracker:
         """
         if self._answered is not None and ago:
             ago = int(self._answered[-ago:].sum())
-        auc = self._window_auc(ago) if self._asks_for_auc else math.nan
-        blocks = self.counter.window_blocks(ago).astype(np.int32)
-        if not len(blocks):
+        n_rows = self.n_scored - ago
+        if not n_rows:
             return False
-        pmauc = self._pmauc(table, auc, ago)
-        self.records.append(Record(row, blocks, auc, pmauc, rows_per_second, memory_mb))
-        if len(self.records) > self._most_records(blocks.size):
-            self.records = self.records[1::2]
+        pmauc = self._pmauc(table, ago) if self._tables or len(table) > _MOST_PAIRED else None
+        self._marks.append(_Mark(n_rows, row, pmauc, rows_per_second, memory_mb))
+        if len(self._records) + len(self._marks) > _most_records(min(n_rows, self.window), len(table)):
+            self._settle()
+            self._records = self._records[1::2]
             return True
         return False
 
-    @staticmethod
-    def _most_records(cells: int) -> int:
-        return max(100, min(_MAX_RECORDS, _MAX_CELLS // max(cells, 1)))
+    def _settle(self) -> None:
+        """Count the rows that have come, and make the records that were asked for."""
+        if not self._new and not self._marks:
+            return
+        if self._new:
+            n_classes, speaks_for = self._setting
+            true = np.concatenate([part[0] for part in self._new])
+            predicted = np.concatenate([part[1] for part in self._new])
+            scores = None if speaks_for is None else np.concatenate([part[2] for part in self._new])
+            self._counter.update(true, predicted, scores, n_classes)
+            if scores is not None:
+                self._sample.update(true, scores)
+            self._new, self._n_new = [], 0
+        agos = [self._counter.n_rows - mark.n_rows for mark in self._marks]
+        aucs = [math.nan] * len(agos)
+        if self._asks_for_auc and self.speaks_for is not None:
+            aucs = self._counter.window_aucs(agos, self.speaks_for)
+        for mark, blocks, auc in zip(self._marks, self._counter.window_blocks(agos), aucs, strict=True):
+            pmauc = math.nan if "pmauc" not in self.metrics else auc if mark.pmauc is None else mark.pmauc
+            self._records.append(
+                Record(mark.row, blocks.astype(np.int32), auc, pmauc, mark.rows_per_second, mark.memory_mb)
+            )
+        self._marks = []
 
     # -- reading ------------------------------------------------------------------------------------
 
@@ -154,22 +213,9 @@ class Tracker:
             self._draws[n] = rng.multinomial(n, np.full(n, 1 / n), size=_RESAMPLES).astype(np.float64)
         return bands(widened(blocks, self._width(positive)), self._draws[n], positive)
 
-    def _window_auc(self, ago: int) -> float:
-        if self.speaks_for is None:
+    def _pmauc(self, table: LabelTable, ago: int) -> float:
+        if len(table) > _MOST_PAIRED:
             return math.nan
-        true, scores = self.counter.window_scores(ago)
-        is_positive = true == self.speaks_for
-        positives, negatives = scores[is_positive], np.sort(scores[~is_positive])
-        if not len(positives) or not len(negatives):
-            return math.nan
-        wins = [np.searchsorted(negatives, positives, side=side).sum() for side in ("left", "right")]
-        return float(sum(wins) / (2 * len(positives) * len(negatives)))
-
-    def _pmauc(self, table: LabelTable, auc: float, ago: int) -> float:
-        if "pmauc" not in self.metrics or len(table) > _MOST_PAIRED:
-            return math.nan
-        if not self._tables:  # of two classes there is one pair
-            return auc
         true = np.concatenate([y for y, _ in self._tables])
         last = slice(max(0, len(true) - ago - self.window), len(true) - ago)
         true = true[last]
@@ -193,6 +239,12 @@ class Tracker:
             return math.nan
         scores, is_positive, weights = self.sample.against(self.speaks_for)
         return float(roc_auc_score(is_positive, scores, sample_weight=weights))
+
+
+def _most_records(n_rows: int, n_classes: int) -> int:
+    """How many windows of so many rows are kept."""
+    cells = 3 * n_classes * -(-n_rows // rows_in_a_block(n_rows))
+    return max(100, min(_MAX_RECORDS, _MAX_CELLS // max(cells, 1)))
 
 
 def flat_bands(ends: dict[str, tuple[float, float]], values: dict[str, float]) -> dict[str, float]:

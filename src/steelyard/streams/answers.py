@@ -131,7 +131,7 @@ def ask(model: Any, chunk: Chunk) -> Answers:
 def teach(model: Any, chunk: Chunk) -> None:
     """Let the model learn the rows; one that can grow does so first."""
     X = chunk.rows_for(model)
-    if hasattr(model, "grow") and is_ready(model):
+    if hasattr(model, "grow") and hasattr(model, "n_features_in_"):
         if X.shape[1] > model.n_features_in_:
             model.grow(X.shape[1])
         X = padded(X, model.n_features_in_)

@@ -53,6 +53,7 @@ class Chunk:
     codes: Codes | None = None
     table: LabelTable | None = None
     kept: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    _told: NDArray[Any] | None = field(default=None, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.y)
@@ -75,10 +76,12 @@ class Chunk:
         )
 
     def told_labels(self) -> NDArray[Any]:
-        """The labels, for a learner of ours, which does not number them again."""
+        """The labels, for learners of ours, which do not number them again."""
         if self.codes is None or self.table is None or self.y.dtype.kind not in PLAIN_LABELS:
             return self.y
-        return NumberedLabels.of(self.y, self.codes, self.table.labels)
+        if self._told is None:
+            self._told = NumberedLabels.of(self.y, self.codes, self.table.labels)
+        return self._told
 
     def numbered(self, table: LabelTable) -> Codes:
         """The numbers of the labels in ``table``, which takes in new ones."""

@@ -37,6 +37,7 @@ class LabelTable:
         self.labels: list[Any] = []
         self._numbers: dict[Any, int] = {}
         self._low, self._lookup = 0, np.zeros(0, dtype=np.intp)  # of whole numbers, from the lowest on
+        self._lookup_is_full = False  # no number between two labels that is none
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -45,7 +46,7 @@ class LabelTable:
         """The numbers of labels; new labels get theirs in the order of the rows."""
         if not len(y):
             return np.zeros(0, dtype=np.intp)
-        if y.dtype.kind == "i" and (known := self._looked_up(y)) is not None:
+        if y.dtype.kind == "i" and (known := self.looked_up(y)) is not None:
             return known
         distinct, positions = encode_labels(y)
         if not all(label in self._numbers for label in distinct):
@@ -56,15 +57,16 @@ class LabelTable:
         if y.dtype.kind == "i" and distinct[-1] - distinct[0] < _WIDEST_LOOKUP:
             self._low, self._lookup = distinct[0], np.full(distinct[-1] - distinct[0] + 1, -1, dtype=np.intp)
             self._lookup[np.array(distinct) - self._low] = self.numbers(distinct)
+            self._lookup_is_full = len(distinct) == len(self._lookup)
         return self.numbers(distinct)[positions]
 
-    def _looked_up(self, y: NDArray[Any]) -> Codes | None:
-        """The numbers of whole labels that are all known from before."""
+    def looked_up(self, y: NDArray[Any]) -> Codes | None:
+        """The numbers of labels that are whole numbers; None unless all were seen lately."""
         places = y - self._low
-        if places.min() < 0 or places.max() >= len(self._lookup):
+        if not len(y) or places.min() < 0 or places.max() >= len(self._lookup):
             return None
         codes = self._lookup[places]
-        return codes if codes.min() >= 0 else None
+        return codes if self._lookup_is_full or codes.min() >= 0 else None
 
     def add(self, label: Any) -> int:
         """The number of a label, a new one if need be; labels that do not sort have no place in one table."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._types import FloatArray
 from steelyard.exceptions import DataError
 
-__all__ = ["ColumnBatch", "Columns", "Place", "RowError", "as_texts", "near"]
+__all__ = ["ColumnBatch", "Columns", "KeptColumns", "Place", "RowError", "as_texts", "near", "side_by_side"]
 
 Values = NDArray[Any]
 
@@ -73,16 +75,124 @@ class ColumnBatch:
     def take(self, begin: int, end: int) -> ColumnBatch:
         """Some of these rows; nothing is copied."""
         end = min(end, self.n_rows)
-        return ColumnBatch({name: values[begin:end] for name, values in self.columns.items()}, end - begin)
+        return ColumnBatch(_Part(self, begin, end), end - begin)
+
+    def side_by_side(self, names: Sequence[str]) -> FloatArray:
+        """Columns of numbers as a table, row by row; it may be shared, so it is not to be written to."""
+        if isinstance(self.columns, LazyColumns):
+            return self.columns.side_by_side(names)
+        return side_by_side([self.columns[name] for name in names], self.n_rows)
+
+    def first_text(self, names: Sequence[str]) -> str | None:
+        """The first of these columns that holds text; None if all hold numbers."""
+        if isinstance(self.columns, LazyColumns):
+            return self.columns.first_text(names)
+        return next((name for name in names if self.columns[name].dtype == object), None)
 
     @staticmethod
     def joined(parts: Sequence[ColumnBatch]) -> ColumnBatch:
-        """Rows of several batches, one after the other."""
+        """Rows of several batches, one after the other; values are brought together when asked for."""
         if len(parts) == 1:
             return parts[0]
-        names = parts[0].columns
-        columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in names}
-        return ColumnBatch(columns, sum(part.n_rows for part in parts))
+        return ColumnBatch(_Joined(parts), sum(part.n_rows for part in parts))
+
+
+def side_by_side(columns: Sequence[Values], n_rows: int) -> FloatArray:
+    """Columns of numbers as a table, row by row."""
+    X = np.empty((n_rows, len(columns)))
+    if columns:
+        X[:] = np.array(columns).T  # two steps through memory in order beat one across it
+    return X
+
+
+class LazyColumns(Mapping[str, Values]):
+    """Columns that are made when they are asked for: most never are one by one, but side by side."""
+
+    @abstractmethod
+    def side_by_side(self, names: Sequence[str]) -> FloatArray:
+        """As :meth:`ColumnBatch.side_by_side`."""
+
+    @abstractmethod
+    def first_text(self, names: Sequence[str]) -> str | None:
+        """As :meth:`ColumnBatch.first_text`."""
+
+
+class KeptColumns(LazyColumns):
+    """Columns that are made once, and their table too, so that parts of it are views."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._made: dict[str, Values] = {}
+        self._tables: dict[tuple[str, ...], FloatArray] = {}
+
+    @abstractmethod
+    def _make(self, name: str) -> Values:
+        """A column."""
+
+    @abstractmethod
+    def _make_table(self, names: Sequence[str]) -> FloatArray:
+        """Columns of numbers side by side."""
+
+    def side_by_side(self, names: Sequence[str]) -> FloatArray:
+        key = tuple(names)
+        if key not in self._tables:
+            self._tables[key] = self._make_table(names)
+        return self._tables[key]
+
+    def __getitem__(self, name: str) -> Values:
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class _Part(LazyColumns):
+    """Consecutive rows of a batch."""
+
+    def __init__(self, batch: ColumnBatch, begin: int, end: int) -> None:
+        self._batch, self._begin, self._end = batch, begin, end
+        if isinstance(batch.columns, _Part):  # nothing is cut twice
+            part = batch.columns
+            self._batch, self._begin, self._end = part._batch, begin + part._begin, end + part._begin
+
+    def side_by_side(self, names: Sequence[str]) -> FloatArray:
+        if isinstance(self._batch.columns, KeptColumns):
+            return self._batch.columns.side_by_side(names)[self._begin : self._end]
+        return side_by_side([self[name] for name in names], self._end - self._begin)
+
+    def first_text(self, names: Sequence[str]) -> str | None:
+        return self._batch.first_text(names)
+
+    def __getitem__(self, name: str) -> Values:
+        return self._batch.columns[name][self._begin : self._end]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._batch.columns)
+
+    def __len__(self) -> int:
+        return len(self._batch.columns)
+
+
+class _Joined(KeptColumns):
+    """The rows of several batches, one after the other."""
+
+    def __init__(self, parts: Sequence[ColumnBatch]) -> None:
+        super().__init__(list(parts[0].columns))
+        self._parts = parts
+
+    def first_text(self, names: Sequence[str]) -> str | None:
+        return next(filter(None, (part.first_text(names) for part in self._parts)), None)
+
+    def _make(self, name: str) -> Values:
+        return np.concatenate([part.columns[name] for part in self._parts])
+
+    def _make_table(self, names: Sequence[str]) -> FloatArray:
+        return np.concatenate([part.side_by_side(names) for part in self._parts])
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,7 @@ class LabelReader:
             codes = self.table.texts(values)
             labels = self.table.array()[codes]
         else:
-            labels = self._whole(values, place, first_row)
-            codes = self.table.codes(labels)
+            labels, codes = self._whole(values, place, first_row)
         self._check_few(len(values), place, first_row)
         return labels, codes
 
@@ -54,11 +53,15 @@ class LabelReader:
             row = first_row + int(missing.argmax())
             raise RowError("the label is missing.", who=place.of_row(row, self.column), row=row)
 
-    def _whole(self, values: NDArray[Any], place: Place, first_row: int) -> NDArray[np.int64]:
+    def _whole(self, values: NDArray[Any], place: Place, first_row: int) -> tuple[NDArray[np.int64], Codes]:
         with np.errstate(invalid="ignore"):
             labels = values.astype(np.int64)
-        if (labels == values).all() and np.abs(labels).max(initial=0) <= _LARGEST_WHOLE:
-            return labels
+        if (labels == values).all():
+            known = self.table.looked_up(labels)  # nearly always: what is known has been looked at before
+            if known is not None:
+                return labels, known
+            if np.abs(labels).max(initial=0) <= _LARGEST_WHOLE:
+                return labels, self.table.codes(labels)
         self._check_present(np.isnan(values), place, first_row)
         large = np.abs(values) > _LARGEST_WHOLE
         if large.any():

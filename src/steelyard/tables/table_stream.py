@@ -208,8 +208,10 @@ class TableStream(RowStream):
         if "columns_" not in vars(self.encoder):
             self.encoder.settle(batch, self._features, self.columns.categorical)
         target, time = self.columns.target, self.columns.time
-        y, codes = np.zeros(batch.n_rows), None
-        if target is not None:
+        y: NDArray[Any]
+        if target is None:
+            y, codes = np.zeros(batch.n_rows), None
+        else:
             y, codes = self._labels.numbered(batch.columns[target], place, first_row)
         times = None if time is None else self._times(batch.columns[time], time, first_row)
         X, fixed = self.encoder.encode(batch, place, first_row, learn=self.learning)
