@@ -63,7 +63,7 @@ def moved(scores: FloatArray, y: IntArray, chunk: int, late: int) -> NDArray[np.
         if end - late > learned:
             known = slice(learned, end - late)
             keys = np.zeros(end - late - learned, dtype=np.uint64)
-            evidence.push([0, 1], y[known].astype(np.int32), scores[known, None, None], keys)
+            evidence.push(y[known], scores[known, None, None], keys)
             learned = end - late
     return answers
 
@@ -131,7 +131,7 @@ def table(results: dict[str, dict[str, list[float]]], streams: list[str]) -> str
 def by_stream(results: dict[str, dict[str, list[float]]], streams: list[str]) -> str:
     """AUC and G-mean (moved cut) of every stream: ours, and the best of the others."""
     lines = ["| stream | AUC | best other | | G-mean | best other | |", "|---|---|---|---|---|---|---|"]
-    peers = [name for name in results if not CONTENDERS[name].ours]
+    peers = [name for name in results if not CONTENDERS[name].ours] or [OURS]
     for stream in streams:
         cells = []
         for k in (0, 2):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.special import ndtri
+from scipy.stats import rankdata
 from sklearn.metrics import roc_auc_score
 
+from steelyard.committee.cuts import choose_cut
 from steelyard.committee.evidence import Evidence, Sides, align
 from steelyard.committee.panel import judge
 from steelyard.committee.recent import Block, Recent
@@ -15,9 +17,9 @@ from steelyard.committee.views import FoldedView, RankView
 
 def _block(rng, n, first=0, d=3):
     X = rng.normal(size=(n, d))
-    return Block(
-        X, rng.integers(0, 2, n), np.ones(n), np.zeros(n), np.arange(first, first + n), np.ones(n, dtype=bool)
-    )
+    numbers = np.arange(first, first + n)
+    codes, weights, times, offered = rng.integers(0, 2, n), np.ones(n), np.zeros(n), np.ones(n, dtype=bool)
+    return Block(X, X[:, :0], codes, weights, times, numbers, offered)
 
 
 def test_recent_rows_are_those_of_a_plain_list():
@@ -46,9 +48,8 @@ def test_recent_rows_are_those_of_a_plain_list():
 @pytest.mark.parametrize("most", [0, 10, 100, 150, 400])
 def test_thinning_offers_rare_rows_first_and_spaces_the_others(most):
     codes = np.array([0] * 280 + [1] * 15 + [2] * 5)
-    block = Block(
-        *(np.zeros((300, 2)), codes, np.ones(300), np.zeros(300), np.arange(300), np.ones(300, bool))
-    )
+    X, ones = np.zeros((300, 2)), np.ones(300)
+    block = Block(X, X[:, :0], codes, ones, np.zeros(300), np.arange(300), ones > 0)
     offered = block.thinned(most).offered
     assert offered.sum() == min(most, 300) or (most == 10 and 8 <= offered.sum() <= 12)
     if most >= 100:
@@ -111,8 +112,8 @@ def test_evidence_keeps_the_last_rows_of_every_class():
     evidence.know([0, 1])
     for _ in range(60):
         n = int(rng.integers(1, 80))
-        codes, scores = (rng.random(n) < 0.05).astype(np.int32), rng.normal(size=(n, 2, 1))
-        evidence.push([0, 1], codes, scores, np.arange(n, dtype=np.uint64))
+        codes, scores = (rng.random(n) < 0.05).astype(int), rng.normal(size=(n, 2, 1))
+        evidence.push(codes, scores, np.arange(n, dtype=np.uint64))
         for code in (0, 1):
             plain[code] += scores[codes == code, :, 0].tolist()
     (sides,) = evidence.sides()
@@ -128,7 +129,7 @@ def test_evidence_of_forgotten_rows_is_dropped():
     evidence = Evidence(1)
     evidence.know([0, 1])
     keys = np.arange(6, dtype=np.uint64)
-    evidence.push([0, 1], np.array([0, 1] * 3, dtype=np.int32), np.arange(6.0).reshape(6, 1, 1), keys)
+    evidence.push(np.array([0, 1] * 3), np.arange(6.0).reshape(6, 1, 1), keys)
     evidence.drop(1, np.array([3, 99], dtype=np.uint64))
     (sides,) = evidence.sides()
     assert sides.positive[:, 0].tolist() == [1.0, 5.0]
@@ -165,3 +166,60 @@ def test_whoever_says_nothing_is_not_heard():
     judgement = judge(Sides(positive, negative, 0.3), "gmean", np.ones(2))
     assert judgement.weights.tolist() == [1.0, 0.0]
     assert judge(Sides(positive[:4], negative, 0.3), "gmean", np.ones(2)) is None
+
+
+def _plain_judgement(sides, priors):
+    """Table and AUC of one expert after another, as the definition has them."""
+    tables, auc = [], []
+    for e in range(sides.positive.shape[1]):
+        positive, negative = (side[~np.isnan(side[:, e]), e] for side in (sides.positive, sides.negative))
+        ranks = rankdata(np.concatenate([positive, negative]))
+        n = len(positive)
+        auc.append((ranks[:n].sum() - n * (n + 1) / 2) / (n * len(negative)))
+        knots = np.unique(np.concatenate([positive, negative]))
+        sides_at = [[(side < k).mean() + (side <= k).mean() for k in knots] for side in (positive, negative)]
+        level = np.mean(sides_at, axis=0) / 2.0
+        least = 0.5 / (n + len(negative))
+        tables.append((knots, ndtri(np.clip(level, least, 1.0 - least))))
+    weights = priors * np.exp(30.0 * (np.array(auc) - max(auc)))
+    weights[np.array(auc) <= 0.5] = 0.0
+    weights[weights < 0.01 * weights.max()] = 0.0
+    return tables, np.array(auc), weights / weights.sum()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_experts_judged_together_are_judged_as_one_by_one(seed):
+    rng = np.random.default_rng(seed)
+    n_positive, n_negative = rng.integers(8, 60), rng.integers(20, 300)
+    positive, negative = rng.normal(0.6, size=(n_positive, 4)), rng.normal(size=(n_negative, 4))
+    positive[:, 1], negative[:, 1] = positive[:, 1].round(), negative[:, 1].round()  # ties
+    positive[:, 2], negative[:, 2] = positive[:, 2].round(1), 0.3
+    if seed % 2:
+        positive[: n_positive // 3, 3] = negative[: n_negative // 2, 3] = np.nan
+    sides = Sides(positive, negative, 0.1)
+    judgement = judge(sides, "gmean", np.ones(4))
+    tables, auc, weights = _plain_judgement(sides, np.ones(4))
+    np.testing.assert_allclose(judgement.auc, auc, rtol=1e-12)
+    np.testing.assert_allclose(judgement.weights, weights, rtol=1e-9)
+    total = {}
+    for name, side in (("positive", positive), ("negative", negative)):
+        z = [np.nan_to_num(np.interp(side[:, e], *tables[e])) * weights[e] for e in range(4)]
+        total[name] = np.sum(z, axis=0)
+        np.testing.assert_allclose(judgement.scores(side), total[name], rtol=1e-9, atol=1e-12)
+    assert judgement.cut == pytest.approx(choose_cut(total["positive"], total["negative"], "gmean", 0.1))
+
+
+def test_evidence_that_goes_on_leaves_the_one_before_as_it_was():
+    rng = np.random.default_rng(8)
+    before = Evidence(2)
+    before.know([0, 1])
+    before.push(rng.integers(0, 2, 50), rng.normal(size=(50, 2, 1)), np.arange(50, dtype=np.uint64))
+    kept = before.recent()[1].copy()
+    after = before.copy()
+    for _ in range(60):
+        after.push(rng.integers(0, 2, 50), rng.normal(size=(50, 2, 1)), np.arange(50, dtype=np.uint64))
+    np.testing.assert_array_equal(before.recent()[1], kept)
+    again = before.copy()  # as after a call that failed
+    scores = rng.normal(size=(50, 2, 1))
+    again.push(rng.integers(0, 2, 50), scores, np.arange(50, dtype=np.uint64))
+    np.testing.assert_array_equal(again.recent()[1][50:], scores)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from steelyard import _native
 from steelyard._turns import Told, lock_of, twin_of
-from steelyard._types import FloatArray
+from steelyard._types import FloatArray, IntArray
 from steelyard.base import (
     Batch,
     ForgettingMixin,
@@ -26,10 +26,12 @@ from steelyard.committee.cuts import ThresholdChoice
 from steelyard.committee.evidence import Evidence, align
 from steelyard.committee.experts import EXPERTS, Expert
 from steelyard.committee.explain import Explanation, explain_panel
-from steelyard.committee.panel import Judgement, Panel, judgements
+from steelyard.committee.many import ManyJudgement
+from steelyard.committee.panel import Judgement, Panel, judge_evidence
 from steelyard.committee.recent import Block, Recent
-from steelyard.committee.rules import Views
+from steelyard.committee.rules import Rows, Views
 from steelyard.committee.views import FoldedView, RankView, row_keys
+from steelyard.committee.work import Work
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.features import RandomFeatures
 from steelyard.memory.windows import window_size
@@ -40,14 +42,11 @@ __all__ = ["StreamClassifier"]
 
 _SETTLING = (100, 1000)  # rows at which views are settled: for the time being, and for good
 _KEPT = 2500  # rows that are kept: the longest window, and some that may come back to it
-_KEPT_OF_CLASS = 500  # rows of each class that are kept besides
+_KEPT_OF_CLASSES = 1000  # rows that are kept besides, of all classes together, as many of each
 _SLACK = 0.5  # rows beyond these, as a share of them, before they are cut off
 _BLOCK = 1000  # rows that are scored and then learned together, at most
 _FIRST_BLOCK = 50
 _WIDE = 256  # columns; wider rows are folded into so many
-_SLOW = 250  # rows in a block up to which a budget is no matter; of more, dear experts are offered a quarter
-_CHEAP = 60.0  # microseconds that a row costs without dear experts, roughly, on a common machine
-_DEAR = 60.0  # and what these add
 _REFRESH = 50  # rows after which weights and cut are looked at again
 _PRIORS = np.array([trade.prior for trade in EXPERTS])
 
@@ -82,18 +81,19 @@ class StreamClassifier(ForgettingMixin):
         What the cut aims at: the largest geometric mean of the hit rates; least cost for prices such as
         ``{"miss": 20, "alarm": 1}``; or as many hits as possible with a budget of alarms such as
         ``{"alarms": 0.01}`` (share of all rows). An alarm is an answer for the second class of
-        ``classes_``, a miss a row of that class without one; with more than two classes every class is
-        cut against the rest.
+        ``classes_``, a miss a row of that class without one; with more than two classes prices and budgets
+        cut every class against the rest, and "gmean" means the largest mean of the classes' hit rates.
     memory : "auto", int, timedelta or str, default="auto"
         How far back anything is remembered: "auto" lets each expert remember what is its own, the longest
         all rows; a number of rows; or a length of time such as "30d", for which ``partial_fit`` needs
         ``time``.
     budget : "auto" or float, default="auto"
         Microseconds that a row may cost, roughly, by what the work takes on a common machine, never by the
-        clock, so that the same rows give the same answers anywhere. The kernel machine is the dear expert:
-        below 120 it is offered a part of the rows of each block, evenly spaced ones of frequent classes
-        first, and below 60 none. "auto" offers it all rows of blocks up to 250 rows, and a quarter of those
-        that come faster. All experts score all rows, and :meth:`explain` tells how many rows each remembers.
+        clock, so that the same rows give the same answers anywhere; "auto" is 120. Planes are solved and
+        evidence is looked at when enough rows have come to pay for it. The kernel machine is the dear
+        expert: of two classes, below 120 it is offered a part of the rows of each block, evenly spaced ones
+        of frequent classes first, and below 60 none; of more classes sooner. "auto" offers it a quarter of
+        blocks larger than 250 rows. All experts score all rows, and :meth:`explain` tells what is spared.
     random_state : int, default=0
         The seed of the random map.
 
@@ -124,7 +124,9 @@ class StreamClassifier(ForgettingMixin):
     inverse normal; experts are weighted by :math:`\exp(30\,\mathrm{AUC})` over the same rows, times a
     prior (6 for the kernel machine, 0.3 for labels, 1 for others); and the cut
     is the best for what the committee, as it is now, makes of them. Until there are five such rows of
-    both sides, the planes over all rows answer alone.
+    both sides, the planes over all rows answer alone. More than two classes are compared: an expert's
+    scores are divided by their spread, its weight is :math:`\exp(20\,r)` with :math:`r` the mean over
+    classes of its hit rates, and of every class at least 20 rows are looked at.
 
     :meth:`forget` takes rows out of every expert that remembers them, exactly, and drops what they were
     scored from the evidence. What other rows were scored stays, as it was answered then; rows that had
@@ -220,15 +222,15 @@ class StreamClassifier(ForgettingMixin):
         width = batch.X.shape[1]
         self._fold = FoldedView(width, _WIDE, self.random_state) if width > _WIDE else None
         self._labels: list[Label] = []  # by class number, in the order in which they came
-        self._counts: dict[int, int] = {}  # rows of each class in the longest memory
+        self._counts: IntArray = np.zeros(0, dtype=np.int64)  # rows of each class in the longest memory
         self._n_seen = 0
         self._low = 0  # number of the oldest row in the longest memory
         self._judged_at = self._settled_at = 0  # rows seen at the last look at the evidence, and at settling
         self._recent = Recent.empty(min(width, _WIDE))
         self._evidence = Evidence(len(EXPERTS))
-        views = Views()
-        self._experts = [Expert(trade, views) for trade in EXPERTS]
-        self._panel = Panel([], [None] * len(EXPERTS), [None], views)
+        self._views = Views()
+        self._experts = [Expert(trade, self._views) for trade in EXPERTS]
+        self._panel = Panel([], [None] * len(EXPERTS), None, self._views)
 
     def _learn(self, batch: Batch) -> None:
         self._apply(batch, None, "partial_fit")
@@ -265,7 +267,8 @@ class StreamClassifier(ForgettingMixin):
         weights = np.ones(len(codes)) if batch.weights is None else batch.weights
         times = self._checked_times(len(codes), method)
         X, unnumbered = self._dense(batch.X, method), np.zeros(len(codes), dtype=np.int64)
-        block = Block(X, codes, weights, times, unnumbered, np.ones(len(codes), dtype=bool))
+        no_ranks = np.zeros((len(codes), 0))
+        block = Block(X, no_ranks, codes, weights, times, unnumbered, np.ones(len(codes), dtype=bool))
         return block if (weights > 0.0).all() else block.part(weights > 0.0)
 
     def _dense(self, X: Any, method: str) -> FloatArray:
@@ -305,36 +308,56 @@ class StreamClassifier(ForgettingMixin):
 
     def _take_block(self, block: Block) -> None:
         panel = self._panel
-        scores = panel.raw_scores(block.X) if len(panel.classes) > 1 else None
+        rows, scores = Rows(block.X, self._views), None
+        if len(panel.classes) > 1:
+            rows, scores = panel.raw_scores(block.X)
         first, self._n_seen = self._n_seen, self._n_seen + len(block)
-        block = block.numbered(first).thinned(self._n_offered(len(block)))
-        recent = self._recent.added(block)
+        block = replace(block.numbered(first), ranks=rows.seen("ranks"))
+        self._count(block, 1)
+        recent = self._recent.added(block.thinned(self._work().n_offered(len(block))))
         low = self._lowest(recent)
-        self._count(block, recent.between(self._low, low))
+        if low > self._low:
+            self._count(recent.between(self._low, low), -1)
         self._recent, self._low = recent, low
-        self._settle()
-        new_class = not set(np.unique(block.codes).tolist()) <= set(panel.classes)
+        work, classes = self._work(), self._class_numbers()
+        self._staff(work)
+        self._settle(work)
+        new_class = classes != panel.classes
         for expert in self._experts:
             waiting = self._n_seen - expert.high
             if new_class or waiting >= min(expert.trade.every, 1 + self._n_seen // 20):
-                self._follow(expert)
-        self._trim()
-        self._evidence.know(self._class_numbers())
+                self._follow(expert, work)
+        self._trim(work)
+        self._evidence.know(classes if work.judges else [])
         self._gather(block, scores)
-        self._publish(force=new_class)
+        self._publish(work, classes)
 
-    def _n_offered(self, n_rows: int) -> int:
-        """Rows of a block that dear experts are offered, by what a row may cost."""
-        if self.budget == "auto":
-            return max(_SLOW, n_rows // 4)
-        return int(n_rows * np.clip((float(self.budget) - _CHEAP) / _DEAR, 0.0, 1.0))
+    def _work(self) -> Work:
+        """How work is measured out now."""
+        n_classes, known = int(np.count_nonzero(self._counts)), self.__dict__.get("_measured_out")
+        if known is None or not known.is_for(self.budget, n_classes):
+            known = self._measured_out = Work(self.budget, n_classes)
+        return known
 
-    def _trim(self) -> None:
+    def _staff(self, work: Work) -> None:
+        """Leave out experts that are too dear for so many classes, or let them come back."""
+        if work is self.__dict__.get("_staffed_for"):
+            return
+        self._staffed_for = work
+        for expert in self._experts:
+            wanted = work.wants(expert.trade.name)
+            if not wanted and not expert.is_left_out:
+                expert.leave()
+            elif wanted and expert.is_left_out and expert.trade.window is not None:
+                expert.is_left_out = False
+
+    def _trim(self, work: Work) -> None:
         """Let go of rows that nobody will ask for again."""
         if self._span() is None:
             if len(self._recent) <= (1.0 + _SLACK) * _KEPT:
                 return  # a stream of single rows pays for every look
-            numbers, slack = self._recent.last(_KEPT, _KEPT_OF_CLASS, 0), _SLACK
+            of_class = _KEPT_OF_CLASSES // max(work.n_classes, 2)
+            numbers, slack = self._recent.last(_KEPT, of_class, 0), _SLACK
         else:
             low = min([self._low, *(e.low for e in self._experts if e.is_ready and e.trade.window is None)])
             numbers, slack = self._recent.last(len(self._recent), 0, low), 0.0
@@ -352,81 +375,97 @@ class StreamClassifier(ForgettingMixin):
         begin = int(np.searchsorted(held.times, held.times[-1] - span.total_seconds(), side="right"))
         return max(self._low, int(held.numbers[begin]))
 
-    def _follow(self, expert: Expert, forgotten: Block | None = None) -> None:
+    def _follow(self, expert: Expert, work: Work, forgotten: Block | None = None) -> None:
         if expert.is_ready:
-            expert.follow(self._recent, self._low, self._n_seen, forgotten)
+            expert.follow(self._recent, self._low, self._n_seen, work, forgotten)
 
-    def _count(self, came: Block, left: Block) -> None:
-        counts = dict(self._counts)
-        for block, sign in ((came, 1), (left, -1)):
-            for code, n in zip(*np.unique(block.codes, return_counts=True), strict=True):
-                counts[int(code)] = counts.get(int(code), 0) + sign * int(n)
-        self._counts = {code: n for code, n in counts.items() if n > 0}
+    def _count(self, block: Block, sign: int) -> None:
+        counts = sign * np.bincount(block.codes, minlength=len(self._labels))
+        counts[: len(self._counts)] += self._counts
+        self._counts = counts
 
     def _class_numbers(self) -> list[int]:
         """Numbers of the classes that have rows, in the order of their labels."""
-        return sorted(self._counts, key=lambda number: self._labels[number])
+        numbers: list[int] = np.flatnonzero(self._counts).tolist()
+        return numbers if len(numbers) < 2 else sorted(numbers, key=self._labels.__getitem__)
 
-    def _settle(self) -> None:
+    def _settle(self, work: Work) -> None:
         """Settle the views when there are enough rows for the first time, and again when there are many."""
         if not any(self._settled_at < n <= self._n_seen for n in _SETTLING):
             return
         X = self._recent.block.X
-        ranks = RankView.settled(X)
-        feature_map = RandomFeatures(300, random_state=self.random_state).fit(ranks.apply(X))
-        views, self._settled_at = Views(ranks, feature_map), self._n_seen
+        scale = RankView.settled(X)
+        ranks = scale.apply(X)
+        settled = RandomFeatures(work.n_mapped, random_state=self.random_state).fit(ranks)
+        self._views, self._settled_at = Views(scale, settled), self._n_seen
+        self._recent = self._recent.seen_as(ranks)
         # All rows that any of them had learned are still here, and are learned anew through the new views.
         self._experts = [
-            expert if expert.trade.view in {"rows", "labels"} else Expert(expert.trade, views)
+            expert if expert.trade.view in {"rows", "labels"} else expert.anew(self._views)
             for expert in self._experts
         ]
 
     def _gather(self, block: Block, scores: FloatArray | None) -> None:
         """Keep what the rows were scored, now that their labels are known."""
         classes = self._evidence.classes
+        if not classes:
+            return
         if scores is not None:
             scores = align(scores, self._panel.classes, classes)
-        places = {code: place for place, code in enumerate(classes)}
-        codes = np.array([places.get(code, -1) for code in block.codes.tolist()], dtype=np.int32)
-        self._evidence.push(classes, codes, scores, row_keys(block.X))
+        places = np.full(len(self._labels), -1)
+        places[classes] = np.arange(len(classes))
+        self._evidence.push(places[block.codes], scores, row_keys(block.X))
 
-    def _publish(self, *, force: bool = False) -> None:
+    def _publish(self, work: Work, classes: list[int], *, force: bool = False) -> None:
         """Make what was learned answer from now on."""
-        classes = self._class_numbers()
-        rules = [expert.rule(self._recent) if expert.is_ready else None for expert in self._experts]
-        judged = self._panel.judgements
-        waited = self._n_seen - self._judged_at
-        if force or classes != self._panel.classes or waited >= min(_REFRESH, 1 + self._n_seen // 20):
-            judged, self._judged_at = judgements(self._evidence, self.threshold, _PRIORS), self._n_seen
-        self._panel = Panel(classes, rules, judged, self._views())
+        new_class = classes != self._panel.classes
+        for expert in self._experts:
+            if expert.is_ready and (force or self._is_due(expert, work, new_class=new_class)):
+                expert.answer_anew(self._recent)
+        judged = self._panel.judged_for(classes)
+        waited, often = self._n_seen - self._judged_at, 10.0 if new_class else 1.0
+        seldom = min(max(_REFRESH, work.judges_every), 1 + self._n_seen * work.n_planes // 20)
+        if force or (new_class and len(classes) <= 3) or waited >= seldom / often:
+            self._judged_at = self._n_seen
+            judged = judge_evidence(self._evidence, self.threshold, _PRIORS)
+        self._panel = Panel(classes, [expert.rule for expert in self._experts], judged, self._views)
 
-    def _views(self) -> Views:
-        return next(expert.views for expert in self._experts if expert.trade.view == "ranks")
+    def _is_due(self, expert: Expert, work: Work, *, new_class: bool) -> bool:
+        """Whether an expert should answer with what it has learned since it last did."""
+        if expert.rule is None or not expert.n_columns:
+            return expert.high > expert.answers_upto
+        wait = min(work.solves_every(expert.n_columns), 1 + expert.answers_upto * work.n_planes // 20)
+        return expert.high - expert.answers_upto >= max(1.0, wait / 10.0 if new_class else wait)
 
     # -- forgetting ---------------------------------------------------------------------------------
 
     def _take_out(self, block: Block) -> None:
+        work = self._work()
         for expert in self._experts:  # then all have learned what is to be forgotten
-            self._follow(expert)
+            self._follow(expert, work)
         places = self._recent.find(block.X, block.codes, block.weights)
         found = places >= 0
         numbers = np.full(len(block), -1)
         numbers[found] = self._recent.block.numbers[places[found]]
         self._recent = self._recent.without(places[found])
-        block = replace(block, numbers=numbers)
+        block = replace(block, numbers=numbers, ranks=Rows(block.X, self._views).seen("ranks"))
         for expert in self._experts:
-            self._follow(expert, block)
-        self._count(block.part(slice(0)), block)
+            self._follow(expert, work, block)
+        self._count(block, -1)
         for code in np.unique(block.codes).tolist():
             self._evidence.drop(code, row_keys(block.X[block.codes == code]))
-        self._evidence.know(self._class_numbers())
-        self._publish(force=True)
+        work, classes = self._work(), self._class_numbers()
+        self._staff(work)
+        self._evidence.know(classes if work.judges else [])
+        self._publish(work, classes, force=True)
 
     def _try_out(self, add: Block | None, retire: Block) -> None:
         """Refuse rows that were never learned before a kernel machine changes: one expert knows."""
         linear = self._experts[0]
         if linear.learner is None and add is None:
             raise DataError("there are no rows left to forget; nothing was changed.")
+        if add is not None:
+            add = replace(add, ranks=Rows(add.X, self._views).seen("ranks"))
         waiting = self._recent.between(linear.high, self._n_seen)
         new = waiting if add is None else waiting.joined(add)
         if self._span() is None and linear.learner is not None:
@@ -455,7 +494,7 @@ class StreamClassifier(ForgettingMixin):
     def class_count_(self) -> NDArray[np.int64]:
         """Rows of each class in the longest memory."""
         self._need("class_count_")
-        return np.array([self._counts[number] for number in self._panel.classes], dtype=np.int64)
+        return self._counts[self._panel.classes]
 
     @of_one_moment
     def decision_function(self, X: ArrayLike) -> FloatArray:
@@ -502,11 +541,11 @@ class StreamClassifier(ForgettingMixin):
                 who=f"{type(self).__name__}.{method}",
                 hint="learn rows with partial_fit() first",
             )
-        return panel, panel.decide(panel.raw_scores(self._dense(X, method)))
+        return panel, panel.decide(panel.raw_scores(self._dense(X, method))[1])
 
     @of_one_moment
     def explain(self) -> Explanation:
-        """Which expert carries the answer now, what it remembers, and where the cut is and why.
+        """Which expert carries the answer now, what it remembers, where the cut is, and what was spared.
 
         Returns
         -------
@@ -514,13 +553,18 @@ class StreamClassifier(ForgettingMixin):
             It prints as text, shows as a table in a notebook, and draws itself with ``plot()``.
         """
         self._check_started("explain")
+        classes = self._panel.classes
+        counts = self._counts[classes]
+        shares = self._evidence.shares() if self._evidence.classes else counts / max(counts.sum(), 1)
         return explain_panel(
             self._panel,
             self._experts,
-            [self._labels[number] for number in self._panel.classes],
-            self._evidence,
+            [self._labels[number] for number in classes],
+            shares,
             threshold=self.threshold,
             n_rows=self._n_seen,
+            spared=self._work().spared(),
+            drifts=[],
         )
 
     # -- files and copies ---------------------------------------------------------------------------
@@ -538,17 +582,17 @@ class StreamClassifier(ForgettingMixin):
         return {
             **self._features(),
             "labels": list(self._labels),
-            "class_numbers": list(self._counts),
-            "class_counts": list(self._counts.values()),
+            "class_numbers": np.flatnonzero(self._counts).tolist(),
+            "class_counts": self._counts[self._counts > 0].tolist(),
             "seen": self._n_seen,
             "low": self._low,
             "judged_at": self._judged_at,
             "settled_at": self._settled_at,
             "recent": self._recent.get_state(),
             "evidence": self._evidence.get_state(),
-            "views": self._views().get_state(),
+            "views": self._views.get_state(),
             "experts": [expert.get_state() for expert in self._sound_experts()],
-            "judgements": [None if j is None else j.get_state() for j in self._panel.judgements],
+            "judgement": None if self._panel.judgement is None else self._panel.judgement.get_state(),
         }
 
     def _set_state(self, state: dict[str, Any]) -> None:
@@ -556,17 +600,26 @@ class StreamClassifier(ForgettingMixin):
         width = self.n_features_in_
         self._fold = FoldedView(width, _WIDE, self.random_state) if width > _WIDE else None
         self._labels = list(state["labels"])
-        self._counts = dict(zip(state["class_numbers"], state["class_counts"], strict=True))
+        self._counts = np.zeros(len(self._labels), dtype=np.int64)
+        self._counts[state["class_numbers"]] = state["class_counts"]
         self._n_seen, self._low, self._judged_at, self._settled_at = (
             int(state[name]) for name in ("seen", "low", "judged_at", "settled_at")
         )
         self._recent = Recent.from_state(state["recent"])
         self._evidence = Evidence.from_state(state["evidence"], len(EXPERTS))
-        views = Views.from_state(state["views"])
-        self._experts = [Expert(trade, views) for trade in EXPERTS]
+        self._views = Views.from_state(state["views"])
+        rows = Rows(self._recent.block.X, self._views)
+        self._recent = self._recent.seen_as(rows.seen("ranks"))
+        self._experts = [Expert(trade, self._views) for trade in EXPERTS]
         for expert, learned in zip(self._experts, state["experts"], strict=True):
-            expert.set_state(learned)
+            expert.set_state(learned, self._recent)
         classes = self._class_numbers()
-        judged = [None if j is None else Judgement.from_state(j, len(EXPERTS)) for j in state["judgements"]]
-        rules = [expert.rule(self._recent) if expert.is_ready else None for expert in self._experts]
-        self._panel = Panel(classes, rules, judged, views)
+        # Files of version 0.2 have a list, one a plane; of many classes the next rows are judged anew.
+        judged = state["judgement"] if "judgement" in state else [*state["judgements"], None][0]
+        kind: Any = Judgement if len(classes) < 3 else ManyJudgement
+        if judged is not None:
+            judged = (
+                kind.from_state(judged, len(EXPERTS)) if "judgement" in state or kind is Judgement else None
+            )
+        rules = [expert.rule for expert in self._experts]
+        self._panel = Panel(classes, rules, judged, self._views)

@@ -13,13 +13,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard._types import FloatArray
+from steelyard._types import FloatArray, IntArray
 from steelyard.base import Label
 
-__all__ = ["Evidence", "Sides"]
+__all__ = ["Evidence", "Sides", "align", "n_planes"]
 
 _HORIZON = 1000  # rows that the evidence covers
-_LEAST = 100  # rows of a class that are looked at however rare it is
+_LEAST = (20, 100)  # rows of a class that are looked at however rare it is: of many classes, and of few
+_SLACK = 0.5  # rows beyond these, as a share of them, before they are cut off
 _SHARE_HALF_LIFE = 1000.0  # rows, of the shares of the classes
 
 
@@ -32,44 +33,55 @@ class Sides:
     share: float  # of the positive side among recent rows
 
 
-class _Ring:
-    """The last rows of one class: their scores, and what tells them apart."""
+class _Log:
+    """Rows in the order in which they came: their scores, their classes, and what tells them apart.
 
-    __slots__ = ("keys", "n", "next", "scores")
+    It never changes: what is added makes another one. Both share their storage, so a row costs no copy of the
+    others, and whoever still holds the one before may go back to it.
+    """
 
-    def __init__(self, n_experts: int, n_planes: int) -> None:
-        self.scores = np.full((_HORIZON, n_experts, n_planes), np.nan)
-        self.keys = np.zeros(_HORIZON, dtype=np.uint64)
-        self.n = self.next = 0
+    __slots__ = ("_store", "n")
 
-    def copy(self) -> _Ring:
-        twin = object.__new__(_Ring)
-        twin.scores, twin.keys = self.scores.copy(), self.keys.copy()
-        twin.n, twin.next = self.n, self.next
-        return twin
+    def __init__(self, store: tuple[FloatArray, IntArray, NDArray[np.uint64]], n: int) -> None:
+        self._store = store
+        self.n = n
 
-    def push(self, scores: FloatArray, keys: NDArray[np.uint64]) -> None:
-        scores, keys = scores[-_HORIZON:], keys[-_HORIZON:]
-        places = (self.next + np.arange(len(keys))) % _HORIZON
-        self.scores[places], self.keys[places] = scores, keys
-        self.next = int((self.next + len(keys)) % _HORIZON)
-        self.n = min(self.n + len(keys), _HORIZON)
+    @classmethod
+    def empty(cls, n_experts: int, n_planes: int, n_rows: int = 0) -> _Log:
+        scores = np.empty((n_rows, n_experts, n_planes))
+        return cls((scores, np.empty(n_rows, dtype=np.int64), np.empty(n_rows, dtype=np.uint64)), 0)
 
-    def last(self, most: int) -> FloatArray:
-        """The newest rows, oldest first."""
-        n = min(self.n, most)
-        return self.scores[(self.next - n + np.arange(n)) % _HORIZON]
+    @property
+    def scores(self) -> FloatArray:
+        return self._store[0][: self.n]
 
-    def drop(self, keys: NDArray[np.uint64]) -> None:
-        """Take out one row for each of the keys that is there."""
-        order = (self.next - self.n + np.arange(self.n)) % _HORIZON
-        kept_scores, kept_keys = self.scores[order], self.keys[order]
-        stays = np.ones(len(order), dtype=bool)
-        for key in keys:
-            found = np.flatnonzero(stays & (kept_keys == key))
-            stays[found[:1]] = False
-        self.n = self.next = 0
-        self.push(kept_scores[stays], kept_keys[stays])
+    @property
+    def places(self) -> IntArray:
+        """Of the classes in the list of classes."""
+        return self._store[1][: self.n]
+
+    @property
+    def keys(self) -> NDArray[np.uint64]:
+        return self._store[2][: self.n]
+
+    def added(self, scores: FloatArray, places: IntArray, keys: NDArray[np.uint64]) -> _Log:
+        n = self.n + len(places)
+        log = self
+        if n > len(self._store[1]):
+            _, n_experts, n_planes = self._store[0].shape
+            log = _Log.empty(n_experts, n_planes, 2 * n + 64)
+            _write(log._store, 0, (self.scores, self.places, self.keys))
+        _write(log._store, self.n, (scores, places, keys))
+        return _Log(log._store, n)
+
+    def part(self, rows: Any) -> _Log:
+        store = self.scores[rows], self.places[rows], self.keys[rows]
+        return _Log(store, len(store[1]))
+
+
+def _write(store: tuple[NDArray[Any], ...], begin: int, rows: tuple[NDArray[Any], ...]) -> None:
+    for column, values in zip(store, rows, strict=True):
+        column[begin : begin + len(values)] = values
 
 
 class Evidence:
@@ -90,8 +102,8 @@ class Evidence:
     def __init__(self, n_experts: int) -> None:
         self.n_experts = n_experts
         self.classes: list[Label] = []
-        self._rings: dict[Label, _Ring] = {}
-        self._counts: dict[Label, float] = {}
+        self._log = _Log.empty(n_experts, 1)
+        self._counts: FloatArray = np.zeros(0)  # faded numbers of rows of the classes
 
     @property
     def n_planes(self) -> int:
@@ -103,80 +115,92 @@ class Evidence:
         if list(classes) == self.classes:
             return
         old, self.classes = self.classes, list(classes)
-        rings: dict[Label, _Ring] = {}
-        for label in self.classes:
-            ring = rings[label] = _Ring(self.n_experts, self.n_planes)
-            before = self._rings.get(label)
-            if before is not None:
-                scores, n = before.last(_HORIZON), before.n
-                keys = before.keys[(before.next - n + np.arange(n)) % _HORIZON]
-                ring.push(align(scores, old, self.classes), keys)
-        self._rings = rings
-        self._counts = {label: self._counts.get(label, 0.0) for label in self.classes}
+        now = {label: place for place, label in enumerate(self.classes)}
+        moved = np.array([now.get(label, -1) for label in old], dtype=np.int64)
+        counts, self._counts = self._counts, np.zeros(len(now))
+        self._counts[moved[moved >= 0]] = counts[moved >= 0]
+        log, self._log = self._log, _Log.empty(self.n_experts, self.n_planes)
+        if log.n:
+            log = log.part(moved[log.places] >= 0)
+            self._log = self._log.added(align(log.scores, old, self.classes), moved[log.places], log.keys)
 
-    def push(
-        self,
-        labels: Sequence[Label],
-        codes: NDArray[np.int32],
-        scores: FloatArray | None,
-        keys: NDArray[np.uint64],
-    ) -> None:
-        """Take in rows whose labels are known now; without scores they count for the shares alone."""
-        fading = 0.5 ** (len(codes) / _SHARE_HALF_LIFE)
-        for label in self._counts:
-            self._counts[label] *= fading
-        for code, label in enumerate(labels):
-            mine = np.flatnonzero(codes == code)
-            self._counts[label] += float(len(mine))
-            if scores is not None and len(mine):
-                self._rings[label].push(scores[mine], keys[mine])
+    def push(self, places: IntArray, scores: FloatArray | None, keys: NDArray[np.uint64]) -> None:
+        """Take in rows whose labels are known now; without scores they count for the shares alone.
+
+        ``places`` are those of their classes in :attr:`classes`, -1 for one that is not there.
+        """
+        if (places < 0).any():
+            known = places >= 0
+            scores = None if scores is None else scores[known]
+            places, keys = places[known], keys[known]
+        fading = 0.5 ** (len(places) / _SHARE_HALF_LIFE)
+        self._counts = self._counts * fading + np.bincount(places, minlength=len(self.classes))
+        if scores is not None:
+            self._log = self._log.added(scores, places, keys)
+            if self._log.n > (1.0 + _SLACK) * _HORIZON:  # no use to look before
+                looked_at = self._looked_at()
+                if self._log.n > (1.0 + _SLACK) * len(looked_at):
+                    self._log = self._log.part(looked_at)
 
     def drop(self, label: Label, keys: NDArray[np.uint64]) -> None:
         """Take out what is there of rows that are forgotten."""
-        if label in self._rings:
-            self._rings[label].drop(keys)
-            self._counts[label] = max(0.0, self._counts[label] - len(keys))
+        if label not in self.classes:
+            return
+        place = self.classes.index(label)
+        mine = np.flatnonzero(self._log.places == place)
+        stays = np.ones(self._log.n, dtype=bool)
+        for key in keys:
+            stays[mine[stays[mine] & (self._log.keys[mine] == key)][:1]] = False
+        self._log = self._log.part(stays)
+        self._counts = self._counts.copy()
+        self._counts[place] = max(0.0, self._counts[place] - len(keys))
 
     def shares(self) -> FloatArray:
         """Share of each class among recent rows."""
-        counts = np.array([self._counts[label] for label in self.classes])
-        total = counts.sum()
-        return counts / total if total > 0.0 else np.full(len(counts), 1.0 / max(len(counts), 1))
+        total, n = self._counts.sum(), len(self._counts)
+        return self._counts / total if total > 0.0 else np.full(n, 1.0 / max(n, 1))
+
+    def _looked_at(self) -> NDArray[np.intp]:
+        """Which rows count: the last ones of every class, by its share, oldest first."""
+        least = int(np.clip(_HORIZON // max(len(self.classes), 1), *_LEAST))
+        wanted = np.clip(np.rint(_HORIZON * self.shares()), least, _HORIZON).astype(np.int64)
+        places = self._log.places
+        by_class = np.argsort(places, kind="stable")
+        places = places[by_class]
+        behind = np.bincount(places, minlength=len(wanted)).cumsum()[places] - np.arange(len(places))
+        return np.sort(by_class[behind <= wanted[places]])
+
+    def recent(self) -> tuple[IntArray, FloatArray]:
+        """Places and scores (n_rows, n_experts, n_planes) of the rows that count, oldest first."""
+        rows = self._looked_at()
+        return self._log.places[rows], self._log.scores[rows]
 
     def sides(self) -> list[Sides]:
         """Recent scores of both sides of every plane."""
+        places, scores = self.recent()
         shares = self.shares()
-        recent = [
-            self._rings[label].last(int(np.clip(round(_HORIZON * share), _LEAST, _HORIZON)))
-            for label, share in zip(self.classes, shares, strict=True)
-        ]
         planes = [1] if len(self.classes) == 2 else range(len(self.classes))
         return [
-            Sides(
-                recent[c][:, :, p],
-                np.concatenate([rows[:, :, p] for other, rows in enumerate(recent) if other != c]),
-                float(shares[c]),
-            )
-            for p, c in enumerate(planes)
+            Sides(scores[places == place, :, plane], scores[places != place, :, plane], float(shares[place]))
+            for plane, place in enumerate(planes)
         ]
 
     def copy(self) -> Evidence:
-        """The same on its own."""
-        twin = Evidence(self.n_experts)
-        twin.classes, twin._counts = list(self.classes), dict(self._counts)
-        twin._rings = {label: ring.copy() for label, ring in self._rings.items()}
+        """The same, which may go on by itself; only one of the two may."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
         return twin
 
     # -- files --------------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
         """Everything, as arrays and plain values."""
-        rings = [self._rings[label] for label in self.classes]
         return {
             "classes": list(self.classes),
-            "counts": [self._counts[label] for label in self.classes],
-            "scores": [ring.last(_HORIZON) for ring in rings],
-            "keys": [ring.keys[(ring.next - ring.n + np.arange(ring.n)) % _HORIZON] for ring in rings],
+            "counts": self._counts.tolist(),
+            "places": self._log.places,
+            "scores": self._log.scores,
+            "keys": self._log.keys,
         }
 
     @classmethod
@@ -184,12 +208,22 @@ class Evidence:
         """What such values describe; ValueError if they make no sense."""
         evidence = cls(n_experts)
         evidence.know(state["classes"])
-        parts = zip(state["classes"], state["counts"], state["scores"], state["keys"], strict=True)
-        for label, count, scores, keys in parts:
-            if scores.shape != (len(keys), n_experts, evidence.n_planes) or keys.dtype != np.uint64:
+        scores, keys = state["scores"], state["keys"]
+        if isinstance(keys, list):  # files of version 0.2 have the rows class by class
+            places = np.repeat(np.arange(len(keys)), [len(part) for part in keys])
+            scores, keys = (np.concatenate(parts) if parts else np.zeros(0) for parts in (scores, keys))
+        else:
+            places = np.asarray(state["places"], dtype=np.int64)
+        if len(keys):
+            fits = scores.shape == (len(keys), n_experts, evidence.n_planes) and places.shape == keys.shape
+            if not fits or keys.dtype != np.uint64:
                 raise ValueError("the evidence does not have the shape of the experts")
-            evidence._rings[label].push(scores, keys)
-            evidence._counts[label] = float(count)
+            if places.min() < 0 or places.max() >= len(evidence.classes):
+                raise ValueError("the evidence is of classes that are not there")
+            evidence._log = evidence._log.added(scores, places, keys)
+        evidence._counts = np.asarray(state["counts"], dtype=np.float64)
+        if evidence._counts.shape != (len(evidence.classes),):
+            raise ValueError("the evidence does not have the shape of its classes")
         return evidence
 
 

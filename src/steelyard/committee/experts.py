@@ -11,7 +11,8 @@ import numpy as np
 from steelyard._turns import Told, twin_of
 from steelyard._types import IntArray
 from steelyard.committee.recent import Block, Recent
-from steelyard.committee.rules import KernelRule, LabelRule, LinearRule, Rows, Rule, Views
+from steelyard.committee.rules import KernelRule, LabelRule, LinearRule, Rule, Views
+from steelyard.committee.work import Work
 from steelyard.exact import IncrementalSVC
 from steelyard.exact.expansion import KernelExpansion
 from steelyard.exceptions import DataError
@@ -21,6 +22,7 @@ from steelyard.proximal import ProximalSVC
 __all__ = ["EXPERTS", "Expert", "Trade"]
 
 _LABEL_HALF_LIFE = 20.0  # rows, of the expert that only looks at labels
+_LABEL_WEIGHTS = np.exp2(-np.arange(2000) / _LABEL_HALF_LIFE)  # of the newest label, the one before, ...
 
 
 @dataclass(frozen=True)
@@ -55,22 +57,22 @@ class Trade:
     every: int
     prior: float
     dear: bool
-    make: Callable[[int, Views], Any]
+    make: Callable[[int], Any]
 
 
-def _planes(_n_columns: int, _views: Views) -> Any:
+def _planes(_n_columns: int) -> Any:
     return ProximalSVC()
 
 
-def _mapped_planes(_n_columns: int, views: Views) -> Any:
-    return ProximalSVC(feature_map=views.map)
+def _mapped_planes(_n_columns: int) -> Any:
+    return ProximalSVC(standardize=False)
 
 
-def _kernel_machine(n_columns: int, _views: Views) -> Any:
+def _kernel_machine(n_columns: int) -> Any:
     return IncrementalSVC(kernel="laplacian", gamma=1.0 / n_columns, class_weight="balanced", tol=1e-3)
 
 
-def _nothing(_n_columns: int, _views: Views) -> Any:
+def _nothing(_n_columns: int) -> Any:
     return None
 
 
@@ -80,7 +82,7 @@ EXPERTS = (
     Trade(
         "mapped",
         "planes over 300 random features, all rows",
-        "ranks",
+        "map",
         None,
         0,
         100,
@@ -107,7 +109,8 @@ class Expert:
     """One expert at work: its learner, and which rows it has learned.
 
     One that remembers all rows has learned those with running numbers from ``low`` to ``high``, the latter
-    excluded, save those that were forgotten; one with a window has learned the rows numbered ``held``.
+    excluded, save those that were forgotten; one with a window has learned the rows numbered ``held``. It
+    answers with a rule, which follows what was learned at once or, where planes are dear to solve, later.
     """
 
     def __init__(self, trade: Trade, views: Views) -> None:
@@ -118,12 +121,16 @@ class Expert:
         self.learner: Any = None
         self._version: Any = None  # of the learner when it had learned these rows and no others
         self.n_rebuilt = 0
-        self._rule: Rule | None = None
+        self.rule: Rule | None = None
+        self.answers_upto = 0  # rows seen when the rule was made
+        self.is_left_out = False
 
     @property
     def n_rows(self) -> int:
         """Rows that it remembers."""
-        return self.high - self.low if self.trade.window is None else len(self.held)
+        if self.trade.window is not None:
+            return len(self.held)
+        return 0 if self.learner is None else self.high - self.low
 
     def twin(self, recent: Recent) -> Expert:
         """The same expert, which may learn on without the other noticing, but for :attr:`_version`.
@@ -143,47 +150,60 @@ class Expert:
 
     @property
     def is_ready(self) -> bool:
-        """Whether its view is settled."""
-        return self.views.has(self.trade.view)
+        """Whether it takes part: its view is settled, and it is not left out."""
+        return not self.is_left_out and self.views.has(self.trade.view)
 
-    def follow(self, recent: Recent, low: int, high: int, forgotten: Block | None = None) -> None:
+    def anew(self, views: Views) -> Expert:
+        """One of the same trade that has learned nothing yet."""
+        expert = Expert(self.trade, views)
+        expert.is_left_out = self.is_left_out
+        return expert
+
+    def leave(self) -> None:
+        """Take part no more; whoever remembers all rows cannot come back."""
+        self.is_left_out, self.rule = True, None
+        self.held = self.held[:0]
+        self._become(None)
+
+    def follow(self, recent: Recent, low: int, high: int, work: Work, forgotten: Block | None = None) -> None:
         """Remember what is its own of the rows from ``low`` to ``high``, without those forgotten."""
-        held = self.held
-        if self.trade.window is None:
+        trade, held = self.trade, self.held
+        if trade.window is None:
             new = recent.between(max(self.high, low), high)
-            leaving = recent.between(self.low, min(low, self.high))
+            leaving = recent.between(self.low, min(low, self.high)) if low > self.low else None
             self._change(new, _joined(leaving, forgotten), lambda: recent.between(low, high))
         else:
-            held = recent.last(self.trade.window, self.trade.of_class, low, offered=self.trade.dear)
-        if self.trade.view == "labels":  # it keeps nothing but which rows are its own
-            self._rule = None
-        elif self.trade.window is not None:
-            new = recent.at(np.setdiff1d(held, self.held, assume_unique=True))
-            gone = np.setdiff1d(self.held, held, assume_unique=True)
-            if forgotten is not None:
-                forgotten = forgotten.part(np.isin(forgotten.numbers, self.held))
-                gone = np.setdiff1d(gone, forgotten.numbers)
-            self._change(new, _joined(recent.at(gone), forgotten), lambda: recent.at(held))
+            window = trade.window if trade.of_class else work.window(trade.window)
+            of_class = work.of_class(trade.of_class) if trade.of_class else 0
+            held = recent.last(window, of_class, low, offered=trade.dear)
+            if trade.view != "labels":  # that one keeps nothing but which rows are its own
+                came, went = _differences(held, self.held)
+                if forgotten is not None:
+                    forgotten = forgotten.part(np.isin(forgotten.numbers, self.held))
+                    went = np.setdiff1d(went, forgotten.numbers)
+                leaving = recent.at(went) if len(went) else None
+                self._change(recent.at(came), _joined(leaving, forgotten), lambda: recent.at(held))
         self.low, self.high, self.held = low, high, held
 
-    def _change(self, new: Block, leaving: Block, staying: Callable[[], Block]) -> None:
-        self._rule = None
-        if not (len(new) or len(leaving)):
+    def _change(self, new: Block, leaving: Block | None, staying: Callable[[], Block]) -> None:
+        gone = 0 if leaving is None else len(leaving)
+        if not (len(new) or gone):
             return
         if self.learner is None:
             if len(new):
                 self._become(self._made(new))
             return
-        if self.trade.window is not None and not len(staying()):
+        if self.trade.window is not None and gone and not len(staying()):
             self._become(None)
             return
-        added, retired = (self._rows(block) if len(block) else None for block in (new, leaving))
+        added = self._rows(new) if len(new) else None
+        retired = self._rows(leaving) if leaving is not None and gone else None
         try:
             # Planes replace their sums, so those of the other expert stay. A kernel machine is too large to
             # be copied for every call: it is changed in place, and the other expert sees it by its version.
             self._become(twin_of(self.learner).update(add=added, retire=retired))
         except DataError:
-            if self.trade.window is None or not len(leaving):
+            if self.trade.window is None or not gone:
                 raise
             # The rows are known to have been learned: sums that rounding has worn out are made anew.
             self._become(self._made(staying()))
@@ -191,18 +211,27 @@ class Expert:
 
     def _made(self, block: Block) -> Any:
         X, y, *weights = self._rows(block)
-        learner = self.trade.make(X.shape[1], self.views)
+        learner = self.trade.make(X.shape[1])
         return learner.fit(X, y, sample_weight=weights[0] if weights else None)
 
     def _rows(self, block: Block) -> tuple[Any, ...]:
-        X = np.ascontiguousarray(Rows(block.X, self.views).seen(self.trade.view))
+        X = block.X if self.trade.view == "rows" else block.ranks
+        # Learners from files of version 0.2 map the ranks themselves.
+        if self.trade.view == "map" and getattr(self.learner, "feature_map", None) is None:
+            X = self.views.mapped(X)
+        X = np.ascontiguousarray(X)
         return (X, block.codes) if (block.weights == 1.0).all() else (X, block.codes, block.weights)
 
-    def rule(self, recent: Recent) -> Rule | None:
-        """What it answers with now; None while it knows fewer than two classes."""
-        if self._rule is None:
-            self._rule = self._label_rule(recent) if self.trade.view == "labels" else self._learned_rule()
-        return self._rule
+    def answer_anew(self, recent: Recent) -> None:
+        """Let the rule follow what was learned; there is none while fewer than two classes are known."""
+        self.rule = self._label_rule(recent) if self.trade.view == "labels" else self._learned_rule()
+        self.answers_upto = self.high
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of its planes; 0 if it has none to solve."""
+        learner = self.learner
+        return learner.n_features_in_ if isinstance(learner, ProximalSVC) else 0
 
     def _learned_rule(self) -> Rule | None:
         learner, view = self.learner, self.trade.view
@@ -213,17 +242,16 @@ class Expert:
             kernel = Kernel(learner.kernel, gamma=learner.gamma)
             vectors, coef = learner.support_vectors_, learner.dual_coef_
             return KernelRule(classes, view, KernelExpansion(kernel, vectors, coef, learner.intercept_))
-        view = view if learner.feature_map is None else "map"
         return LinearRule(classes, view, learner.coef_, learner.intercept_)
 
     def _label_rule(self, recent: Recent) -> Rule | None:
         codes = recent.at(self.held).codes[::-1]
         if not len(codes):
             return None
-        weights = np.exp2(-np.arange(len(codes)) / _LABEL_HALF_LIFE)
-        classes = np.unique(codes)
-        shares = np.bincount(codes, weights)[classes] / weights.sum()
-        return LabelRule(classes.tolist(), shares)
+        shares = np.bincount(codes, _LABEL_WEIGHTS[: len(codes)])
+        classes = np.flatnonzero(shares)
+        shares = shares[classes]
+        return LabelRule(classes.tolist(), shares / shares.sum())
 
     # -- files and copies ---------------------------------------------------------------------------
 
@@ -238,15 +266,23 @@ class Expert:
     def get_state(self) -> dict[str, Any]:
         """What it has learned."""
         numbers = {"low": self.low, "high": self.high, "rebuilt": self.n_rebuilt}
-        return {**numbers, "held": self.held, "learner": self.learner}
+        rule = self.rule.get_state() if isinstance(self.rule, LinearRule) else None
+        answers = {"rule": rule, "answers_upto": self.answers_upto, "left_out": self.is_left_out}
+        return {**numbers, **answers, "held": self.held, "learner": self.learner}
 
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Become what ``get_state`` described."""
+    def set_state(self, state: Mapping[str, Any], recent: Recent) -> None:
+        """Become what ``get_state`` described; ``recent`` holds the rows that it has learned."""
         self.low, self.high, self.n_rebuilt = (int(state[name]) for name in ("low", "high", "rebuilt"))
         self.held = np.asarray(state["held"], dtype=np.int64)
         self._become(state["learner"])
         if not 0 <= self.low <= self.high or (np.diff(self.held) <= 0).any():
             raise ValueError("an expert remembers a stretch of rows that cannot be")
+        self.is_left_out = bool(state.get("left_out", False))
+        if self.is_ready:
+            self.answer_anew(recent)
+        if state.get("rule") is not None:  # it may be older than what was learned
+            self.rule = LinearRule.from_state(state["rule"], self.trade.view)
+            self.answers_upto = int(state["answers_upto"])
 
 
 def _version(learner: Any) -> Any:
@@ -254,5 +290,18 @@ def _version(learner: Any) -> Any:
     return learner._in_place_version() if isinstance(learner, IncrementalSVC) else None
 
 
-def _joined(block: Block, other: Block | None) -> Block:
-    return block if other is None else block.joined(other)
+def _joined(block: Block | None, other: Block | None) -> Block | None:
+    if block is None or other is None:
+        return other if block is None else block
+    return block.joined(other)
+
+
+def _differences(now: IntArray, before: IntArray) -> tuple[IntArray, IntArray]:
+    """What is in one rising list only: in the first, and in the second."""
+    if len(now) and len(before) and now[0] >= before[0]:
+        # Windows move on: most often some of the oldest left, and those that came are newer than all.
+        begin, end = int(before.searchsorted(now[0])), int(now.searchsorted(before[-1], side="right"))
+        if np.array_equal(now[:end], before[begin:]):
+            return now[end:], before[:begin]
+    came = np.setdiff1d(now, before, assume_unique=True)
+    return came, np.setdiff1d(before, now, assume_unique=True)

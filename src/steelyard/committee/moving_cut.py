@@ -168,9 +168,9 @@ class MovingCut(Learner):
             evidence = before[0].copy()
             evidence.know(now)
             places = {label: place for place, label in enumerate(now)}
-            codes = np.array([places.get(label, -1) for label in labels.tolist()], dtype=np.int32)
+            codes = np.array([places.get(label, -1) for label in labels.tolist()], dtype=np.int64)
             aligned = None if scores is None else align(scores[:, None, :], known, now)
-            evidence.push(now, codes, aligned, row_keys(rows))
+            evidence.push(codes, aligned, row_keys(rows))
             return evidence, self._chosen(evidence)
 
         later = None

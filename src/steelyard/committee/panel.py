@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import rankdata
 
-from steelyard._types import FloatArray
+from steelyard._types import FloatArray, IntArray
 from steelyard.committee.cuts import choose_cut
-from steelyard.committee.evidence import Evidence, Sides, align
+from steelyard.committee.evidence import Evidence, Sides, align, n_planes
+from steelyard.committee.many import ManyJudgement, judge_many
 from steelyard.committee.rules import Rows, Rule, Views
 
-__all__ = ["Judgement", "Panel", "judge", "judgements"]
+__all__ = ["Judgement", "Panel", "judge", "judge_evidence"]
 
 _ENOUGH = 5  # rows of each side below which nothing is judged
 _SHARPNESS = 30.0  # an expert whose AUC is 0.033 better weighs e times as much
@@ -31,7 +31,7 @@ _BEYOND = 0.5  # normal scores by which a score beyond all known ones, by their 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What recent rows say about a plane.
+    """What recent rows say about the plane of two classes.
 
     Attributes
     ----------
@@ -80,27 +80,26 @@ class Judgement:
 
 def judge(sides: Sides, threshold: Any, priors: FloatArray) -> Judgement | None:
     """What recent rows say about a plane; None if there are too few."""
-    if min(len(sides.positive), len(sides.negative)) < _ENOUGH:
+    n_positive = len(sides.positive)
+    if min(n_positive, len(sides.negative)) < _ENOUGH:
         return None
-    n_experts = sides.positive.shape[1]
-    tables, auc = [], np.full(n_experts, np.nan)
-    for expert in range(n_experts):
-        positive, negative = (_known(side[:, expert]) for side in (sides.positive, sides.negative))
-        if min(len(positive), len(negative)) < _ENOUGH:
-            tables.append((np.zeros(1), np.zeros(1)))
-            continue
-        table, auc[expert] = _table(positive, negative)
-        tables.append(table)
-    if np.isnan(auc).all():
+    # All experts at once, one line each: a stream of single rows is judged often.
+    scores = np.concatenate([sides.positive, sides.negative]).T
+    known = ~np.isnan(scores)
+    n_known = np.stack([known[:, :n_positive].sum(axis=1), known[:, n_positive:].sum(axis=1)])
+    heard = np.flatnonzero(n_known.min(axis=0) >= _ENOUGH)
+    if not len(heard):
         return None
-    judgement = Judgement(tables, auc, _weights(auc, priors), 0.0)
-    positive, negative = judgement.scores(sides.positive), judgement.scores(sides.negative)
-    cut = choose_cut(positive, negative, threshold, sides.share)
-    return Judgement(tables, auc, judgement.weights, cut)
-
-
-def _known(scores: FloatArray) -> FloatArray:
-    return scores[~np.isnan(scores)]
+    records = _Records.of(scores[heard], n_positive, n_known[:, heard])
+    nobody = np.zeros(1)
+    tables, auc = [(nobody, nobody)] * len(scores), np.full(len(scores), np.nan)
+    for line, expert in enumerate(heard):
+        tables[expert] = records.table(line)
+    auc[heard] = records.auc
+    weights = _weights(auc, priors)
+    total = weights[heard] @ records.by_row
+    cut = choose_cut(total[:n_positive], total[n_positive:], threshold, sides.share)
+    return Judgement(tables, auc, weights, cut)
 
 
 def _weights(auc: FloatArray, priors: FloatArray) -> FloatArray:
@@ -114,25 +113,67 @@ def _weights(auc: FloatArray, priors: FloatArray) -> FloatArray:
     return np.asarray(weights)
 
 
-def _table(positive: FloatArray, negative: FloatArray) -> tuple[tuple[FloatArray, FloatArray], float]:
-    """Normal scores at the scores that came, and the AUC of positives against negatives."""
-    n = len(positive)
-    ranks = rankdata(np.concatenate([positive, negative]))
-    auc = float((ranks[:n].sum() - n * (n + 1) / 2) / (n * len(negative)))
-    positive, negative = np.sort(positive), np.sort(negative)
-    knots = np.unique(np.concatenate([positive, negative]))
-    level = sum(
-        side.searchsorted(knots, end) / (4.0 * len(side))
-        for side in (positive, negative)
-        for end in ("left", "right")
-    )
-    least = 0.5 / (len(positive) + len(negative))
-    z = ndtri(np.clip(level, least, 1.0 - least))
-    if len(knots) > 1:
+@dataclass(frozen=True)
+class _Records:
+    """How experts ranked the same rows, one line an expert."""
+
+    sorted: FloatArray  # their scores, rising; unknown ones (NaN) are last
+    z: FloatArray  # the normal scores of these
+    by_row: FloatArray  # the same in the order of the rows; 0 where a score is unknown
+    n_known: IntArray  # scores that are known
+    auc: FloatArray  # of positives against negatives
+
+    @classmethod
+    def of(cls, scores: FloatArray, n_positive: int, n_known: IntArray) -> _Records:
+        """``n_known`` has the known scores of positives, then of negatives."""
+        order = np.argsort(scores, axis=1)
+        ranked = np.take_along_axis(scores, order, axis=1)
+        is_positive = order < n_positive
+        n_positives, n_negatives = n_known[:, :, None]
+        # Rows below a score and up to it, of both sides; equal scores are one run.
+        first, last = _runs(ranked)
+        positives = np.cumsum(is_positive, axis=1)
+        upto = np.take_along_axis(positives, last, axis=1)
+        below: IntArray = np.take_along_axis(positives - is_positive, first, axis=1)
+        both_positive, both = below + upto, first + last + 1
+        both_negative = both - both_positive
+        level = both_positive / (4.0 * n_positives) + both_negative / (4.0 * n_negatives)
+        least = 0.5 / (n_positives + n_negatives)
+        z = ndtri(np.clip(level, least, 1.0 - least))
+        known = ~np.isnan(ranked)
+        by_row = np.empty_like(z)
+        np.put_along_axis(by_row, order, np.where(known, z, 0.0), axis=1)
+        found = (both_negative * (is_positive & known)).sum(axis=1)
+        auc = found / (2.0 * n_known[0] * n_known[1])
+        return cls(ranked, z, by_row, n_known.sum(axis=0), auc)
+
+    def table(self, line: int) -> tuple[FloatArray, FloatArray]:
+        """Scores of an expert that came, and the normal scores there; a little beyond both ends."""
+        n = self.n_known[line]
+        knots, z = self.sorted[line, :n], self.z[line, :n]
         width = knots[-1] - knots[0]
-        knots = np.concatenate([[knots[0] - width], knots, [knots[-1] + width]])
-        z = np.concatenate([[z[0] - _BEYOND], z, [z[-1] + _BEYOND]])
-    return (knots, z), auc
+        if width <= 0.0:
+            return knots[:1], z[:1]
+        return (
+            np.concatenate([[knots[0] - width], knots, [knots[-1] + width]]),
+            np.concatenate([[z[0] - _BEYOND], z, [z[-1] + _BEYOND]]),
+        )
+
+
+def _runs(ranked: FloatArray) -> tuple[IntArray, IntArray]:
+    """For every place in a rising line the first and the last place with the same value."""
+    n = ranked.shape[1]
+    places = np.broadcast_to(np.arange(n), ranked.shape)
+    border = ranked[:, 1:] != ranked[:, :-1]
+    if border.all():
+        return places, places
+    first, last = np.zeros(ranked.shape, dtype=np.int64), np.full(ranked.shape, n - 1)
+    first[:, 1:][border] = places[:, 1:][border]
+    last[:, :-1][border] = places[:, :-1][border]
+    return (
+        np.maximum.accumulate(first, axis=1),
+        np.minimum.accumulate(last[:, ::-1], axis=1)[:, ::-1],
+    )
 
 
 class LastAsked:
@@ -141,17 +182,17 @@ class LastAsked:
     __slots__ = ("_kept",)
 
     def __init__(self) -> None:
-        self._kept: tuple[FloatArray, FloatArray] | None = None
+        self._kept: tuple[Rows, FloatArray] | None = None
 
-    def keep(self, X: FloatArray, scores: FloatArray) -> None:
+    def keep(self, rows: Rows, scores: FloatArray) -> None:
         """Remember the scores of a few rows."""
-        if len(X) <= _REMEMBERED:
-            self._kept = X.copy(), scores  # the caller's array may change
+        if len(rows) <= _REMEMBERED:
+            self._kept = rows.of_its_own(), scores
 
-    def scores_of(self, X: FloatArray) -> FloatArray | None:
-        """Their scores, if these rows were asked for last."""
+    def find(self, X: FloatArray) -> tuple[Rows, FloatArray] | None:
+        """These rows and their scores, if they were asked for last."""
         kept = self._kept
-        return kept[1] if kept is not None and np.array_equal(kept[0], X) else None
+        return kept if kept is not None and np.array_equal(kept[0].X, X) else None
 
     def __reduce__(self) -> tuple[type[LastAsked], tuple[()]]:
         return LastAsked, ()
@@ -167,51 +208,73 @@ class Panel:
         Class numbers in the order of their labels.
     rules : list of Rule or None
         What each expert answers with.
-    judgements : list of Judgement or None
-        One for each plane.
+    judgement : Judgement, ManyJudgement or None
+        What recent rows say about the experts; None while they are too few.
     views : Views
         How experts see rows.
     """
 
     classes: list[int]
     rules: list[Rule | None]
-    judgements: list[Judgement | None]
+    judgement: Judgement | ManyJudgement | None
     views: Views
     asked: LastAsked = field(default_factory=LastAsked, repr=False, compare=False)
 
-    def raw_scores(self, X: FloatArray) -> FloatArray:
-        """Scores of every expert: (n_rows, n_experts, n_planes); NaN where one has none."""
-        known = self.asked.scores_of(X)
+    def raw_scores(self, X: FloatArray) -> tuple[Rows, FloatArray]:
+        """Scores of every expert: (n_rows, n_experts, n_planes), NaN where one has none; and the rows."""
+        known = self.asked.find(X)
         if known is None:
-            known = self._raw_scores(Rows(X, self.views))
-            self.asked.keep(X, known)
+            rows = Rows(X, self.views)
+            known = rows, self._raw_scores(rows)
+            self.asked.keep(*known)
         return known
 
     def _raw_scores(self, rows: Rows) -> FloatArray:
-        n_planes = len(self.judgements)
-        scores = np.full((len(rows), len(self.rules), n_planes), np.nan)
+        scores = np.full((len(rows), len(self.rules), n_planes(len(self.classes))), np.nan)
         for number, rule in enumerate(self.rules):
             if rule is not None:
                 scores[:, number] = align(rule.scores(rows), rule.classes, self.classes)
         return scores
 
+    def judged_for(self, classes: list[int]) -> Judgement | ManyJudgement | None:
+        """What is known about the planes of these classes."""
+        judgement = self.judgement
+        if classes == self.classes or judgement is None:
+            return judgement
+        if isinstance(judgement, ManyJudgement) and len(classes) > 2:
+            return judgement.for_classes(classes)
+        return None
+
     def decide(self, raw: FloatArray) -> FloatArray:
         """One score a plane, positive above the cut."""
-        out = np.zeros((len(raw), len(self.judgements)))
-        for plane, judgement in enumerate(self.judgements):
-            if (
-                judgement is None
-            ):  # nothing is known about the experts yet: the first that has a score answers
-                known = ~np.isnan(raw[:, :, plane]).all(axis=0) if len(raw) else np.zeros(0, dtype=bool)
-                if known.any():
-                    out[:, plane] = np.nan_to_num(raw[:, int(np.argmax(known)), plane])
-            else:
-                out[:, plane] = judgement.scores(raw[:, :, plane]) - judgement.cut
+        judgement = self.judgement
+        if isinstance(judgement, Judgement):
+            return (judgement.scores(raw[:, :, 0]) - judgement.cut)[:, None]
+        out = _first_known(raw) if judgement is None else judgement.scores(raw)
+        unknown = np.isnan(raw).all(axis=1)
+        if unknown.any():  # nobody knows these classes yet: they come last
+            least = np.where(unknown, 0.0, out).min(axis=1, keepdims=True)
+            out = np.where(unknown, least - 1.0 if out.shape[1] > 1 else 0.0, out)
         return out
 
 
-def judgements(evidence: Evidence, threshold: Any, priors: FloatArray) -> list[Judgement | None]:
+def _first_known(raw: FloatArray) -> FloatArray:
+    """Scores of the first expert that has any: nothing is known about the experts yet."""
+    out = raw[:, 0]
+    for expert in range(1, raw.shape[1]):
+        if not np.isnan(out).any():
+            break
+        out = np.where(np.isnan(out).all(axis=0), raw[:, expert], out)
+    return out
+
+
+def judge_evidence(
+    evidence: Evidence, threshold: Any, priors: FloatArray
+) -> Judgement | ManyJudgement | None:
     """What recent rows say about every plane."""
     if len(evidence.classes) < 2:
-        return [None]
-    return [judge(sides, threshold, priors) for sides in evidence.sides()]
+        return None
+    if len(evidence.classes) > 2:
+        return judge_many(evidence, threshold, priors)
+    (sides,) = evidence.sides()
+    return judge(sides, threshold, priors)

@@ -17,11 +17,12 @@ __all__ = ["Block", "Recent"]
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows: features, class numbers, weights, times, running numbers, and whether the dear experts are
-    offered them.
+    """Some rows: features, their ranks (no columns before there is a scale), class numbers, weights, times,
+    running numbers, and whether the dear experts are offered them.
     """
 
     X: FloatArray
+    ranks: FloatArray
     codes: IntArray
     weights: FloatArray
     times: FloatArray
@@ -33,7 +34,15 @@ class Block:
 
     def part(self, rows: Any) -> Block:
         """Some of the rows."""
-        return Block(*(getattr(self, name)[rows] for name in _COLUMNS))
+        return Block(
+            self.X[rows],
+            self.ranks[rows],
+            self.codes[rows],
+            self.weights[rows],
+            self.times[rows],
+            self.numbers[rows],
+            self.offered[rows],
+        )
 
     def joined(self, other: Block) -> Block:
         """These rows, then the others."""
@@ -50,17 +59,19 @@ class Block:
         if len(self) <= most:
             return self
         offered = np.zeros(len(self), dtype=bool)
+        if not most:
+            return replace(self, offered=offered)
         codes, counts = np.unique(self.codes, return_counts=True)
         for code, n in zip(codes, counts, strict=True):
             mine = np.flatnonzero(self.codes == code)
-            n_offered = min(n, most // len(codes)) if most else 0
+            n_offered = min(n, most // len(codes))
             # What rare classes leave over goes to the others.
             n_offered += min(n - n_offered, max(0, most - int(np.minimum(counts, most // len(codes)).sum())))
             offered[mine[np.arange(n_offered) * n // max(n_offered, 1)]] = True
         return replace(self, offered=offered)
 
 
-_COLUMNS = ("X", "codes", "weights", "times", "numbers", "offered")
+_COLUMNS = ("X", "ranks", "codes", "weights", "times", "numbers", "offered")
 
 
 class Recent:
@@ -79,7 +90,7 @@ class Recent:
     @classmethod
     def empty(cls, n_columns: int) -> Recent:
         """No rows of this width."""
-        return cls(_storage(n_columns, 0), 0, 0)
+        return cls(_storage((n_columns, 0), 0), 0, 0)
 
     def __len__(self) -> int:
         return self._end - self._begin
@@ -123,18 +134,22 @@ class Recent:
         begin, end, store = self._begin, self._end + len(block), self._store
         if end > len(store):
             held = self.block
-            store = _storage(store.X.shape[1], 2 * (len(held) + len(block)) + 64)
+            store = _storage(_widths(held), 2 * (len(held) + len(block)) + 64)
             _write(store, 0, held)
             begin, end = 0, len(held) + len(block)
         _write(store, end - len(block), block)
         return Recent(store, begin, end)
+
+    def seen_as(self, ranks: FloatArray) -> Recent:
+        """The same rows on another scale of ranks."""
+        return Recent(replace(self.block, ranks=ranks), 0, len(self))
 
     def trimmed(self, numbers: IntArray, slack: float) -> Recent:
         """Only the rows with these numbers, if that makes it shorter by more than the slack allows."""
         if len(self) <= (1.0 + slack) * len(numbers):
             return self
         block = self.at(numbers)
-        store = _storage(block.X.shape[1], 2 * len(block) + 64)
+        store = _storage(_widths(block), 2 * len(block) + 64)
         _write(store, 0, block)
         return Recent(store, 0, len(block))
 
@@ -164,14 +179,15 @@ class Recent:
         return np.array(found, dtype=np.intp)
 
     def get_state(self) -> dict[str, Any]:
-        """The rows."""
+        """The rows; their ranks follow from the view."""
         block = self.block
-        return {name: getattr(block, name).copy() for name in _COLUMNS}
+        return {name: getattr(block, name).copy() for name in _COLUMNS if name != "ranks"}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Recent:
-        """Rows as ``get_state`` gives them; ValueError if they make no sense."""
-        block = Block(*(np.asarray(state[name]) for name in _COLUMNS))
+        """Rows as ``get_state`` gives them, without ranks; ValueError if they make no sense."""
+        parts = {name: np.asarray(state[name]) for name in _COLUMNS if name != "ranks"}
+        block = Block(ranks=np.zeros((len(parts["codes"]), 0)), **parts)
         if block.X.ndim != 2 or {len(getattr(block, name)) for name in _COLUMNS} != {len(block)}:
             raise ValueError("rows, labels, weights and times must be of one length")
         if (np.diff(block.numbers) <= 0).any():
@@ -179,9 +195,14 @@ class Recent:
         return cls(block, 0, len(block))
 
 
-def _storage(n_columns: int, n_rows: int) -> Block:
+def _widths(block: Block) -> tuple[int, int]:
+    return block.X.shape[1], block.ranks.shape[1]
+
+
+def _storage(widths: tuple[int, int], n_rows: int) -> Block:
     return Block(
-        np.empty((n_rows, n_columns)),
+        np.empty((n_rows, widths[0])),
+        np.empty((n_rows, widths[1])),
         np.empty(n_rows, dtype=np.int64),
         np.empty(n_rows),
         np.empty(n_rows),

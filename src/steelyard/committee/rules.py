@@ -27,6 +27,11 @@ class Views:
         """Whether rows can be seen so already."""
         return view in {"rows", "labels"} or getattr(self, view) is not None
 
+    def mapped(self, ranks: FloatArray) -> FloatArray:
+        """Ranks through the random map."""
+        assert self.map is not None
+        return self.map.map_rows(ranks)
+
     def get_state(self) -> dict[str, Any]:
         """What was settled."""
         return {} if self.ranks is None else {"ranks": self.ranks.get_state(), "map": self.map}
@@ -50,18 +55,23 @@ class Rows:
     def __len__(self) -> int:
         return len(self.X)
 
+    def of_its_own(self) -> Rows:
+        """The same with a copy of the rows: the caller's array may change."""
+        rows = Rows(self.X.copy(), self.views)
+        rows._seen = self._seen
+        return rows
+
     def seen(self, view: str) -> FloatArray:
-        """The rows through a view: "rows" (as they are), "ranks" or "map"."""
+        """The rows as they are ("rows"), by "ranks" (no columns without a scale), or through the "map"."""
         if view == "rows":
             return self.X
         if view not in self._seen:
             views = self.views
             if view == "ranks":
-                assert views.ranks is not None
-                self._seen[view] = views.ranks.apply(self.X)
+                no_scale = np.zeros((len(self.X), 0))
+                self._seen[view] = no_scale if views.ranks is None else views.ranks.apply(self.X)
             else:
-                assert views.map is not None
-                self._seen[view] = views.map.map_rows(self.seen("ranks"))
+                self._seen[view] = views.mapped(self.seen("ranks"))
         return self._seen[view]
 
 
@@ -90,6 +100,19 @@ class LinearRule:
         scores: FloatArray = rows.seen(self.view) @ self.coef.T
         scores += self.intercept
         return scores
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything but the view, which is the expert's."""
+        return {"classes": self.classes, "coef": self.coef, "intercept": self.intercept}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], view: str) -> LinearRule:
+        """What ``get_state`` describes; ValueError if it makes no sense."""
+        rule = cls(list(state["classes"]), view, np.asarray(state["coef"]), np.asarray(state["intercept"]))
+        n_planes = len(rule.classes) if len(rule.classes) > 2 else 1
+        if rule.coef.ndim != 2 or len(rule.coef) != n_planes or rule.intercept.shape != (n_planes,):
+            raise ValueError("a rule must have one plane a class, or one for two")
+        return rule
 
 
 @dataclass(frozen=True)

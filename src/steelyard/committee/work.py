@@ -1,0 +1,108 @@
+"""What the work of the committee costs, and what is spared so that a row does not cost more than it may.
+
+Costs are those of a common machine, as a function of the numbers of classes and columns. Nobody looks at a
+clock, so the same rows give the same answers anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from steelyard.committee.evidence import n_planes
+
+__all__ = ["Work"]
+
+_AUTO = 120.0  # microseconds a row may cost
+_CHEAP = 60.0  # of these: all but the dear expert
+_DEAR = (60.0, 25.0)  # what that one costs a row: at least, and for each plane
+_LEAST_OFFERED = 0.1  # of the rows; with fewer the dear expert is left out
+_MAP_FEATURES = 300  # of the random map; of many classes fewer
+_MAP_BYTES = 32e6  # that the sums of these take, one and a half numbers a pair of features and class
+_MOST_JUDGED = 200  # classes; beyond, the rows that could be looked at are too few of each
+_SLOW = 250  # rows in a block up to which the dear expert is offered all; of more, a quarter
+_SOLVING = 0.15  # of the budget: solving the planes of one expert
+_JUDGING = 0.15  # and looking at the evidence
+_KERNEL_ROWS_OF_CLASSES = 600  # that are remembered beyond the window, of all classes together
+_RECENT_OF_CLASS = 20  # rows of each class, on average, that the short window has at least
+
+
+class Work:
+    """How work is measured out, given how many classes there are.
+
+    Parameters
+    ----------
+    budget : "auto" or float
+        Microseconds that a row may cost.
+    n_classes : int
+        Number of classes.
+
+    Attributes
+    ----------
+    n_planes : int
+        Planes of these classes.
+    judges : bool
+        Whether the classes are few enough to weigh experts by their records.
+    n_mapped : int
+        Features of a random map whose sums are not too large.
+    offered_share : float
+        Share of the rows that the dear expert can be offered.
+    judges_every : float
+        Rows that must have come before the evidence is looked at again.
+    """
+
+    def __init__(self, budget: Any, n_classes: int) -> None:
+        self.budget, self.n_classes = budget, n_classes
+        self.n_planes = n_planes(n_classes)
+        self._microseconds = _AUTO if budget == "auto" else float(budget)
+        self.judges = n_classes <= _MOST_JUDGED
+        self.n_mapped = int(min(_MAP_FEATURES, math.sqrt(_MAP_BYTES / 12.0 / max(n_classes, 1))))
+        least, each = _DEAR
+        share = (self._microseconds - _CHEAP) / max(least, each * self.n_planes)
+        self.offered_share = min(share, 1.0) if share >= _LEAST_OFFERED else 0.0
+        self.judges_every = (500.0 + 300.0 * self.n_planes) / (_JUDGING * self._microseconds)
+        self._left_out = {"kernel": self.offered_share == 0.0}
+
+    def is_for(self, budget: Any, n_classes: int) -> bool:
+        """Whether it would be the same for these."""
+        return self.n_classes == n_classes and self.budget == budget
+
+    def solves_every(self, n_columns: int) -> float:
+        """Rows that must have come before planes over so many columns are solved again."""
+        cost = self.n_planes * (60.0 + n_columns**3 / 20_000.0)
+        return cost / (_SOLVING * self._microseconds)
+
+    def wants(self, expert: str) -> bool:
+        """Whether an expert takes part."""
+        return expert == "linear" or (self.judges and not self._left_out.get(expert, False))
+
+    def n_offered(self, n_rows: int) -> int:
+        """Rows of a block that the dear expert is offered."""
+        most = max(_SLOW, n_rows // 4) if self.budget == "auto" else n_rows
+        return int(min(most, n_rows) * self.offered_share)
+
+    def of_class(self, most: int) -> int:
+        """Rows of each class that are remembered beyond a window."""
+        return min(most, _KERNEL_ROWS_OF_CLASSES // max(self.n_classes, 2))
+
+    def window(self, n_rows: int) -> int:
+        """Rows in a short window: more than so many if there are many classes."""
+        return min(max(n_rows, _RECENT_OF_CLASS * self.n_classes), 10 * n_rows)
+
+    def spared(self) -> dict[str, str]:
+        """What is not done, or not always, by the name of the expert it concerns, and why."""
+        told = {}
+        n = self.n_classes
+        share, planes = self.offered_share, f"{self.n_planes} plane{'s' * (self.n_planes > 1)}"
+        budget = f"{self._microseconds:.0f} microseconds a row"
+        if share == 0.0:
+            told["kernel"] = f"left out: {planes} would cost more than {budget}"
+        elif share < 1.0:
+            told["kernel"] = f"learns {100 * share:.0f} % of the rows: {planes}, {budget}"
+        elif self.budget == "auto":
+            told["kernel"] = f"learns {_SLOW} rows, or a quarter, of blocks that are larger"
+        if self.n_mapped < _MAP_FEATURES:
+            told["mapped"] = f"{self.n_mapped} random features instead of {_MAP_FEATURES}: {n} classes"
+        if not self.judges:
+            told["weights and cuts"] = f"left out: {n} classes are more than {_MOST_JUDGED}"
+        return told
