@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "steelyard/exact_sums.hpp"
 
@@ -60,6 +61,17 @@ Big whole(double x) {
     return Big::of_whole(x);
 }
 
+// Sum of products a b, seen from the origin: modulo 2^128, and what comes out fits.
+int128 from_origin(int128 value, int128 sum_b, std::int64_t pivot_a, int128 moved_a, std::int64_t pivot_b) {
+    return static_cast<int128>(static_cast<uint128>(value) - static_cast<uint128>(sum_b) * pivot_a -
+                               static_cast<uint128>(moved_a) * pivot_b);
+}
+int128 from_origin(int128 value, std::int64_t sum_b, std::int64_t pivot_a, std::int64_t moved_a, std::int64_t pivot_b) {
+    return static_cast<int128>(static_cast<uint128>(value) -
+                               static_cast<uint128>(static_cast<int128>(sum_b) * pivot_a) -
+                               static_cast<uint128>(static_cast<int128>(moved_a) * pivot_b));
+}
+
 int floor_half(int x) { return x >= 0 ? x / 2 : -((1 - x) / 2); }
 
 }  // namespace
@@ -108,14 +120,12 @@ void ExactView::set_registers() {
         narrow_pivot_[j] = static_cast<std::int64_t>(pivot_[j].narrow());
 }
 
-std::optional<ExactView::Moved> ExactView::moved(const Triangle& triangle) const {
+std::optional<ExactView::Moved> ExactView::moved(const int128* last, double bits) const {
     const std::size_t d = state_.n_features;
-    if (narrow_pivot_.size() != d || !triangle.is_narrow() || triangle.bits() + 2.0 * most_finer_ >= kRegister)
-        return std::nullopt;
-    const int128* last = triangle.narrow() + Triangle::place(d, 0);
+    if (narrow_pivot_.size() != d || bits + 2.0 * most_finer_ >= kRegister) return std::nullopt;
     const int128 n = last[d];
     if (width(n) + pivot_bits_ >= kRegister) return std::nullopt;
-    Moved sums{std::vector<int128>(d), std::vector<int128>(d)};
+    Moved sums{std::vector<int128>(d), std::vector<int128>(d), n};
     unsigned most = 1;
     for (std::size_t j = 0; j < d; ++j) {
         sums.before[j] = shifted(last[j], finer_[j]);
@@ -123,38 +133,69 @@ std::optional<ExactView::Moved> ExactView::moved(const Triangle& triangle) const
         most = std::max({most, width(sums.before[j]), width(sums.after[j])});
     }
     if (most + pivot_bits_ >= kRegister) return std::nullopt;
+    sums.short_sums = most < 63;
     return sums;
 }
 
-template <bool kFiner>
-void ExactView::write_moved(const Triangle& triangle, const Moved& sums, double* out) const {
+std::optional<ExactView::Moved> ExactView::moved(const Triangle& triangle) const {
+    if (!triangle.is_narrow()) return std::nullopt;
+    return moved(triangle.narrow() + Triangle::place(state_.n_features, 0), triangle.bits());
+}
+
+std::optional<ExactView::Moved> ExactView::moved(const ExactBlock& block) const {
+    if (const Triangle* ready = block.ready()) return moved(*ready);
+    if (block.sums) return std::nullopt;
+    const std::size_t d = state_.n_features;
+    std::vector<int128> last(d + 1, 0);
+    double most = 1.0, weight = 1.0;
+    const double* row = block.rows.data();
+    for (const std::int64_t w : block.weights) {
+        weight += std::fabs(static_cast<double>(w));
+        for (std::size_t j = 0; j < d; ++j) {
+            most = std::max(most, std::fabs(row[j]));
+            last[j] += static_cast<int128>(w) * static_cast<std::int64_t>(row[j]);
+        }
+        last[d] += w;
+        row += d;
+    }
+    if (most * weight >= 0x1p62) return std::nullopt;
+    return moved(last.data(), 2.0 * std::log2(most) + std::log2(weight) + 1.0);
+}
+
+template <bool kFiner, class Sum>
+void ExactView::write_moved(const Triangle& triangle, const std::vector<Sum>& before, const std::vector<Sum>& after,
+                            double* out) const {
     const std::size_t d = state_.n_features, size = d + 1;
     const int128* from = triangle.narrow();
-    const int128 *before = sums.before.data(), *after = sums.after.data();
     const std::int64_t* pivot = narrow_pivot_.data();
     for (std::size_t a = 0; a < d; ++a, out += size) {
         const double left = std::ldexp(scale_[a], state_.weight_exponent);
         for (std::size_t b = 0; b <= a; ++b) {
             const int128 value = kFiner ? shifted(*from++, finer_[a] + finer_[b]) : *from++;
-            // Modulo 2^128, and what comes out fits.
-            const uint128 centered = static_cast<uint128>(value) - static_cast<uint128>(before[b]) * pivot[a] -
-                                     static_cast<uint128>(after[a]) * pivot[b];
-            out[b] = nearest(static_cast<int128>(centered)) * left * scale_[b];
+            out[b] = nearest(from_origin(value, before[b], pivot[a], after[a], pivot[b])) * left * scale_[b];
         }
     }
     const double left = -std::ldexp(1.0, state_.weight_exponent);
-    for (std::size_t b = 0; b < d; ++b) out[b] = nearest(after[b]) * left * scale_[b];
+    for (std::size_t b = 0; b < d; ++b) out[b] = nearest(static_cast<int128>(after[b])) * left * scale_[b];
     out[d] = std::fabs(nearest(from[d]) * left);
+}
+
+template <class Sum>
+void ExactView::write_moved(const Triangle& triangle, const std::vector<Sum>& before, const std::vector<Sum>& after,
+                            double* out) const {
+    if (most_finer_)
+        write_moved<true>(triangle, before, after, out);
+    else
+        write_moved<false>(triangle, before, after, out);
 }
 
 void ExactView::write_centered(const Triangle& triangle, double* out) const {
     const std::optional<Moved> sums = moved(triangle);
-    if (!sums)
-        write(centered(triangle), out);
-    else if (most_finer_)
-        write_moved<true>(triangle, *sums, out);
-    else
-        write_moved<false>(triangle, *sums, out);
+    if (!sums) return write(centered(triangle), out);
+    if (!sums->short_sums) return write_moved(triangle, sums->before, sums->after, out);
+    const std::vector<std::int64_t> before(sums->before.begin(), sums->before.end());
+    const std::vector<std::int64_t> after(sums->after.begin(), sums->after.end());
+    write_moved(triangle, before, after, out);
 }
 
 // Chooses where a feature is measured from: a multiple of about a sixteenth of its standard deviation, next to the
@@ -246,12 +287,11 @@ void ExactView::sums(std::size_t k, double* out) const {
         std::fill_n(out, d, 0.0);
         return;
     }
-    if (const Triangle* ready = block->ready())
-        if (const std::optional<Moved> moved = this->moved(*ready)) {
-            const double weight = std::ldexp(1.0, state_.weight_exponent);
-            for (std::size_t j = 0; j < d; ++j) out[j] = nearest(moved->after[j]) * weight * scale_[j];
-            return;
-        }
+    if (const std::optional<Moved> moved = this->moved(*block)) {
+        const double weight = std::ldexp(1.0, state_.weight_exponent);
+        for (std::size_t j = 0; j < d; ++j) out[j] = nearest(moved->after[j]) * weight * scale_[j];
+        return;
+    }
     const Big n = count_of(state_, static_cast<std::size_t>(slots_[k]));
     for (std::size_t j = 0; j < d; ++j) {
         Big sum = block->sums ? block->sums->get(d, j) : Big(0);
@@ -270,6 +310,82 @@ void ExactView::matrix(std::size_t k, double* out) const {
         write_centered(*ready, out);
     else
         write_centered(folded(state_, {&slots_[k], 1}, n_threads_), out);
+}
+
+// Single columns of the matrix of one class, seen from the origin; formed from its rows where these are all there is.
+class ExactView::Columns {
+  public:
+    Columns(const ExactView& view, std::size_t k) : view_(view), d_(view.state_.n_features) {
+        const auto& block = view.state_.slots[static_cast<std::size_t>(view.slots_[k])];
+        if (block && !block->sums) sums_ = view.moved(*block);
+        if (sums_) {
+            rows_ = block.get();
+            return;
+        }
+        square_.resize((d_ + 1) * (d_ + 1));
+        view.matrix(k, square_.data());
+    }
+
+    void diagonal(double* out) const {
+        for (std::size_t j = 0; j <= d_; ++j) out[j] = rows_ ? entry(j, j) : square_[j * (d_ + 1) + j];
+    }
+    void column(std::size_t p, double* out) const {
+        for (std::size_t j = 0; j <= d_; ++j)
+            out[j] =
+                rows_ ? entry(std::max(j, p), std::min(j, p)) : square_[std::max(j, p) * (d_ + 1) + std::min(j, p)];
+    }
+
+  private:
+    double entry(std::size_t a, std::size_t b) const {  // a >= b
+        const int weights = view_.state_.weight_exponent;
+        if (a == d_ && b == d_) return std::fabs(std::ldexp(nearest(sums_->n), weights));
+        if (a == d_) return -std::ldexp(nearest(sums_->after[b]) * view_.scale_[b], weights);
+        int128 value = 0;
+        const double* row = rows_->rows.data();
+        for (const std::int64_t weight : rows_->weights) {
+            value +=
+                static_cast<int128>(weight * static_cast<std::int64_t>(row[a])) * static_cast<std::int64_t>(row[b]);
+            row += d_;
+        }
+        value = shifted(value, view_.finer_[a] + view_.finer_[b]);
+        const int128 moved =
+            from_origin(value, sums_->before[b], view_.narrow_pivot_[a], sums_->after[a], view_.narrow_pivot_[b]);
+        return nearest(moved) * std::ldexp(view_.scale_[a], weights) * view_.scale_[b];
+    }
+
+    const ExactView& view_;
+    const std::size_t d_;
+    const ExactBlock* rows_ = nullptr;
+    std::optional<Moved> sums_;
+    std::vector<double> square_;
+};
+
+std::vector<double> ExactView::factor(std::size_t k, std::span<const double> scale) const {
+    const std::size_t size = state_.n_features + 1;
+    const Columns columns(*this, k);
+    std::vector<double> left(size), column(size), rows;  // left: what is left of the diagonal, in units of scale
+    columns.diagonal(left.data());
+    for (std::size_t j = 0; j < size; ++j) left[j] /= scale[j] * scale[j];
+    const double first = *std::max_element(left.begin(), left.end());
+    const double least = static_cast<double>(size) * std::numeric_limits<double>::epsilon() * first;
+    for (std::size_t rank = 0; rank < size; ++rank) {
+        const auto p = static_cast<std::size_t>(std::max_element(left.begin(), left.end()) - left.begin());
+        if (!(left[p] > least)) break;
+        columns.column(p, column.data());
+        for (std::size_t q = 0; q < rank; ++q) {
+            const double* row = rows.data() + q * size;
+            const double factor = row[p];
+            for (std::size_t j = 0; j < size; ++j) column[j] -= factor * row[j];
+        }
+        const double root = std::sqrt(left[p]) * scale[p];
+        for (std::size_t j = 0; j < size; ++j) {
+            column[j] /= root;
+            left[j] -= column[j] / scale[j] * (column[j] / scale[j]);
+        }
+        left[p] = 0.0;
+        rows.insert(rows.end(), column.begin(), column.end());
+    }
+    return rows;
 }
 
 void ExactView::total(double* out) const { write_centered(total_, out); }

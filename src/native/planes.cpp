@@ -10,33 +10,64 @@ namespace steelyard {
 
 namespace {
 
+// From how many planes on, and up to how many features, systems are solved side by side, one a lane.
+constexpr std::size_t kFewestPlanes = 4, kMostFeatures = 64;
+
+// What a view shows, in the form that the rule reads: coordinates are z = (x - origin) / unit, and matrices are lower
+// triangles of sums of e e', e = [z, -1].
+struct PlaneSums {
+    const ExactView& view;
+    std::vector<double> unit, counts, sums, total;  // sums of z, class by class; total is of all rows
+    std::vector<double> all;                        // sums of z of all rows
+    double n_rows = 0.0;
+
+    explicit PlaneSums(const ExactView& seen)
+        : view(seen),
+          unit(n_features()),
+          counts(n_classes()),
+          sums(n_classes() * n_features()),
+          total(size() * size()),
+          all(n_features()) {
+        const std::size_t d = n_features();
+        for (std::size_t j = 0; j < d; ++j) unit[j] = std::ldexp(1.0, view.units()[j]);
+        for (std::size_t k = 0; k < n_classes(); ++k) {
+            counts[k] = view.count(k);
+            n_rows += counts[k];
+            view.sums(k, sums.data() + k * d);
+            for (std::size_t j = 0; j < d; ++j) all[j] += sums[k * d + j];
+        }
+        view.total(total.data());
+    }
+
+    std::size_t n_features() const { return view.origin().size(); }
+    std::size_t size() const { return n_features() + 1; }
+    std::size_t n_classes() const { return view.n_classes(); }
+    std::size_t n_planes() const { return n_planes_of(n_classes()); }
+    std::size_t positive(std::size_t plane) const { return n_classes() > 2 ? plane : n_classes() - 1; }
+    const double* sum_of(std::size_t k) const { return sums.data() + k * n_features(); }
+};
+
 // The penalty |scale * w|^2, and (b - center'w)^2 if the intercept is penalised.
 struct Penalty {
     std::vector<double> scale, center;
     bool intercept;
 };
 
-std::vector<double> sums_of_all(const PlaneSums& sums) {
-    std::vector<double> all(sums.n_features(), 0.0);
-    for (std::size_t c = 0; c < sums.n_classes(); ++c)
-        for (std::size_t j = 0; j < all.size(); ++j) all[j] += sums.sums[c * all.size() + j];
-    return all;
-}
-
-Penalty penalty_of(const PlaneSums& sums, const PlaneRule& rule, const std::vector<double>& all, double n_rows) {
+Penalty penalty_of(const PlaneSums& sums, const PlaneRule& rule) {
     constexpr double eps = std::numeric_limits<double>::epsilon();
     const std::size_t d = sums.n_features();
+    const std::vector<double>& origin = sums.view.origin();
     Penalty penalty{std::vector<double>(d), std::vector<double>(d), rule.penalize_intercept};
     for (std::size_t j = 0; j < d; ++j) {
         if (!rule.standardize) {
             penalty.scale[j] = 1.0 / sums.unit[j];
-            penalty.center[j] = -sums.origin[j] / sums.unit[j];
+            penalty.center[j] = -origin[j] / sums.unit[j];
             continue;
         }
-        const double mean = all[j] / n_rows;
+        const double mean = sums.all[j] / sums.n_rows;
         // Differences near the resolution of the values themselves are those of one constant, computed twice.
-        const double resolution = 4.0 * eps * (sums.origin[j] / sums.unit[j] + mean);
-        const double variance = sums.variance[j];
+        const double resolution = 4.0 * eps * (origin[j] / sums.unit[j] + mean);
+        const double variance = sums.view.variance()[j];
         penalty.scale[j] = variance > 0.0 && variance > resolution * resolution ? std::sqrt(variance) : 1.0;
         penalty.center[j] = mean;
     }
@@ -54,25 +85,79 @@ void add_penalty(const Penalty& penalty, double factor, bool has_intercept, doub
     for (std::size_t j = 0; j < d; ++j) matrix[j * size + j] += factor * penalty.scale[j] * penalty.scale[j];
 }
 
-// One plane's system, and its solution [w; b].
-class Plane {
+// Shares of the matrix of all rows and of the class's own, and the right side, for targets of +1 and -1: balanced
+// weights have share * total + (1 - 2 share) * own, equal ones total; no rest, no weights.
+struct Margin {
+    double share = 1.0, own_share = 0.0, mine = 2.0, others = 1.0;
+
+    Margin(const PlaneSums& sums, const PlaneRule& rule, std::size_t positive) {
+        if (!rule.balanced) return;
+        const double part = sums.counts[positive] / sums.n_rows;
+        mine = 1.0;
+        others = part;
+        if (sums.n_classes() == 1) return;
+        share = part;
+        own_share = 1.0 - 2.0 * part;
+    }
+    // Coordinate j of the right side.
+    double right(const PlaneSums& sums, std::size_t positive, std::size_t j) const {
+        if (j == sums.n_features()) return -mine * sums.counts[positive] + others * sums.n_rows;
+        return mine * sums.sum_of(positive)[j] - others * sums.all[j];
+    }
+};
+
+// Means and variances of the scores e'u of a class and of the rest, from sums of scores and of their squares.
+struct Moments {
+    double means[2], variances[2];
+
+    Moments(const PlaneSums& sums, std::size_t positive, double own_sum, double all_sum, double own, double all) {
+        const double both[2] = {own_sum, all_sum - own_sum}, squares[2] = {own, all - own};
+        const double counts[2] = {sums.counts[positive], sums.n_rows - sums.counts[positive]};
+        for (std::size_t side = 0; side < 2; ++side) {
+            means[side] = counts[side] > 0.0 ? both[side] / counts[side] : 0.0;
+            const double square = counts[side] > 0.0 ? squares[side] / counts[side] : 0.0;
+            variances[side] = std::max(square - means[side] * means[side], 0.0);
+        }
+    }
+    double slope() const {  // of the log-odds
+        const double spread = 0.5 * (variances[0] + variances[1]);
+        const double slope = spread > 0.0 ? (means[0] - means[1]) / spread : std::numeric_limits<double>::infinity();
+        return std::clamp(slope, 1e-9, 1e9);
+    }
+};
+
+// A solution [w; b], every stride-th number of u, in units of the raw features.
+void write_plane(const PlaneSums& sums, const double* u, std::size_t stride, double cut, double* coef,
+                 double* intercept) {
+    const std::size_t d = sums.n_features();
+    double at_origin = 0.0;
+    for (std::size_t j = 0; j < d; ++j) {
+        coef[j] = u[j * stride] / sums.unit[j];
+        at_origin += coef[j] * sums.view.origin()[j];
+    }
+    *intercept = -at_origin - u[d * stride] - cut;
+}
+
+// -- one plane at a time ------------------------------------------------------------------------------
+
+class OnePlane {
   public:
-    Plane(const PlaneSums& sums, const PlaneRule& rule, const Penalty& penalty, const std::vector<double>& all,
-          double n_rows)
+    OnePlane(const PlaneSums& sums, const PlaneRule& rule, const Penalty& penalty)
         : sums_(sums),
           rule_(rule),
           penalty_(penalty),
-          all_(all),
-          n_rows_(n_rows),
           d_(sums.n_features()),
           size_(rule.pairs ? d_ : d_ + 1),
+          own_((d_ + 1) * (d_ + 1)),
           matrix_((d_ + 1) * (d_ + 1)),
           solution_(d_ + 1) {}
 
-    bool solve(std::size_t plane) {
+    // False if the matrix is not definite.
+    bool solve(std::size_t plane, double* coef, double* intercept, double* slope) {
         positive_ = sums_.positive(plane);
         count_ = sums_.counts[positive_];
-        rest_ = n_rows_ - count_;
+        rest_ = sums_.n_rows - count_;
+        if (sums_.n_classes() > 1) sums_.view.matrix(positive_, own_.data());
         if (rule_.pairs)
             set_pairs();
         else
@@ -82,43 +167,24 @@ class Plane {
         if (!loops.factor(matrix_.data(), size_, size_)) return false;
         loops.solve(matrix_.data(), size_, size_, solution_.data());
         if (rule_.pairs) solution_[d_] = 0.0;
-        look_at_scores();
+        const Moments moments = score_moments();
+        const bool half_way = rule_.pairs && sums_.n_classes() > 1;
+        write_plane(sums_, solution_.data(), 1, half_way ? 0.5 * (moments.means[0] + moments.means[1]) : 0.0, coef,
+                    intercept);
+        *slope = moments.slope();
         return true;
     }
 
-    // Returns the slope of the log-odds.
-    double finish(double* coef, double* intercept) const {
-        const bool one_class = sums_.n_classes() == 1;
-        const double cut = rule_.pairs && !one_class ? 0.5 * (means_[0] + means_[1]) : 0.0;
-        double at_origin = 0.0;
-        for (std::size_t j = 0; j < d_; ++j) {
-            coef[j] = solution_[j] / sums_.unit[j];
-            at_origin += coef[j] * sums_.origin[j];
-        }
-        *intercept = -at_origin - solution_[d_] - cut;
-        const double spread = 0.5 * (variances_[0] + variances_[1]);
-        const double slope = spread > 0.0 ? (means_[0] - means_[1]) / spread : std::numeric_limits<double>::infinity();
-        return std::clamp(slope, 1e-9, 1e9);
-    }
-
   private:
-    const double* sum_of(std::size_t c) const { return sums_.sums + c * d_; }
-
-    // share * total + (1 - 2 share) * own for balanced weights, total for equal ones; no rest, no weights.
     void set_margin() {
-        const bool alone = sums_.n_classes() == 1;
-        const double share = count_ / n_rows_;
-        const double a = rule_.balanced && !alone ? share : 1.0;
-        const double kappa = rule_.balanced && !alone ? 1.0 - 2.0 * share : 0.0;
-        const double* own = kappa == 0.0 ? sums_.total : sums_.matrices[positive_];
+        const Margin margin(sums_, rule_, positive_);
+        const double* own = margin.own_share == 0.0 ? sums_.total.data() : own_.data();
         for (std::size_t i = 0; i < size_; ++i)
             for (std::size_t j = 0; j <= i; ++j) {
                 const std::size_t at = i * size_ + j;
-                matrix_[at] = a * sums_.total[at] + kappa * own[at];
+                matrix_[at] = margin.share * sums_.total[at] + margin.own_share * own[at];
             }
-        const double mine = rule_.balanced ? 1.0 : 2.0, all = rule_.balanced ? share : 1.0;
-        for (std::size_t j = 0; j < d_; ++j) solution_[j] = mine * sum_of(positive_)[j] - all * all_[j];
-        solution_[d_] = -mine * count_ + all * n_rows_;
+        for (std::size_t j = 0; j <= d_; ++j) solution_[j] = margin.right(sums_, positive_, j);
     }
 
     // Scatter of both sides and the difference of their means; nothing to rank against leaves the penalty alone.
@@ -126,66 +192,135 @@ class Plane {
         std::fill(matrix_.begin(), matrix_.end(), 0.0);
         std::fill(solution_.begin(), solution_.end(), 0.0);
         if (sums_.n_classes() == 1) return;
-        const double* own = sums_.matrices[positive_];
         std::vector<double> mine(d_), rest(d_);
         for (std::size_t j = 0; j < d_; ++j) {
-            mine[j] = sum_of(positive_)[j] / count_;
-            rest[j] = (all_[j] - sum_of(positive_)[j]) / rest_;
+            mine[j] = sums_.sum_of(positive_)[j] / count_;
+            rest[j] = (sums_.all[j] - sums_.sum_of(positive_)[j]) / rest_;
             solution_[j] = mine[j] - rest[j];
         }
         for (std::size_t i = 0; i < d_; ++i)
             for (std::size_t j = 0; j <= i; ++j) {
                 const std::size_t from = i * (d_ + 1) + j;
-                matrix_[i * d_ + j] = own[from] / count_ + (sums_.total[from] - own[from]) / rest_ - mine[i] * mine[j] -
-                                      rest[i] * rest[j] + solution_[i] * solution_[j];
+                matrix_[i * d_ + j] = own_[from] / count_ + (sums_.total[from] - own_[from]) / rest_ -
+                                      mine[i] * mine[j] - rest[i] * rest[j] + solution_[i] * solution_[j];
             }
     }
 
-    // Mean and variance of the scores e'u of the class and of the rest.
-    void look_at_scores() {
+    Moments score_moments() const {
         const FactorLoops& loops = steelyard::loops().factor;
         const double* u = solution_.data();
-        const std::size_t size = d_ + 1;
-        double own_sum = -count_ * u[d_], all_sum = -n_rows_ * u[d_];
+        double own_sum = -count_ * u[d_], all_sum = -sums_.n_rows * u[d_];
         for (std::size_t j = 0; j < d_; ++j) {
-            own_sum += sum_of(positive_)[j] * u[j];
-            all_sum += all_[j] * u[j];
+            own_sum += sums_.sum_of(positive_)[j] * u[j];
+            all_sum += sums_.all[j] * u[j];
         }
-        const double all = loops.quadratic(sums_.total, size, size, u);
-        const double own = sums_.n_classes() == 1 ? all : loops.quadratic(sums_.matrices[positive_], size, size, u);
-        const double sums[2] = {own_sum, all_sum - own_sum}, squares[2] = {own, all - own};
-        const double counts[2] = {count_, rest_};
-        for (std::size_t side = 0; side < 2; ++side) {
-            means_[side] = counts[side] > 0.0 ? sums[side] / counts[side] : 0.0;
-            const double square = counts[side] > 0.0 ? squares[side] / counts[side] : 0.0;
-            variances_[side] = std::max(square - means_[side] * means_[side], 0.0);
-        }
+        const double all = loops.quadratic(sums_.total.data(), d_ + 1, d_ + 1, u);
+        const double own = sums_.n_classes() == 1 ? all : loops.quadratic(own_.data(), d_ + 1, d_ + 1, u);
+        return {sums_, positive_, own_sum, all_sum, own, all};
     }
 
     const PlaneSums& sums_;
     const PlaneRule& rule_;
     const Penalty& penalty_;
-    const std::vector<double>& all_;
-    const double n_rows_;
     const std::size_t d_, size_;
     std::size_t positive_ = 0;
     double count_ = 0.0, rest_ = 0.0;
-    std::vector<double> matrix_, solution_;
-    double means_[2] = {}, variances_[2] = {};
+    std::vector<double> own_, matrix_, solution_;
+};
+
+// -- planes side by side ------------------------------------------------------------------------------
+
+// Targets of +1 and -1, more than two classes: one plane a lane. Lanes without a plane repeat the last one.
+class PlaneLanes {
+  public:
+    PlaneLanes(const PlaneSums& sums, const PlaneRule& rule, const Penalty& penalty)
+        : sums_(sums),
+          rule_(rule),
+          size_(sums.size()),
+          lanes_(steelyard::loops().factor.lanes),
+          square_(size_ * size_),
+          penalty_(Triangle::entries(size_)),
+          total_(penalty_.size()),
+          own_(penalty_.size() * lanes_),
+          matrix_(own_.size()),
+          solution_(size_ * lanes_) {
+        add_penalty(penalty, 1.0 / rule.C, true, square_.data(), size_);
+        pack(square_.data(), 1, penalty_.data());
+        pack(sums.total.data(), 1, total_.data());
+    }
+
+    std::size_t lanes() const { return lanes_; }
+
+    // Planes first, first + 1, ... as many as there are lanes, or planes.
+    bool solve(std::size_t first, double* coef, double* intercept, double* slope) {
+        const FactorLoops& loops = steelyard::loops().factor;
+        const std::size_t n = std::min(lanes_, sums_.n_planes() - first), d = size_ - 1;
+        alignas(64) double share[kMostLanes], own_share[kMostLanes], own[kMostLanes], all[kMostLanes];
+        for (std::size_t lane = 0; lane < lanes_; ++lane) {
+            const std::size_t plane = first + std::min(lane, n - 1);
+            const Margin margin(sums_, rule_, plane);
+            share[lane] = margin.share;
+            own_share[lane] = margin.own_share;
+            for (std::size_t j = 0; j < size_; ++j) solution_[j * lanes_ + lane] = margin.right(sums_, plane, j);
+            if (lane < n) sums_.view.matrix(plane, square_.data());
+            pack(square_.data(), lanes_, own_.data() + lane);
+        }
+        loops.combine_lanes(total_.data(), penalty_.data(), share, own_share, total_.size(), own_.data(),
+                            matrix_.data());
+        if (!loops.factor_lanes(matrix_.data(), size_)) return false;
+        loops.solve_lanes(matrix_.data(), size_, solution_.data());
+        loops.quadratic_lanes(own_.data(), total_.data(), size_, solution_.data(), own, all);
+        for (std::size_t lane = 0; lane < n; ++lane) {
+            const double* u = solution_.data() + lane;
+            const std::size_t plane = first + lane;
+            double own_sum = -sums_.counts[plane] * u[d * lanes_], all_sum = -sums_.n_rows * u[d * lanes_];
+            for (std::size_t j = 0; j < d; ++j) {
+                own_sum += sums_.sum_of(plane)[j] * u[j * lanes_];
+                all_sum += sums_.all[j] * u[j * lanes_];
+            }
+            write_plane(sums_, u, lanes_, 0.0, coef + lane * d, intercept + lane);
+            slope[lane] = Moments(sums_, plane, own_sum, all_sum, own[lane], all[lane]).slope();
+        }
+        return true;
+    }
+
+    static constexpr std::size_t kMostLanes = 8;
+
+  private:
+    void pack(const double* square, std::size_t stride, double* out) const {
+        for (std::size_t i = 0; i < size_; ++i)
+            for (std::size_t j = 0; j <= i; ++j, out += stride) *out = square[i * size_ + j];
+    }
+
+    const PlaneSums& sums_;
+    const PlaneRule& rule_;
+    const std::size_t size_, lanes_;
+    std::vector<double> square_, penalty_, total_;
+    AlignedVector<double> own_, matrix_, solution_;
 };
 
 }  // namespace
 
-bool solve_planes(const PlaneSums& sums, const PlaneRule& rule, double* coef, double* intercept, double* slope) {
-    double n_rows = 0.0;
-    for (const double count : sums.counts) n_rows += count;
-    const std::vector<double> all = sums_of_all(sums);
-    const Penalty penalty = penalty_of(sums, rule, all, n_rows);
-    Plane plane(sums, rule, penalty, all, n_rows);
+bool solve_planes(const ExactView& view, const PlaneRule& rule, double* coef, double* intercept, double* slope) {
+    const PlaneSums sums(view);
+    const Penalty penalty = penalty_of(sums, rule);
+    const std::size_t n = sums.n_planes(), d = sums.n_features();
     *slope = 0.0;
-    for (std::size_t p = 0; p < sums.n_planes(); ++p) {
-        if (!plane.solve(p)) return false;
-        *slope += plane.finish(coef + p * sums.n_features(), intercept + p) / static_cast<double>(sums.n_planes());
+    if (!rule.pairs && n >= kFewestPlanes && d <= kMostFeatures) {
+        PlaneLanes planes(sums, rule, penalty);
+        double slopes[PlaneLanes::kMostLanes];
+        for (std::size_t first = 0; first < n; first += planes.lanes()) {
+            if (!planes.solve(first, coef + first * d, intercept + first, slopes)) return false;
+            for (std::size_t p = first; p < std::min(n, first + planes.lanes()); ++p)
+                *slope += slopes[p - first] / static_cast<double>(n);
+        }
+        return true;
+    }
+    OnePlane one(sums, rule, penalty);
+    for (std::size_t p = 0; p < n; ++p) {
+        double mine;
+        if (!one.solve(p, coef + p * d, intercept + p, &mine)) return false;
+        *slope += mine / static_cast<double>(n);
     }
     return true;
 }

@@ -137,6 +137,9 @@ class ExactView:
 
     def matrix(self, k: int) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]: ...
 
+    def factor(self, k: int, scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
+        """Few rows whose products sum up to the matrix of a class."""
+
     def total(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]: ...
 
     def canonical(self, k: int) -> bytes: ...
@@ -200,6 +203,23 @@ def solve_planes(sums: ExactSums, slots: Sequence[int], coef: Annotated[NDArray[
     """
     Writes the planes of the classes in these slots and returns the slope of the log-odds; negative if a matrix is not positive definite.
     """
+
+class RowsInTurn:
+    """
+    A learner that is asked and taught one row at a time, in the shortest way.
+    """
+
+    def __init__(self, sums: ExactSums, version: int, slots: Sequence[int], labels: list[Any], codes: dict[Any, int], parameters: dict[str, Any], forbidden: str, C: float, balanced: bool, standardize: bool, pairs: bool, penalize_intercept: bool) -> None: ...
+
+    def learn(self, attributes: dict[str, Any], X: object | None, y: object | None) -> bool:
+        """
+        Learns one row; False, and nothing has changed, if that is for others to do.
+        """
+
+    def label(self, attributes: dict[str, Any], X: object | None) -> object:
+        """
+        The label of one row in an array of its own; None if that is for others to say.
+        """
 
 class KernelTable:
     """Kernel values of things that are no vectors, by their places."""

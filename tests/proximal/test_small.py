@@ -80,3 +80,35 @@ def test_what_is_not_solved_natively_is_left_to_the_reference(rng, parameters):
     given, expected = _both(ProximalSVC(**parameters).fit(X, y), 1.0)
     assert given is None
     np.testing.assert_array_equal(ProximalSVC(**parameters).fit(X, y).coef_, expected.coef)
+
+
+@pytest.mark.parametrize("level", _native.simd_levels())
+@pytest.mark.parametrize("class_weight", ["balanced", None])
+def test_many_planes_side_by_side_are_the_reference_planes(rng, level, class_weight):
+    before = _native.simd_level()
+    try:
+        _native.use_simd_level(level)
+        X, y = _rows(rng, 900, 12, 45)
+        given, expected = _both(ProximalSVC(class_weight=class_weight).fit(X, y), 1.0)
+        size = np.abs(expected.coef).max()
+        np.testing.assert_allclose(given.coef, expected.coef, rtol=0.0, atol=TOLERANCE * size)
+        np.testing.assert_allclose(given.slope, expected.slope, rtol=1e-6)
+    finally:
+        _native.use_simd_level(before)
+
+
+@pytest.mark.parametrize("n_features", [20, 90])
+def test_many_classes_have_the_same_bits_after_any_history(rng, n_features):
+    X, y = _rows(rng, 40 * 5, n_features, 1), np.repeat(np.arange(40), 5)
+    X = X[0] * 1.0
+    more = rng.normal(size=(40 * 100, n_features)) * 3.0
+    labels = np.repeat(np.arange(40), 100)
+    fresh = ProximalSVC().fit(X, y)
+    grown = ProximalSVC(grid=fresh.grid_)
+    for begin in range(0, len(more), 1000):
+        grown.partial_fit(more[begin : begin + 1000], labels[begin : begin + 1000])
+    grown.partial_fit(X[::-1], y[::-1])
+    grown.forget(more, labels)
+    assert grown.digest() == fresh.digest()
+    np.testing.assert_array_equal(grown.coef_, fresh.coef_)
+    np.testing.assert_array_equal(grown.intercept_, fresh.intercept_)

@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "arrays.hpp"
-#include "held_sums.hpp"
+#include "slots.hpp"
 #include "steelyard/exact_sums.hpp"
+#include "steelyard/held_sums.hpp"
 #include "steelyard/loops_gram.hpp"
 
 namespace steelyard::bind {
@@ -377,6 +378,21 @@ void bind_view(nb::module_& m) {
                 return out;
             },
             "k"_a)
+        .def(
+            "factor",
+            [](const ExactView& self, std::size_t k, Array<const double, 1> scale) {
+                const std::size_t size = self.origin().size() + 1;
+                require(scale.size() == size && k < self.n_classes(), "ExactView.factor: array shapes disagree");
+                std::vector<double> rows;
+                {
+                    nb::gil_scoped_release unlocked;
+                    rows = self.factor(k, span(scale));
+                }
+                auto out = zeros<double, 2>({rows.size() / size, size});
+                std::copy(rows.begin(), rows.end(), out.data());
+                return out;
+            },
+            "k"_a, "scale"_a.noconvert(), "Few rows whose products sum up to the matrix of a class.")
         .def("total",
              [](const ExactView& self) {
                  const std::size_t size = self.origin().size() + 1;

@@ -1,46 +1,71 @@
 #include <nanobind/stl/vector.h>
 
-#include <cmath>
+#include <optional>
 #include <vector>
 
 #include "arrays.hpp"
-#include "held_sums.hpp"
-#include "steelyard/exact_sums.hpp"
+#include "plain_row.hpp"
+#include "slots.hpp"
+#include "steelyard/held_sums.hpp"
 #include "steelyard/planes.hpp"
+#include "steelyard/row_answers.hpp"
 
 namespace steelyard::bind {
 
 namespace {
 
-// What a view shows, in the form that the rule reads.
-class ViewedSums {
+using Attributes = nb::typed<nb::dict, nb::str, nb::any>;
+using Labels = nb::typed<nb::list, nb::any>;
+
+// Single rows as Python hands them over. Whatever is not a finished row of doubles, or is asked of a learner whose
+// parameters are not those of the beginning, is left to Python.
+class RowsInTurn {
   public:
-    ViewedSums(const ExactView& view, std::size_t n_classes)
-        : d_(view.origin().size()), unit_(d_), counts_(n_classes), sums_(n_classes * d_), places_(n_classes, nullptr) {
-        const std::size_t size = (d_ + 1) * (d_ + 1);
-        for (std::size_t j = 0; j < d_; ++j) unit_[j] = std::ldexp(1.0, view.units()[j]);
-        for (std::size_t k = 0; k < n_classes; ++k) {
-            counts_[k] = view.count(k);
-            view.sums(k, sums_.data() + k * d_);
-        }
-        const std::size_t n_planes = n_classes > 2 ? n_classes : n_classes - 1;
-        matrices_.resize((1 + n_planes) * size);
-        view.total(matrices_.data());
-        for (std::size_t p = 0; p < n_planes; ++p) {
-            const std::size_t k = n_classes > 2 ? p : n_classes - 1;
-            places_[k] = matrices_.data() + (1 + p) * size;
-            view.matrix(k, matrices_.data() + (1 + p) * size);
-        }
+    RowsInTurn(ExactSums& sums, std::uint64_t version, std::vector<std::int32_t> slots, Labels labels, LabelCodes codes,
+               Attributes parameters, nb::str forbidden, const PlaneRule& rule)
+        : labels_(std::move(labels)),
+          codes_(std::move(codes)),
+          parameters_(std::move(parameters)),
+          forbidden_(std::move(forbidden)),
+          answers_(sums, version, std::move(slots), rule) {}
+
+    bool learn(const Attributes& attributes, nb::handle X, nb::handle y) {
+        const nb::tuple pair = nb::make_tuple(X, y);
+        const PlainRow row(pair, answers_.n_features(), codes_);
+        return row.code >= 0 && same_parameters(attributes) && answers_.learn(values(row.X), row.code);
     }
 
-    PlaneSums of(const ExactView& view) const {
-        return {view.origin(), unit_, view.variance(), counts_, sums_.data(), matrices_.data(), places_};
+    nb::object label(const Attributes& attributes, nb::handle X) {
+        const ArrayView row(X.ptr());
+        if (!row.has_shape({1, answers_.n_features()}) || !row.has_doubles() || !same_parameters(attributes) ||
+            !is_finite(row.doubles(), answers_.n_features()))
+            return nb::none();
+        std::optional<std::size_t> winner;
+        if (answers_.n_features() < kLong) {
+            winner = answers_.winner(values(row));
+        } else {
+            nb::gil_scoped_release unlocked;
+            winner = answers_.winner(values(row));
+        }
+        return winner ? nb::borrow(labels_[*winner]).attr("copy")() : nb::none();
     }
 
   private:
-    std::size_t d_;
-    std::vector<double> unit_, counts_, sums_, matrices_;
-    std::vector<const double*> places_;
+    static constexpr std::size_t kLong = 40;  // features from which on others may run while planes are solved
+
+    std::span<const double> values(const ArrayView& row) const { return {row.doubles(), answers_.n_features()}; }
+
+    bool same_parameters(const Attributes& attributes) const {
+        for (const auto& [name, value] : parameters_)
+            if (PyDict_GetItemWithError(attributes.ptr(), name.ptr()) != value.ptr()) return false;
+        return PyDict_GetItemWithError(attributes.ptr(), forbidden_.ptr()) == nullptr;
+    }
+
+    Labels labels_;
+    LabelCodes codes_;
+    Attributes parameters_;
+    nb::str forbidden_;
+    RowAnswers answers_;
 };
 
 }  // namespace
@@ -50,23 +75,40 @@ void bind_planes(nb::module_& m) {
         "solve_planes",
         [](const ExactSums& held, std::vector<std::int32_t> slots, Array<double, 2> coef, Array<double, 1> intercept,
            double C, bool balanced, bool standardize, bool pairs, bool penalize_intercept, unsigned n_threads) {
-            const std::size_t n_planes = slots.size() > 2 ? slots.size() : 1;
+            const std::size_t n_planes = n_planes_of(slots.size());
             const std::size_t d = held.look([](const ExactState& state) { return state.n_features; });
-            if (slots.empty() || coef.shape(0) != n_planes || coef.shape(1) != d || intercept.size() != n_planes)
-                throw nb::value_error("solve_planes: array shapes disagree");
+            require(!slots.empty() && coef.shape(0) == n_planes && coef.shape(1) == d && intercept.size() == n_planes,
+                    "solve_planes: array shapes disagree");
             check_present(slots);
             double slope = 0.0;
             nb::gil_scoped_release unlocked;
             const ExactView view = held.view(std::move(slots), n_threads);
-            const ViewedSums sums(view, view.n_classes());
             const PlaneRule rule{C, balanced, standardize, pairs, penalize_intercept};
-            return solve_planes(sums.of(view), rule, coef.data(), intercept.data(), &slope) ? slope : -1.0;
+            return solve_planes(view, rule, coef.data(), intercept.data(), &slope) ? slope : -1.0;
         },
         "sums"_a, "slots"_a, "coef"_a.noconvert(), "intercept"_a.noconvert(), "C"_a, "balanced"_a, "standardize"_a,
         "pairs"_a, "penalize_intercept"_a, "n_threads"_a = 1,
         "Writes the planes of the classes in these slots and returns the slope of the log-odds; negative if a matrix "
-        "is not "
-        "positive definite.");
+        "is not positive definite.");
+    nb::class_<RowsInTurn>(m, "RowsInTurn",
+                           "A learner that is asked and taught one row at a time, in the shortest way.")
+        .def(
+            "__init__",
+            [](RowsInTurn* self, ExactSums& sums, std::uint64_t version, std::vector<std::int32_t> slots, Labels labels,
+               LabelCodes codes, Attributes parameters, nb::str forbidden, double C, bool balanced, bool standardize,
+               bool pairs, bool penalize_intercept) {
+                require(!slots.empty() && labels.size() == slots.size(), "RowsInTurn: every slot has one label");
+                check_present(slots);
+                const PlaneRule rule{C, balanced, standardize, pairs, penalize_intercept};
+                new (self) RowsInTurn(sums, version, std::move(slots), std::move(labels), std::move(codes),
+                                      std::move(parameters), std::move(forbidden), rule);
+            },
+            "sums"_a, "version"_a, "slots"_a, "labels"_a, "codes"_a, "parameters"_a, "forbidden"_a, "C"_a, "balanced"_a,
+            "standardize"_a, "pairs"_a, "penalize_intercept"_a, nb::keep_alive<1, 2>())
+        .def("learn", &RowsInTurn::learn, "attributes"_a, "X"_a.none(), "y"_a.none(),
+             "Learns one row; False, and nothing has changed, if that is for others to do.")
+        .def("label", &RowsInTurn::label, "attributes"_a, "X"_a.none(),
+             "The label of one row in an array of its own; None if that is for others to say.");
 }
 
 }  // namespace steelyard::bind

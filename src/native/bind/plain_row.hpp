@@ -43,6 +43,7 @@ class ArrayView {
                });
     }
     bool has_doubles() const { return is_open_ && std::string_view(view_.format) == "d"; }
+    bool has_objects() const { return is_open_ && std::string_view(view_.format).find('O') != std::string_view::npos; }
     const double* doubles() const { return static_cast<const double*>(view_.buf); }
 
   private:
@@ -59,7 +60,8 @@ struct PlainRow {
     PlainRow(nb::handle pair, std::size_t n_features, const LabelCodes& codes) : X(item(pair, 0)) {
         if (!X.has_shape({1, n_features}) || !X.has_doubles()) return;
         PyObject* y = item(pair, 1);
-        if (!ArrayView(y).has_shape({1})) return;
+        const ArrayView labels(y);
+        if (!labels.has_shape({1}) || labels.has_objects()) return;
         const nb::object label = nb::handle(y).attr("item")();
         const PyTypeObject* type = Py_TYPE(label.ptr());
         if (type != &PyLong_Type && type != &PyBool_Type && type != &PyUnicode_Type) return;

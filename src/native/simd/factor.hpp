@@ -79,6 +79,100 @@ static double quadratic_form(const double* matrix, size_t n, size_t stride, cons
     return total;
 }
 
-constexpr FactorLoops factor_loops{factor_matrix, solve_factored, quadratic_form};
+// -- one system a lane --------------------------------------------------------------------------------
+
+static void combine_lanes(const double* total, const double* penalty, const double* share, const double* own_share,
+                          size_t n_entries, const double* own, double* matrix) {
+    const VecD a = load(share), kappa = load(own_share);
+    for (size_t e = 0; e < n_entries; ++e)
+        store(matrix + e * kDoubles, a * total[e] + kappa * load(own + e * kDoubles) + penalty[e]);
+}
+
+// out[r] = sum over k < n of a_r[k] * b[k], all in lanes; row r of a is longer than the one before it by one entry.
+template <size_t Rows>
+[[gnu::always_inline]] static inline void lane_products(const double* const* a, const double* b, size_t n, VecD* out) {
+    for (size_t r = 0; r < Rows; ++r) out[r] = VecD{};
+    for (size_t k = 0; k < n; ++k) {
+        const VecD right = load(b + k * kDoubles);
+        for (size_t r = 0; r < Rows; ++r) out[r] += load(a[r] + k * kDoubles) * right;
+    }
+}
+
+[[gnu::always_inline]] static inline VecD root_of(VecD x) {
+    for (size_t lane = 0; lane < kDoubles; ++lane) x[lane] = __builtin_sqrt(x[lane]);
+    return x;
+}
+
+template <size_t Rows>
+static bool factor_lane_rows(double* matrix, size_t first) {
+    double* rows[Rows];
+    for (size_t r = 0; r < Rows; ++r) rows[r] = matrix + (first + r) * (first + r + 1) / 2 * kDoubles;
+    VecD products[Rows];
+    for (size_t j = 0; j < first; ++j) {
+        const double* above = matrix + j * (j + 1) / 2 * kDoubles;
+        lane_products<Rows>(rows, above, j, products);
+        const VecD inverse = 1.0 / load(above + j * kDoubles);
+        for (size_t r = 0; r < Rows; ++r)
+            store(rows[r] + j * kDoubles, (load(rows[r] + j * kDoubles) - products[r]) * inverse);
+    }
+    for (size_t c = 0; c < Rows; ++c) {
+        const size_t j = first + c;
+        lane_products<Rows>(rows, rows[c], j, products);
+        const VecD pivot = load(rows[c] + j * kDoubles) - products[c];
+        for (size_t lane = 0; lane < kDoubles; ++lane)
+            if (!(pivot[lane] > 0.0)) return false;
+        const VecD root = root_of(pivot);
+        store(rows[c] + j * kDoubles, root);
+        for (size_t r = c + 1; r < Rows; ++r)
+            store(rows[r] + j * kDoubles, (load(rows[r] + j * kDoubles) - products[r]) / root);
+    }
+    return true;
+}
+
+static bool factor_lanes(double* matrix, size_t n) {
+    size_t first = 0;
+    for (; first + 4 <= n; first += 4)
+        if (!factor_lane_rows<4>(matrix, first)) return false;
+    for (; first < n; ++first)
+        if (!factor_lane_rows<1>(matrix, first)) return false;
+    return true;
+}
+
+static void solve_lanes(const double* factor, size_t n, double* right) {
+    for (size_t i = 0; i < n; ++i) {
+        const double* row = factor + i * (i + 1) / 2 * kDoubles;
+        VecD product;
+        lane_products<1>(&row, right, i, &product);
+        store(right + i * kDoubles, (load(right + i * kDoubles) - product) / load(row + i * kDoubles));
+    }
+    for (size_t i = n; i-- > 0;) {
+        const double* row = factor + i * (i + 1) / 2 * kDoubles;
+        const VecD value = load(right + i * kDoubles) / load(row + i * kDoubles);
+        store(right + i * kDoubles, value);
+        for (size_t k = 0; k < i; ++k)
+            store(right + k * kDoubles, load(right + k * kDoubles) - value * load(row + k * kDoubles));
+    }
+}
+
+static void quadratic_lanes(const double* own, const double* shared, size_t n, const double* x, double* of_own,
+                            double* of_shared) {
+    VecD own_total{}, shared_total{};
+    for (size_t i = 0, e = 0; i < n; ++i, ++e) {
+        VecD own_product{}, shared_product{};
+        for (size_t j = 0; j < i; ++j, ++e) {
+            const VecD right = load(x + j * kDoubles);
+            own_product += load(own + e * kDoubles) * right;
+            shared_product += shared[e] * right;
+        }
+        const VecD mine = load(x + i * kDoubles);
+        own_total += mine * (2.0 * own_product + load(own + e * kDoubles) * mine);
+        shared_total += mine * (2.0 * shared_product + shared[e] * mine);
+    }
+    store(of_own, own_total);
+    store(of_shared, shared_total);
+}
+
+constexpr FactorLoops factor_loops{factor_matrix, solve_factored, quadratic_form, kDoubles,
+                                   combine_lanes, factor_lanes,   solve_lanes,    quadratic_lanes};
 
 }  // namespace steelyard::STEELYARD_LEVEL

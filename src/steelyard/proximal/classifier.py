@@ -14,6 +14,7 @@ from sklearn.base import clone
 
 from steelyard._labels import check_sortable
 from steelyard._limits import check_magnitude
+from steelyard._native import RowsInTurn
 from steelyard._one_row import OneRowMixin
 from steelyard._turns import lock_of, of_one_moment
 from steelyard._types import FloatArray
@@ -35,6 +36,7 @@ from steelyard.proximal.certificate import Certificate
 from steelyard.proximal.rule.planes import Planes
 from steelyard.proximal.rule.rule import Rule
 from steelyard.proximal.rule.selection import Choice
+from steelyard.proximal.rule.small import is_small, native_rule
 from steelyard.proximal.rule.validation import validate_folds
 from steelyard.proximal.state.folds import FoldedStatistics, GatheringStatistics, blocks
 from steelyard.proximal.state.gathering import Gathered
@@ -220,6 +222,39 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         self.ledger = ledger
 
     # -- learning and forgetting --------------------------------------------------------------------
+
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Learn these rows too.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows to learn.
+        y : array-like of shape (n_samples,)
+            Their labels; a label never seen before simply becomes a class.
+        classes : array-like, optional
+            Labels that may occur, as in scikit-learn. When given, any other label in ``y`` is refused.
+            It is never needed.
+        sample_weight : array-like of shape (n_samples,), optional
+            How often each row counts; 1 when not given.
+
+        Returns
+        -------
+        self
+        """
+        if classes is None and sample_weight is None and "_state" in self.__dict__:
+            with self.__dict__.get("_lock") or lock_of(self):
+                attributes = self.__dict__
+                rows: RowsInTurn | None = attributes["_state"].rows_in_turn
+                if rows is not None and rows.learn(attributes, X, y):  # the one moment
+                    return self
+        return super().partial_fit(X, y, classes, sample_weight)
 
     def _start_stream(self, batch: Batch) -> None:
         features = self.feature_map
@@ -667,7 +702,6 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         scores, _ = self._scores(X, "decision_function")
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
-    @of_one_moment
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Labels of rows.
 
@@ -680,6 +714,16 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         -------
         ndarray of shape (n_samples,)
         """
+        attributes = self.__dict__
+        state = attributes.get("_state")
+        if state is not None and state.rows_in_turn is not None:
+            label: NDArray[Any] | None = state.rows_in_turn.label(attributes, X)
+            if label is not None:
+                return label
+        return self._labels(X)
+
+    @of_one_moment
+    def _labels(self, X: ArrayLike) -> NDArray[Any]:
         rows, answer = self._check_rows(X, "predict"), self._answer()
         classes, planes = answer.classes, answer.planes
         labels = np.empty(rows.shape[0], dtype=np.uint64)
@@ -690,7 +734,31 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
             for part, mapped in self._blocks(rows, answer, "predict"):
                 finite &= planes.write_labels(mapped, classes.codes, labels[part])
         self._check_scored(rows, planes, "predict", finite=finite)
+        if len(labels) == 1:
+            self._shorten_the_way()
         return classes.read(labels)
+
+    def _shorten_the_way(self) -> None:
+        """Let single rows be answered and learned natively from here on, as long as nothing else comes."""
+        state = self._state
+        if type(self) is not ProximalSVC or not state.is_plain or self._ledger is not None:
+            return  # a subclass may see rows otherwise
+        with lock_of(self):
+            rule, answer = self._rule(), self._answer()
+            labels = answer.classes.labels
+            if not is_small(rule, state.statistics.n_features, len(labels)):
+                return
+            sums, slots = state.statistics.slots_of(labels)
+            state.rows_in_turn = RowsInTurn(
+                sums,
+                state.statistics.version,
+                slots,
+                [answer.classes.array[k : k + 1].copy() for k in range(len(labels))],
+                dict(zip(labels, slots, strict=True)),
+                {name: self.__dict__[name] for name in self._constraints},
+                "feature_names_in_",
+                *native_rule(rule, answer.planes.C),
+            )
 
     @of_one_moment
     def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "balanced") -> FloatArray:

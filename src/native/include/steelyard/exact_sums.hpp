@@ -146,6 +146,10 @@ class ExactView {
     void sums(std::size_t k, double* out) const;    // of z
     void matrix(std::size_t k, double* out) const;  // lower triangle of the sum of e e', e = [z, -1]
     void total(double* out) const;
+    // Few rows F, one after the other, with F' F = the matrix of one class: columns of it that are chosen one by one,
+    // each the largest left in units of `scale` (d + 1 numbers). It looks at these columns alone, so a class with few
+    // rows costs little; and it is a function of the matrix, not of the rows.
+    std::vector<double> factor(std::size_t k, std::span<const double> scale) const;
     // Count, sums and products of one class without any rounding, as bytes: equal numbers give equal bytes.
     std::vector<std::uint8_t> canonical(std::size_t k) const;
 
@@ -155,13 +159,22 @@ class ExactView {
     void look_at(std::size_t feature, const Whole& n, const Whole& sum, const Whole& squares);
     Triangle centered(Triangle triangle) const;
     void write(const Triangle& triangle, double* out) const;
-    // Sums seen from the origin, of a class whose numbers fit registers all the way.
+    // Sums of a class whose numbers fit registers all the way, as they are kept and seen from the origin.
     struct Moved {
         std::vector<int128> before, after;
+        int128 n = 0;
+        bool short_sums = true;  // of 64 bits
     };
+    std::optional<Moved> moved(const int128* last, double bits) const;
     std::optional<Moved> moved(const Triangle& triangle) const;
-    template <bool kFiner>
-    void write_moved(const Triangle& triangle, const Moved& sums, double* out) const;
+    std::optional<Moved> moved(const ExactBlock& block) const;
+    template <bool kFiner, class Sum>
+    void write_moved(const Triangle& triangle, const std::vector<Sum>& before, const std::vector<Sum>& after,
+                     double* out) const;
+    template <class Sum>
+    void write_moved(const Triangle& triangle, const std::vector<Sum>& before, const std::vector<Sum>& after,
+                     double* out) const;
+    class Columns;
     void write_centered(const Triangle& triangle, double* out) const;
     void set_registers();
     int exponent(std::size_t coordinate) const;

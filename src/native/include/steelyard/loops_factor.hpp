@@ -13,6 +13,20 @@ struct FactorLoops {
     void (*solve)(const double* factor, std::size_t n, std::size_t stride, double* right);
     // x' M x of a symmetric matrix given by its lower triangle.
     double (*quadratic)(const double* matrix, std::size_t n, std::size_t stride, const double* x);
+
+    // Several small systems at once, one a lane: numbers of the same place stand together, `lanes` of them. Triangles
+    // are packed, row after row up to the diagonal.
+    std::size_t lanes;
+    // matrix = share * total + own_share * own + penalty, with one total and penalty for all; own and matrix may be
+    // one.
+    void (*combine_lanes)(const double* total, const double* penalty, const double* share, const double* own_share,
+                          std::size_t n_entries, const double* own, double* matrix);
+    // As above for each lane; false if one of the matrices is not positive definite.
+    bool (*factor_lanes)(double* matrix, std::size_t n);
+    void (*solve_lanes)(const double* factor, std::size_t n, double* right);
+    // x' M x for each lane, of the lane's own matrix and of one that all share.
+    void (*quadratic_lanes)(const double* own, const double* shared, std::size_t n, const double* x, double* of_own,
+                            double* of_shared);
 };
 
 }  // namespace steelyard

@@ -2,25 +2,11 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
-#include <vector>
+#include <cstdint>
+
+#include "steelyard/exact_sums.hpp"
 
 namespace steelyard {
-
-// Sums of rows in the coordinates z = (x - origin) / unit; matrices are lower triangles of sums of e e', e = [z, -1].
-struct PlaneSums {
-    std::span<const double> origin, unit, variance;
-    std::span<const double> counts;           // by class
-    const double* sums;                       // of z, class by class
-    const double* total;                      // of all rows
-    std::span<const double* const> matrices;  // by class; those of classes without a plane may be null
-
-    std::size_t n_features() const { return origin.size(); }
-    std::size_t n_classes() const { return counts.size(); }
-    std::size_t n_planes() const { return n_classes() > 2 ? n_classes() : 1; }
-    // The positive class of a plane: two classes share one plane, whose positive side is the second.
-    std::size_t positive(std::size_t plane) const { return n_classes() > 2 ? plane : n_classes() - 1; }
-};
 
 struct PlaneRule {
     double C = 1.0;
@@ -30,8 +16,11 @@ struct PlaneRule {
     bool penalize_intercept = true;
 };
 
+// Two classes share one plane, whose positive side is the second.
+inline std::size_t n_planes_of(std::size_t n_classes) { return n_classes > 2 ? n_classes : 1; }
+
 // Writes normals (a row a plane), intercepts and the mean slope of the log-odds, cut at zero (pairs: half-way between
 // the mean scores). False if a matrix is not positive definite in rounded numbers; nothing of use is written then.
-bool solve_planes(const PlaneSums& sums, const PlaneRule& rule, double* coef, double* intercept, double* slope);
+bool solve_planes(const ExactView& view, const PlaneRule& rule, double* coef, double* intercept, double* slope);
 
 }  // namespace steelyard

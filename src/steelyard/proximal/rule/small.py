@@ -15,11 +15,33 @@ from steelyard.proximal.state.statistics import ClassStatistics
 if TYPE_CHECKING:
     from steelyard.proximal.rule.rule import Rule
 
-__all__ = ["solve_small"]
+__all__ = ["is_small", "native_rule", "solve_small"]
 
 _MOST_FEATURES = 700  # beyond, the blocks of LAPACK make up for the way there
 _MOST_CLASSES = 30  # beyond, planes share a factor
+_FEW_FEATURES = 64  # up to which many planes are solved side by side sooner than one factor is shared
 _ALONE = 100  # features up to which waking other threads costs more than they give
+
+
+def is_small(rule: Rule, n_features: int, n_classes: int) -> bool:
+    """Whether the planes are solved natively: a matter of the rule and of sizes, so never of a history."""
+    return (
+        n_features <= (_MOST_FEATURES if n_classes <= _MOST_CLASSES else _FEW_FEATURES)
+        and (rule.objective == "margin" or n_classes <= _MOST_CLASSES)
+        and rule.threshold == "zero"
+        and rule.class_weight in ("balanced", None)
+    )
+
+
+def native_rule(rule: Rule, C: float) -> tuple[float, bool, bool, bool, bool]:
+    """The rule as native calls take it."""
+    return (
+        C,
+        rule.class_weight is not None,
+        rule.standardize,
+        rule.objective == "auc",
+        rule.penalize_intercept,
+    )
 
 
 def solve_small(rule: Rule, statistics: ClassStatistics, labels: list[Label], C: float) -> Planes | None:
@@ -29,24 +51,11 @@ def solve_small(rule: Rule, statistics: ClassStatistics, labels: list[Label], C:
     positive definite in rounded numbers too.
     """
     d, n_classes = statistics.n_features, len(labels)
-    if (
-        d > _MOST_FEATURES
-        or n_classes > _MOST_CLASSES
-        or rule.threshold != "zero"
-        or rule.class_weight not in ("balanced", None)
-    ):
+    if not is_small(rule, d, n_classes):
         return None
     n_planes = n_classes if n_classes > 2 else 1
     coef, intercept = np.empty((n_planes, d)), np.empty(n_planes)
-    slope = _native.solve_planes(
-        *statistics.slots_of(labels),
-        coef,
-        intercept,
-        C,
-        rule.class_weight is not None,
-        rule.standardize,
-        rule.objective == "auc",
-        rule.penalize_intercept,
-        num_threads() if d > _ALONE else 1,
-    )
+    threads = num_threads() if d > _ALONE else 1
+    sums, slots = statistics.slots_of(labels)
+    slope = _native.solve_planes(sums, slots, coef, intercept, *native_rule(rule, C), threads)
     return Planes(coef, intercept, slope, C) if slope >= 0.0 else None

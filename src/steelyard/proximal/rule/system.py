@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg import blas, lapack
+from scipy.linalg import blas
 
 from steelyard._types import FloatArray
 from steelyard.base import Label
@@ -156,11 +156,8 @@ class System:
         if len(self.labels) <= _MANY_CLASSES or 3.0 * self.counts[index] >= self.n_features + 1:
             return None
         if index not in self._factors:
-            # The transpose of a row-major lower triangle is a column-major upper one: matrix = P' U' U P.
-            upper, pivots, rank, _ = lapack.dpstrf(self._view.matrix(index).T, lower=0)
-            rows = np.zeros((rank, self.n_features + 1))
-            rows[:, pivots - 1] = np.triu(upper)[:rank]
-            self._factors[index] = rows, np.ones(rank)
+            rows = self._view.factor(index, np.append(self.scale, 1.0))
+            self._factors[index] = rows, np.ones(len(rows))
         return self._factors[index]
 
     def total(self, class_factors: FloatArray | None = None) -> FloatArray:

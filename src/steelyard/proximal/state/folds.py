@@ -99,6 +99,7 @@ class FoldedStatistics:
             None  # rows that wait for a map; those of a GatheringStatistics alone
         )
         self.choice: Any = None  # of C, as long as rows only come: what is made of these statistics has none
+        self.rows_in_turn: Any = None  # the short way of single rows, as long as nothing else comes
         self._derived: dict[str, tuple[Any, Any]] = {}
         self._kept: dict[str, tuple[Any, Any]] = {}
 
@@ -261,7 +262,8 @@ class FoldedStatistics:
         return value
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_derived": {}, "_kept": {}}  # remembered answers are no part of a copy
+        # Remembered answers are no part of a copy.
+        return self.__dict__ | {"rows_in_turn": None, "_derived": {}, "_kept": {}}
 
     def digest(self) -> str:
         """A name for the sums of all rows and the map: equal ones give equal names, whatever the folds."""

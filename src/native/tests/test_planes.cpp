@@ -1,0 +1,251 @@
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+#include "check.hpp"
+#include "steelyard/planes.hpp"
+#include "steelyard/row_answers.hpp"
+#include "steelyard/scores.hpp"
+
+using namespace steelyard;
+using namespace steelyard::tests;
+
+namespace {
+
+constexpr std::size_t kRows = 400;
+
+struct Labelled {
+    std::vector<double> X;
+    std::vector<std::int32_t> slots;
+};
+
+// The last class is rare.
+Labelled rows_of(std::size_t n_rows, std::size_t d, std::size_t n_classes, unsigned seed) {
+    Labelled rows{random_values<double>(n_rows * d, seed), std::vector<std::int32_t>(n_rows)};
+    for (std::size_t i = 0; i < n_rows; ++i) {
+        rows.slots[i] = static_cast<std::int32_t>(std::min(i % (3 * n_classes), n_classes * n_classes) % n_classes);
+        for (std::size_t j = 0; j < d; ++j)
+            rows.X[i * d + j] += 100.0 + 0.5 * rows.slots[i] * static_cast<double>(j % 3);
+    }
+    return rows;
+}
+
+ExactState state_of(const Labelled& rows, std::size_t d) {
+    ExactState state;
+    state.n_features = d;
+    add_rows<double>(state, {{rows.X.data(), rows.slots.size(), d}, rows.slots, {}}, 1);
+    return state;
+}
+
+std::vector<std::int32_t> slots_up_to(std::size_t n) {
+    std::vector<std::int32_t> slots(n);
+    for (std::size_t k = 0; k < n; ++k) slots[k] = static_cast<std::int32_t>(k);
+    return slots;
+}
+
+// Solves a dense system by elimination, in the widest numbers there are.
+std::vector<long double> eliminated(std::vector<long double> A, std::vector<long double> b) {
+    const std::size_t n = b.size();
+    for (std::size_t p = 0; p < n; ++p)
+        for (std::size_t i = p + 1; i < n; ++i) {
+            const long double factor = A[i * n + p] / A[p * n + p];
+            for (std::size_t j = p; j < n; ++j) A[i * n + j] -= factor * A[p * n + j];
+            b[i] -= factor * b[p];
+        }
+    for (std::size_t p = n; p-- > 0;) {
+        for (std::size_t j = p + 1; j < n; ++j) b[p] -= A[p * n + j] * b[j];
+        b[p] /= A[p * n + p];
+    }
+    return b;
+}
+
+// The balanced plane of a class from the rows themselves, standardized: normals and intercept.
+std::vector<long double> plane_of(const Labelled& rows, std::size_t d, std::int32_t positive, long double C) {
+    const std::size_t n = rows.slots.size(), size = d + 1;
+    std::vector<long double> mean(d, 0.0L), deviation(d, 0.0L), A(size * size, 0.0L), b(size, 0.0L);
+    for (std::size_t i = 0; i < n; ++i)
+        for (std::size_t j = 0; j < d; ++j) mean[j] += rows.X[i * d + j] / static_cast<long double>(n);
+    for (std::size_t i = 0; i < n; ++i)
+        for (std::size_t j = 0; j < d; ++j)
+            deviation[j] += (rows.X[i * d + j] - mean[j]) * (rows.X[i * d + j] - mean[j]) / static_cast<long double>(n);
+    for (long double& value : deviation) value = std::sqrt(value);
+    const auto own = static_cast<long double>(std::count(rows.slots.begin(), rows.slots.end(), positive));
+    const long double share = own / static_cast<long double>(n);
+    std::vector<long double> e(size);
+    for (std::size_t i = 0; i < n; ++i) {
+        for (std::size_t j = 0; j < d; ++j) e[j] = (rows.X[i * d + j] - mean[j]) / deviation[j];
+        e[d] = -1.0L;
+        const bool mine = rows.slots[i] == positive;
+        const long double weight = mine ? 1.0L - share : share;
+        for (std::size_t a = 0; a < size; ++a) {
+            b[a] += weight * (mine ? 1.0L : -1.0L) * e[a];
+            for (std::size_t c = 0; c < size; ++c) A[a * size + c] += weight * e[a] * e[c];
+        }
+    }
+    for (std::size_t a = 0; a < size; ++a) A[a * size + a] += 1.0L / C;
+    std::vector<long double> u = eliminated(A, b);
+    long double intercept = -u[d];
+    for (std::size_t j = 0; j < d; ++j) {
+        u[j] /= deviation[j];
+        intercept -= u[j] * mean[j];
+    }
+    u[d] = intercept;
+    return u;
+}
+
+struct Solved {
+    std::vector<double> coef, intercept;
+    double slope = 0.0;
+    bool definite = false;
+
+    Solved(const ExactView& view, const PlaneRule& rule)
+        : coef(n_planes_of(view.n_classes()) * view.origin().size()), intercept(n_planes_of(view.n_classes())) {
+        definite = solve_planes(view, rule, coef.data(), intercept.data(), &slope);
+    }
+};
+
+}  // namespace
+
+TEST(planes_are_those_of_the_rows_alone_and_side_by_side_on_every_level) {
+    for (const std::size_t d : {1u, 4u, 20u, 70u})
+        for (const std::size_t n_classes : {2u, 3u, 4u, 8u, 13u}) {
+            const Labelled rows = rows_of(kRows, d, n_classes, static_cast<unsigned>(d + n_classes));
+            const ExactState state = state_of(rows, d);
+            std::vector<std::vector<long double>> expected;
+            for (std::size_t p = 0; p < n_planes_of(n_classes); ++p)
+                expected.push_back(plane_of(rows, d, static_cast<std::int32_t>(n_classes > 2 ? p : 1), 2.0L));
+            on_every_level([&](const std::string& level) {
+                const Solved solved(ExactView(state, slots_up_to(n_classes), 1), {.C = 2.0});
+                CHECK(solved.definite && solved.slope > 0.0, level, d, n_classes);
+                for (std::size_t p = 0; p < expected.size(); ++p) {
+                    for (std::size_t j = 0; j < d; ++j)
+                        CHECK(std::abs(solved.coef[p * d + j] - static_cast<double>(expected[p][j])) < 1e-9, level, d,
+                              n_classes, p, j);
+                    CHECK(std::abs(solved.intercept[p] - static_cast<double>(expected[p][d])) < 1e-6, level, d,
+                          n_classes, p);
+                }
+            });
+        }
+}
+
+TEST(a_plane_does_not_depend_on_the_planes_beside_it_nor_on_how_its_class_is_kept) {
+    const std::size_t d = 6, n_classes = 11;
+    const Labelled rows = rows_of(3000, d, n_classes, 5);
+    const ExactState state = state_of(rows, d);  // sums
+    ExactState piecewise;                        // and rows that wait
+    piecewise.n_features = d;
+    for (std::size_t i = 0; i < rows.slots.size(); i += 300)
+        add_rows<double>(piecewise, {{rows.X.data() + i * d, 300, d}, {rows.slots.data() + i, 300}, {}}, 1);
+    on_every_level([&](const std::string& level) {
+        const Solved whole(ExactView(state, slots_up_to(n_classes), 1), {});
+        const Solved parts(ExactView(piecewise, slots_up_to(n_classes), 1), {});
+        CHECK(whole.coef == parts.coef && whole.intercept == parts.intercept && whole.slope == parts.slope, level);
+        std::vector<std::int32_t> turned = slots_up_to(n_classes);
+        std::reverse(turned.begin(), turned.end());
+        const Solved reversed(ExactView(state, turned, 1), {});
+        for (std::size_t p = 0; p < n_classes; ++p)
+            for (std::size_t j = 0; j < d; ++j)
+                CHECK(std::abs(whole.coef[p * d + j] - reversed.coef[(n_classes - 1 - p) * d + j]) < 1e-13, level, p);
+    });
+}
+
+TEST(matrices_that_are_not_definite_are_told) {
+    const std::size_t d = 2, n_classes = 5;
+    Labelled rows = rows_of(kRows, d, n_classes, 3);
+    for (std::size_t i = 0; i < kRows; ++i) rows.X[i * d + 1] = rows.X[i * d] *= 0x1p40;
+    on_every_level([&](const std::string& level) {
+        const Solved solved(ExactView(state_of(rows, d), slots_up_to(n_classes), 1),
+                            {.C = 1e300, .standardize = false});
+        CHECK(!solved.definite, level);
+    });
+}
+
+TEST(few_rows_make_up_the_matrix_of_a_class_however_it_is_kept) {
+    const std::size_t d = 30, size = d + 1;
+    const Labelled rows = rows_of(kRows, d, 2, 8);
+    ExactState few = state_of(rows, d);
+    std::vector<double> own(rows.X.begin(), rows.X.begin() + 6 * d);  // six rows of a class of their own
+    for (std::size_t i = 0; i < 6; ++i) own[i * d + 3] *= 1e6;        // one feature of another size
+    const std::vector<std::int32_t> third(6, 2);
+    add_rows<double>(few, {{own.data(), 6, d}, third, {}}, 1);
+    ExactState summed = few;
+    fold_all(summed, 1);
+    const ExactView rows_kept(few, slots_up_to(3), 1), sums_kept(summed, slots_up_to(3), 1);
+    std::vector<double> scale(size, 1.0), matrix(size * size);
+    for (std::size_t j = 0; j < d; ++j) scale[j] = std::sqrt(rows_kept.variance()[j]);
+    const std::vector<double> factor = rows_kept.factor(2, scale);
+    CHECK(factor == sums_kept.factor(2, scale), "kept as rows and as sums");
+    CHECK(factor.size() / size <= 7 && factor.size() / size >= 6, factor.size() / size);
+    rows_kept.matrix(2, matrix.data());
+    for (std::size_t a = 0; a < size; ++a)
+        for (std::size_t b = 0; b <= a; ++b) {
+            double product = 0.0;
+            for (std::size_t r = 0; r < factor.size() / size; ++r)
+                product += factor[r * size + a] * factor[r * size + b];
+            CHECK(std::abs(product - matrix[a * size + b]) < 1e-12 * scale[a] * scale[b] * 36.0, a, b);
+        }
+}
+
+TEST(single_rows_are_answered_and_learned_as_by_the_long_way) {
+    const std::size_t d = 5;
+    for (const std::size_t n_classes : {1u, 2u, 6u}) {
+        const Labelled rows = rows_of(kRows, d, n_classes, 21), stream = rows_of(200, d, n_classes, 22);
+        ExactSums sums(state_of(rows, d)), others(state_of(rows, d));
+        RowAnswers answers(sums, sums.version(), slots_up_to(n_classes), {});
+        for (std::size_t i = 0; i < 200; ++i) {
+            const std::span<const double> row(stream.X.data() + i * d, d);
+            const Solved solved(others.view(slots_up_to(n_classes), 1), {});
+            std::vector<std::uint64_t> places(std::max<std::size_t>(n_classes, 2));
+            for (std::size_t k = 0; k < places.size(); ++k) places[k] = std::min(k, n_classes - 1);
+            std::uint64_t expected;
+            linear_labels<double>({row.data(), 1, d}, {solved.coef, solved.intercept}, places, &expected, 1);
+            const auto winner = answers.winner(row);
+            CHECK(winner && *winner == expected, n_classes, i);
+            CHECK(answers.learn(row, stream.slots[i]), n_classes, i);
+            others.change([&](ExactState& state) {
+                add_rows<double>(state, {{row.data(), 1, d}, {&stream.slots[i], 1}, {}}, 1);
+            });
+        }
+        const Solved one(sums.view(slots_up_to(n_classes), 1), {}), two(others.view(slots_up_to(n_classes), 1), {});
+        CHECK(one.coef == two.coef && one.intercept == two.intercept, n_classes);
+    }
+}
+
+TEST(what_is_out_of_the_ordinary_is_left_to_others_and_changes_nothing) {
+    const std::size_t d = 5;
+    const Labelled rows = rows_of(kRows, d, 2, 31);
+    ExactSums sums(state_of(rows, d));
+    RowAnswers answers(sums, sums.version(), slots_up_to(2), {});
+    const std::span<const double> row(rows.X.data(), d);
+    std::vector<double> bad(row.begin(), row.end());
+    bad[2] = std::nan("");
+    const std::uint64_t version = sums.version();
+    CHECK(!answers.learn(bad, 0));
+    CHECK(!answers.learn(row, 7));
+    CHECK(sums.version() == version);
+    CHECK(answers.winner(row).has_value());
+    const std::int32_t slot = 1;
+    sums.change([&](ExactState& state) { add_rows<double>(state, {{row.data(), 1, d}, {&slot, 1}, {}}, 1); });
+    CHECK(!answers.winner(row));  // someone else has changed the sums
+    CHECK(!answers.learn(row, 0));
+}
+
+TEST(threads_may_ask_while_one_learns) {
+    const std::size_t d = 5;
+    const Labelled rows = rows_of(kRows, d, 3, 41), stream = rows_of(2000, d, 3, 42);
+    ExactSums sums(state_of(rows, d));
+    RowAnswers answers(sums, sums.version(), slots_up_to(3), {});
+    std::atomic<bool> stop{false};
+    std::atomic<std::size_t> answered{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 2; ++t)
+        threads.emplace_back([&] {
+            while (!stop.load())
+                if (answers.winner({rows.X.data(), d})) ++answered;
+        });
+    for (std::size_t i = 0; i < 2000 || answered.load() == 0; ++i)
+        CHECK(answers.learn({stream.X.data() + i % 2000 * d, d}, stream.slots[i % 2000]), i);
+    stop.store(true);
+    for (std::thread& thread : threads) thread.join();
+    CHECK(sums.version() >= 2000);
+}
