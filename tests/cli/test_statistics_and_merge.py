@@ -6,6 +6,7 @@ import json
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from steelyard import ProximalSVC, RandomFeatures, load
@@ -131,3 +132,104 @@ def test_a_choice_of_c_needs_statistics_of_folds(run, tables, tmp_path):
     assert result.exit_code == 1
     assert "folds" in result.stderr
     assert not (tmp_path / "m").exists()
+
+
+# -- rows that come and rows that go ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def window(tmp_path, rng):
+    """Three weeks of a shop, with a country that only the first and one that only the last week has."""
+    X, y = imbalanced(rng, 900, 3)
+    X[:, 1] = np.round(X[:, 1], 2)
+    weeks = []
+    for number, part in enumerate(np.split(np.arange(900), 3)):
+        places = rng.choice([["NZ", "AU"], ["NZ", "FJ"], ["FJ", "TO"]][number], 300)
+        lines = [
+            ",".join([*map(repr, map(float, X[i])), place, "fraud" if y[i] else "ok"])
+            for i, place in zip(part, places, strict=True)
+        ]
+        weeks.append(tmp_path / f"week{number}.csv")
+        weeks[-1].write_text("\n".join(["a,b,c,place,label", *lines, ""]), encoding="utf-8")
+    return weeks
+
+
+def done(result):
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_one_file_a_machine_lets_a_window_slide_to_the_last_bit(run, window, tmp_path):
+    model, change, moved = (tmp_path / name for name in ("model", "change.stats", "moved"))
+    done(run("statistics", window[0], "--target", "label", "-o", tmp_path / "week0.stats"))
+    like = ("--like", tmp_path / "week0.stats")  # one grid for all
+    done(run("statistics", window[1], *like, "-o", tmp_path / "week1.stats"))
+    done(run("merge", tmp_path / "week0.stats", tmp_path / "week1.stats", "-o", model))
+    told = done(run("statistics", window[2], "--retire", window[0], "--like", model, "-o", change, "--json"))
+    facts = json.loads(told.stdout)
+    assert facts["rows"] == facts["retire"]["rows"] == 300
+    summary = json.loads(done(run("merge", model, change, "-o", moved, "--json")).stdout)
+    assert summary["rows"] == 600
+    assert [part["id"] for part in summary["retired"]] == [facts["retire"]["id"]]
+    assert facts["retire"]["id"] not in {part["id"] for part in summary["parts"]}
+    done(run("statistics", window[1], "--like", model, "-o", tmp_path / "kept.stats"))
+    done(run("statistics", window[2], "--like", model, "-o", tmp_path / "new.stats"))
+    done(run("merge", tmp_path / "kept.stats", tmp_path / "new.stats", "-o", tmp_path / "never"))
+    assert_same_answers(moved, tmp_path / "never", window[2])
+
+
+def assert_same_answers(one, other, table):
+    frame = pd.read_csv(table).drop(columns="label")
+    far = frame.assign(a=1e3 * frame["a"], c=-1e3 * frame["c"])  # where the rows are not
+    for rows in (frame, far):
+        np.testing.assert_array_equal(load(one).decision_function(rows), load(other).decision_function(rows))
+
+
+def test_statistics_of_changes_are_added_up_before_they_meet_a_model(run, window, tmp_path):
+    model, both, moved = (tmp_path / name for name in ("model", "both.stats", "moved"))
+    done(run("statistics", window[0], "--target", "label", "-o", tmp_path / "week0.stats"))
+    done(run("merge", tmp_path / "week0.stats", "-o", model))
+    done(run("statistics", window[1], "--like", model, "-o", tmp_path / "come.stats"))
+    done(run("statistics", "--retire", window[0], "--like", model, "-o", tmp_path / "go.stats"))
+    summary = done(run("merge", tmp_path / "go.stats", tmp_path / "come.stats", "-o", both, "--json"))
+    assert len(json.loads(summary.stdout)["to retire"]) == 1
+    assert "(to retire)" in done(run("inspect", both)).stdout
+    done(run("merge", model, both, "-o", moved))
+    done(run("merge", tmp_path / "come.stats", "-o", tmp_path / "never"))
+    assert_same_answers(moved, tmp_path / "never", window[1])
+
+
+def test_a_change_that_comes_twice_or_retires_strangers_is_refused(run, window, tmp_path):
+    model, change = tmp_path / "model", tmp_path / "change.stats"
+    done(run("statistics", window[0], "--target", "label", "-o", tmp_path / "week0.stats"))
+    done(run("merge", tmp_path / "week0.stats", "-o", model))
+    done(run("statistics", "--retire", window[0], "--target", "label", "-o", change))
+    done(run("statistics", window[1], "--like", model, "-o", tmp_path / "week1.stats"))
+    done(run("merge", model, tmp_path / "week1.stats", change, "-o", model))
+    before = model.read_bytes()
+    again = run("merge", model, change, "-o", model)
+    assert (again.exit_code, "were forgotten already" in again.stderr) == (1, True)
+    done(run("statistics", "--retire", window[2], "--like", model, "-o", tmp_path / "strangers.stats"))
+    strangers = run("merge", model, tmp_path / "strangers.stats", "-o", model)
+    assert strangers.exit_code == 1
+    assert "never learned" in strangers.stderr
+    assert model.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--target", "label"], "give DATA to learn, --retire DATA to unlearn, or both"),
+        (["DATA"], "--target is missing"),
+        (["DATA", "--like", "MODEL", "--set", "C=3"], "parameters come from the file"),
+        (["DATA", "--like", "MODEL", "--target", "a"], "labels in 'label'"),
+    ],
+)
+def test_options_that_do_not_go_together_are_told(run, window, tmp_path, arguments, sentence):
+    done(run("statistics", window[0], "--target", "label", "-o", tmp_path / "week0.stats"))
+    done(run("merge", tmp_path / "week0.stats", "-o", tmp_path / "model"))
+    places = {"DATA": window[0], "MODEL": tmp_path / "model"}
+    result = run("statistics", *(places.get(word, word) for word in arguments), "-o", tmp_path / "x.stats")
+    assert result.exit_code != 0
+    assert sentence in result.stderr
+    assert not (tmp_path / "x.stats").exists()

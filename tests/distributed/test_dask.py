@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from steelyard import ProximalSVC, RandomFeatures
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError
 from steelyard.proximal import Grid
-from tests.distributed.data import CUTS, assert_same_model, one_machine, rows_and_cuts
+from tests.distributed.data import CUTS, SynchronousClient, assert_same_model, one_machine, rows_and_cuts
 from tests.proximal.data import imbalanced
 
 dask = pytest.importorskip("dask", reason="Dask is not installed")
@@ -166,7 +166,7 @@ def a_grid(n_features):
 def test_the_digest_is_that_of_one_machine_on_any_partitions(rng, client):
     X, y = imbalanced(rng, 900)
     alone = ProximalSVC().fit(X, y)
-    for n_parts in (2, 3):  # the first partition has the 256 rows that settle the grid
+    for n_parts in (2, 3, 30):  # also where it takes several to have the 256 rows that settle the grid
         borders = np.linspace(0, 900, n_parts + 1).astype(int)
         pieces = [slice(begin, end) for begin, end in pairwise(borders)]
         model = engine.fit(ProximalSVC(), [dask.delayed((X[p], y[p])) for p in pieces], client=client)
@@ -263,7 +263,8 @@ def test_maps_that_follow_the_data_are_settled_once_for_all_workers(rng):
     X, y = imbalanced(rng, 400)
     parts = [dask.delayed((X[:0], y[:0])), *(dask.delayed((X[i::2], y[i::2])) for i in range(2))]
     model = engine.fit(ProximalSVC(feature_map=RandomFeatures(30)), parts)
-    fresh = ProximalSVC(feature_map=RandomFeatures(30).fit(X[::2])).fit(X, y)
+    first = np.concatenate([X[::2], X[1::2]])  # as many partitions as it takes to have 256 rows
+    fresh = ProximalSVC(feature_map=RandomFeatures(30).fit(first)).fit(X, y)
     np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), rtol=0, atol=1e-9)
 
 
@@ -313,21 +314,6 @@ def test_several_models_share_one_pass(rng):
     assert sorted(reads) == [0, 1, 2, 3]
     for model in models:
         assert_same_model(model, one_machine(X, y, **model.get_params(deep=False)))
-
-
-class SynchronousClient:
-    """Runs everything here and now, so that what is read can be counted."""
-
-    def compute(self, task):
-        return SynchronousResult(task.compute(scheduler="synchronous"))
-
-
-class SynchronousResult:
-    def __init__(self, value):
-        self.value = value
-
-    def result(self):
-        return self.value
 
 
 # -- histories ------------------------------------------------------------------------------------------

@@ -139,3 +139,62 @@ def test_ids_see_every_change_of_a_row_a_label_or_a_weight(random):
     assert id_of(X, y) not in {id_of(other_X, y), id_of(X, other_y), id_of(X[:5], y[:5])}
     assert id_of(X, y, weight) != id_of(X, y, other_weight)
     assert id_of(X, y) == id_of(sp.csr_matrix(X), y) == id_of(X.astype(np.float32), y.astype(float))
+
+
+# -- rows that come and rows that go ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parameters", [{}, {"C": "auto"}, {"ledger": True}])
+@pytest.mark.parametrize("in_files", [True, False])
+def test_parts_that_add_and_retire_leave_the_model_of_the_rows_that_remain(
+    rng, tmp_path, parameters, in_files
+):
+    X, y = imbalanced(rng, 900, 5, (0.6, 0.3, 0.1))
+    X[400:, 2] = 0.0  # a column that dies out
+    model = ProximalSVC(**parameters).fit(X[:600], y[:600])
+    parts = [
+        files.statistics(
+            files.unlearned(model),
+            [(X[600 + i :: 2], y[600 + i :: 2])],
+            retire=[(X[i:400:2], y[i:400:2])],
+            source=f"site {i}",
+        )
+        for i in range(2)
+    ]
+    if in_files:
+        for number, part in enumerate(parts):
+            files.write(part, tmp_path / f"{number}.stats")
+        parts = [tmp_path / f"{number}.stats" for number in range(2)]
+    assert files.update(model, parts) is model
+    fresh = ProximalSVC(**parameters, grid=model.grid_).fit(X[400:], y[400:])
+    assert model.digest() == fresh.digest()
+    np.testing.assert_array_equal(model.decision_function(9.0 * X), fresh.decision_function(9.0 * X))
+
+
+def test_an_update_by_parts_is_done_whole_or_not_at_all(rng):
+    X, y = imbalanced(rng, 600)
+    model = ProximalSVC().fit(X[:400], y[:400])
+    before = model.digest()
+    strangers = files.statistics(
+        files.unlearned(model), [(X[400:], y[400:])], retire=[(X[:50] + 9.0, y[:50])]
+    )
+    with pytest.raises(DataError, match="never learned"):
+        files.update(model, [strangers])
+    good = files.statistics(files.unlearned(model), [], retire=[(X[:50], y[:50])], source="a")
+    with pytest.raises(DataError, match="is there already"):
+        files.update(model, [good, good])
+    assert model.digest() == before
+    assert (
+        files.update(model, [good]).digest()
+        == ProximalSVC(grid=model.grid_).fit(X[50:400], y[50:400]).digest()
+    )
+
+
+def test_a_part_that_fails_to_merge_stays_as_it_was(rng):
+    X, y = imbalanced(rng)
+    one = files.statistics(ProximalSVC(), [(X[:100], y[:100])], retire=[(X[:9], y[:9])], source="a")
+    other = files.statistics(ProximalSVC(), [(X[100:], y[100:])], retire=[(X[:9], y[:9])], source="b")
+    before = one.model.digest(), dict(one.sources), dict(one.retired.sources)
+    with pytest.raises(DataError, match="is there already"):
+        one.merge(other)
+    assert (one.model.digest(), one.sources, one.retired.sources) == before

@@ -11,9 +11,9 @@ import sys
 import numpy as np
 import pytest
 
-from steelyard import ProximalSVC
+from steelyard import ProximalSVC, RandomFeatures
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError
-from tests.distributed.data import CUTS, assert_same_model, one_machine, rows_and_cuts
+from tests.distributed.data import CUTS, SynchronousClient, assert_same_model, one_machine, rows_and_cuts
 from tests.proximal.data import imbalanced
 
 pytest.importorskip("pyspark", reason="Spark is not installed")
@@ -159,6 +159,123 @@ def test_partial_fit_and_forget_leave_what_the_remaining_rows_would_teach(rng, s
     engine.forget(model, df.where("number >= 200 and number < 400"), features=NAMES)
     kept = np.r_[0:200, 400:900]
     assert_same_model(model, one_machine(X[kept], y[kept]), 1e-9)
+
+
+# -- rows that come and rows that go, at once -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("session", ["classic", "connect"])
+@pytest.mark.parametrize("C", [1.0, "auto"])
+def test_an_update_is_that_of_one_machine(rng, sessions, session, C):
+    X, y = imbalanced(rng, 440)
+    frame = frame_of(X, y)
+    new, gone = frame[300:], frame[:100]
+    model = one_machine(frame[:300][NAMES], y[:300], C=C)
+    engine.update(
+        model,
+        add=spread(sessions[session], new, [30, 60, 90]),  # more partitions to add than to retire
+        retire=spread(sessions[session], gone, [50]),
+        features=NAMES,
+    )
+    fresh = ProximalSVC(C=C, grid=model.grid_).fit(frame[100:][NAMES], y[100:])
+    assert model.digest() == fresh.digest()
+    assert_same_model(model, fresh)
+
+
+def test_a_partition_sends_one_message_about_rows_that_come_or_go(rng, spark, monkeypatch):
+    X, y = imbalanced(rng, 300)
+    frame = frame_of(X, y)
+    model = one_machine(frame[:200][NAMES], y[:200])
+    sent = []
+    whole = engine.reduce
+
+    def counted(function, sides):
+        messages = whole(function, sides)
+        sent.extend(row["kind"] for row in messages.collect())
+        return messages
+
+    monkeypatch.setattr(engine, "reduce", counted)
+    engine.update(
+        model,
+        add=spread(spark, frame[200:], [20, 50]),
+        retire=spread(spark, frame[:60], [10]),
+        features=NAMES,
+    )
+    assert sorted(sent) == [0, 0, 0, 1, 1]
+    assert_same_model(model, one_machine(frame[60:][NAMES], y[60:]))
+
+
+@pytest.mark.parametrize("side", ["add", "retire"])
+def test_an_update_may_have_one_side_only_and_several_models(rng, spark, side):
+    X, y = imbalanced(rng, 300)
+    frame = frame_of(X, y)
+    models = [one_machine(frame[:200][NAMES], y[:200], C=C) for C in (1.0, "auto")]
+    rows = frame[200:] if side == "add" else frame[150:200]
+    engine.update(models, **{side: spread(spark, rows, [20])}, features=NAMES)
+    end = 300 if side == "add" else 150
+    for model in models:
+        assert_same_model(model, one_machine(frame[:end][NAMES], y[:end], C=model.C))
+
+
+def test_an_update_that_fails_changes_no_model(rng, spark):
+    X, y = imbalanced(rng, 300)
+    frame = frame_of(X, y)
+    model = one_machine(frame[:200][NAMES], y[:200])
+    before = model.statistics_.to_bytes()
+    good = spread(spark, frame[200:], [])
+    strangers = frame[:50].assign(age=frame["age"] + 50.0)
+    with pytest.raises(DataError, match=r"update: some rows of class .* never learned"):
+        engine.update(model, add=good, retire=spread(spark, strangers, []), features=NAMES)
+    bad = frame[:50].copy()
+    bad.loc[3, "amount"] = np.nan
+    with pytest.raises(DataError, match=r"update \(retire\): partition \d+: X has NaN in row 3, column 1"):
+        engine.update(model, add=good, retire=spread(spark, bad, []), features=NAMES)
+    with pytest.raises(ParameterError, match="rows to add, rows to retire, or both"):
+        engine.update(model, features=NAMES)
+    with pytest.raises(NotFittedError, match="update"):
+        engine.update(ProximalSVC(), add=good, features=NAMES)
+    assert model.statistics_.to_bytes() == before
+
+
+@pytest.mark.parametrize("parameters", [{}, {"C": "auto"}, {"feature_map": RandomFeatures(20, gamma=0.1)}])
+def test_one_learner_dask_spark_and_files_have_one_digest_through_a_whole_history(rng, spark, parameters):
+    """The same rows, cut in other ways, then the same rows added and retired: to the last bit."""
+    dask = pytest.importorskip("dask", reason="Dask is not installed")
+    from steelyard.distributed import dask as dask_engine
+
+    X, y = imbalanced(rng, 900, 5, (0.6, 0.3, 0.1))
+    X[:, 1] = np.round(100 * X[:, 1])  # whole cents
+    X[400:, 2] = 0.0  # a column that dies out: what it was must leave no dust
+    frame = frame_of(X, np.where(y, "fraud", "ok"))
+    kept, new, gone = frame[:600], frame[600:], frame[:400]
+
+    def parts(rows, cuts):
+        pieces = np.split(np.arange(len(rows)), cuts)
+        return [dask.delayed((rows[NAMES].iloc[piece], rows["y"].iloc[piece])) for piece in pieces]
+
+    alone = ProximalSVC(**parameters).fit(kept[NAMES], kept["y"])
+    on_dask = dask_engine.fit(ProximalSVC(**parameters), parts(kept, [300, 310]), client=SynchronousClient())
+    on_spark = engine.fit(ProximalSVC(**parameters), spread(spark, kept, [40, 500]), features=NAMES)
+    assert on_dask.digest() == on_spark.digest() == alone.digest()
+
+    alone.update(add=(new[NAMES], new["y"]), retire=(gone[NAMES], gone["y"]))
+    dask_engine.update(
+        on_dask, add=(parts(new, [7]), None), retire=(parts(gone, [250]), None), client=SynchronousClient()
+    )
+    engine.update(
+        on_spark, add=spread(spark, new, [100]), retire=spread(spark, gone, [1, 399]), features=NAMES
+    )
+    never = ProximalSVC(
+        **{"grid": alone.grid_, **parameters} if "feature_map" not in parameters else parameters
+    )
+    never.fit(frame[400:][NAMES], frame["y"][400:])
+    assert on_dask.digest() == on_spark.digest() == alone.digest() == never.digest()
+    far = 10.0 * rng.normal(size=(50, 5))  # where the rows are not
+    for model in (on_dask, on_spark):
+        np.testing.assert_array_equal(
+            model.decision_function(pd.DataFrame(far, columns=NAMES)),
+            never.decision_function(pd.DataFrame(far, columns=NAMES)),
+        )
 
 
 # -- trouble --------------------------------------------------------------------------------------------

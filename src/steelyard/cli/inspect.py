@@ -35,6 +35,9 @@ def inspect_command(file: Path, top: int, as_json: bool) -> None:
     found = load(file)
     if isinstance(found, StatisticsPart):
         parts = [{"id": rows_id, "source": source} for rows_id, source in found.sources.items()]
+        if found.retired is not None:
+            leaving = found.retired.sources.items()
+            parts += [{"id": rows_id, "source": f"{source} (to retire)"} for rows_id, source in leaving]
         kind, known = "statistics", found.model
     else:
         parts, kind, known = [], "model", found

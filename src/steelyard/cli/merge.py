@@ -36,6 +36,7 @@ def merge_command(files: tuple[Path, ...], out: Path, settings: tuple[str, ...],
     FILES are models, taught on different rows of the same columns, and statistics, written by `steelyard
     statistics`. Categories that only some of them have met are brought together. The same rows in two of
     them are refused. Statistics alone, merged into a file whose name ends with .stats, can be merged again.
+    Rows that statistics were told to retire are unlearned once all the others are in.
     """
     from steelyard.distributed.files import StatisticsPart, combine
     from steelyard.persistence import load
@@ -51,10 +52,18 @@ def merge_command(files: tuple[Path, ...], out: Path, settings: tuple[str, ...],
         )
     total = combine(parts) if parts else None
     model = _merged(loaded, total)
+    stays_statistics = total is not None and out.suffix == ".stats"
+    retired = None if total is None else total.retired
+    if retired is not None and not stays_statistics:
+        model.unmerge(retired.model)
     _set(model.learner, settings)
     summary = _summary(model, out, len(files))
+    if retired is not None:
+        summary["to retire" if stays_statistics else "retired"] = [
+            {"id": rows_id, "source": source} for rows_id, source in retired.sources.items()
+        ]
     emit_json(summary) if as_json else emit_pairs(summary)
-    save_model(total if total is not None and out.suffix == ".stats" else model, out)
+    save_model(total if stays_statistics else model, out)
     talk(f"merged {len(files)} files into {out}")
 
 
@@ -63,13 +72,17 @@ def _merged(loaded: list[tuple[Path, Any]], total: StatisticsPart | None) -> Tab
     from steelyard.distributed.files import StatisticsPart
     from steelyard.tables import TableModel
 
-    merged: TableModel | None = None if total is None else total.model
+    merged: TableModel | None = None if total is None or not total.sources else total.model
     for path, item in loaded:
         if isinstance(item, StatisticsPart):
             continue
         if not isinstance(item, TableModel):
             raise refuse_kind(path, item)
         merged = item if merged is None else merged.merge(item, source=str(path))
+    if merged is None and total is not None:
+        if not total.retired or not isinstance(total.model, TableModel):
+            raise refuse_kind(loaded[0][0], total.model)
+        return total.model  # rows to retire alone, which can be merged into statistics only
     if not isinstance(merged, TableModel):
         raise refuse_kind(loaded[0][0], merged)
     return merged

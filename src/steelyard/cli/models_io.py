@@ -52,8 +52,10 @@ def check_can_be_saved(learner: Any, name: str) -> None:
         ) from error
 
 
-def open_table(source: str, target: str, columns: ColumnOptions, *, on_bad_row: str = "stop") -> TableStream:
-    """A labelled table, as the column options say."""
+def open_table(
+    source: str, target: str, columns: ColumnOptions, *, on_bad_row: str = "stop", encoder: Any = None
+) -> TableStream:
+    """A labelled table, as the column options say; with an encoder, its columns are those that it knows."""
     from steelyard.tables import open_stream
 
     stream = open_stream(
@@ -64,6 +66,7 @@ def open_table(source: str, target: str, columns: ColumnOptions, *, on_bad_row: 
         drop=columns.drop,
         categorical=columns.categorical,
         missing=columns.missing,
+        encoder=encoder,
         chunk=columns.chunk,
         limit=columns.limit,
         max_classes=columns.max_classes,

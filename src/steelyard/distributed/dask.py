@@ -18,6 +18,7 @@ import numpy as np
 
 from steelyard._threads import num_threads
 from steelyard.distributed.partitions import (
+    GRID_ROWS,
     MAP_ROWS,
     Kind,
     Message,
@@ -29,6 +30,7 @@ from steelyard.distributed.partitions import (
     learn_partition,
     merge_parts,
     n_rows,
+    stacked,
 )
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
 from steelyard.proximal import ProximalSVC
@@ -139,6 +141,7 @@ def update(
         ([], None) if rows is None else _parts(*rows, "update") for rows in asked
     )
     with _engine(client) as engine:
+        work.settle_maps(lambda: _first_rows(incoming, names, engine))
         learn = dask.delayed(partial(_learn_both, names=(names, other_names)))
         kinds = _shared(work.kinds)
         level = [
@@ -322,13 +325,16 @@ def _engine(client: Any) -> Iterator[Any]:
 
 
 def _first_rows(parts: Sequence[tuple[Any, ...]], names: Names | None, engine: Any) -> Any:
-    """The first rows there are; None if there are none."""
+    """The first rows there are, of as many partitions as it takes to settle a grid; None without rows."""
     head = dask.delayed(partial(_head, names=names))
+    found: list[Any] = []
     for part in parts:
         rows = engine.compute(head(*part)).result()
         if n_rows(rows):
-            return rows
-    return None
+            found.append(rows)
+        if sum(map(n_rows, found)) >= GRID_ROWS:
+            break
+    return stacked(found) if found else None
 
 
 def _learn(kinds: Sequence[Kind], where: str, *part: Any, names: Names | None) -> list[Message]:

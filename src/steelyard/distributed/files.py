@@ -1,7 +1,8 @@
 """Training without an engine: every machine writes its statistics to a file, and the files are combined.
 
 On the command line this is ``steelyard statistics`` and ``steelyard merge``. Every part carries an id that
-follows from its rows, so a part that was copied, or made twice from the same rows, is not counted twice.
+follows from its rows, so a part that was copied, or made twice from the same rows, is not counted twice. A
+part may hold rows that come and rows that go: one file a machine for a window that slides.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from steelyard.exceptions import DataError, FileFormatError
 from steelyard.persistence import from_bytes, load, save, storable, to_bytes
 from steelyard.tables.row_digest import RowDigest
 
-__all__ = ["RowDigest", "StatisticsPart", "combine", "read", "statistics", "write"]
+__all__ = ["RowDigest", "StatisticsPart", "combine", "read", "statistics", "unlearned", "update", "write"]
 
 
 @storable("StatisticsPart")
@@ -28,6 +29,8 @@ class StatisticsPart(BaseEstimator):
     ----------
     model : ProximalSVC or another storable model with ``merge``
         The model that has learned the rows.
+    retired : StatisticsPart, optional
+        The same of rows that are to go. They are taken out where the parts meet a model (:func:`update`).
 
     Attributes
     ----------
@@ -35,8 +38,9 @@ class StatisticsPart(BaseEstimator):
         Id of every part that is in, and where it came from.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, retired: StatisticsPart | None = None) -> None:
         self.model = model
+        self.retired = retired
 
     @property
     def sources(self) -> dict[str, str]:
@@ -52,6 +56,20 @@ class StatisticsPart(BaseEstimator):
 
     def merge(self, other: StatisticsPart) -> Self:
         """Take in another part; one that is in already, alone or with others, is refused."""
+        self._refuse_twice(other)
+        retired = self.retired
+        if other.retired is not None:
+            retired = other.retired if retired is None else _twin(retired).merge(other.retired)
+        if other.sources:
+            if self.sources:
+                self.model.merge(other.model)
+            else:
+                self.model = _twin(other.model)
+            self.sources.update(other.sources)
+        self.retired = retired
+        return self
+
+    def _refuse_twice(self, other: StatisticsPart) -> None:
         twice = [part for part in other.sources if part in self.sources]
         if twice:
             mine, theirs = self.sources[twice[0]], other.sources[twice[0]]
@@ -61,13 +79,6 @@ class StatisticsPart(BaseEstimator):
                 who="combine",
                 hint="give every part once; a pattern such as part*.stats may match copies",
             )
-        if other.sources:
-            if self.sources:
-                self.model.merge(other.model)
-            else:
-                self.model = _twin(other.model)
-            self.sources.update(other.sources)
-        return self
 
     def _get_state(self) -> dict[str, Any]:
         return {"sources": [[part, source] for part, source in self.sources.items()]}
@@ -76,8 +87,10 @@ class StatisticsPart(BaseEstimator):
         self.sources_ = {str(part): str(source) for part, source in state["sources"]}
 
 
-def statistics(model: Any, chunks: Iterable[Sequence[Any]], *, source: str = "") -> StatisticsPart:
-    """Learn the rows of this machine.
+def statistics(
+    model: Any, chunks: Iterable[Sequence[Any]], *, retire: Iterable[Sequence[Any]] = (), source: str = ""
+) -> StatisticsPart:
+    """Learn the rows of this machine, and apart from them those that are to go.
 
     Parameters
     ----------
@@ -87,6 +100,9 @@ def statistics(model: Any, chunks: Iterable[Sequence[Any]], *, source: str = "")
         map must be decided by its seed (numbers for ``gamma``) or settled before.
     chunks : iterable of (X, y) or (X, y, sample_weight)
         The rows, in pieces of any size, so that they need not fit into memory together.
+    retire : iterable of the same, optional
+        Rows that were learned before, here or elsewhere, and are to be unlearned. For them the model should
+        be :func:`unlearned` of one that has them, so that they go as they came, to the last bit.
     source : str
         What to call these rows in messages, such as the name of their file.
 
@@ -107,6 +123,14 @@ def statistics(model: Any, chunks: Iterable[Sequence[Any]], *, source: str = "")
     >>> bool(np.allclose(model.coef_, ProximalSVC().fit(X, y).coef_, rtol=1e-10))
     True
     """
+    leaving = _twin(model)  # before it has learned anything
+    digest = _learn(model, chunks, source)
+    gone = _learn(leaving, retire, f"{source}, to retire")
+    retired = StatisticsPart(leaving).note(gone, source) if gone.n_rows else None
+    return StatisticsPart(model, retired).note(digest, source)
+
+
+def _learn(model: Any, chunks: Iterable[Sequence[Any]], source: str) -> RowDigest:
     digest = RowDigest()
     for number, chunk in enumerate(chunks):
         X, y, *weight = (as_rows(chunk[0]), *map(as_column, chunk[1:]))
@@ -118,7 +142,67 @@ def statistics(model: Any, chunks: Iterable[Sequence[Any]], *, source: str = "")
         except DataError as error:
             raise error.told_by(f"statistics: {source or 'rows'}, chunk {number}") from error
         digest.add(X, y, sample_weight)
-    return StatisticsPart(model).note(digest, source)
+    return digest
+
+
+def unlearned(model: Any) -> Any:
+    """A model with the features, map, grid and folds of this one that has learned no rows.
+
+    Statistics that it makes are counted in the same steps, so rows that they add to the model, or take out of
+    it, come and go to the last bit.
+
+    Parameters
+    ----------
+    model : ProximalSVC
+        A model that has learned rows; it stays as it is.
+
+    Returns
+    -------
+    ProximalSVC
+    """
+    return _twin(model).unmerge(model)
+
+
+def update(model: Any, parts: Iterable[StatisticsPart | str | os.PathLike[str]]) -> Any:
+    """Let a model take in parts: the rows that came are learned and those to retire unlearned, all or none.
+
+    Parameters
+    ----------
+    model : ProximalSVC or TableModel
+        A model that has learned rows; changed in place.
+    parts : iterable of StatisticsPart or path
+        As for :func:`combine`.
+
+    Returns
+    -------
+    ProximalSVC or TableModel
+        ``model``.
+
+    Raises
+    ------
+    DataError
+        If the same rows are in two of the parts, or rows are to retire that were never learned.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard import ProximalSVC
+    >>> from steelyard.distributed import files
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.normal(size=(900, 2)), np.arange(900) % 3
+    >>> model = ProximalSVC().fit(X[:600], y[:600])
+    >>> change = files.statistics(files.unlearned(model), [(X[600:], y[600:])], retire=[(X[:300], y[:300])])
+    >>> files.update(model, [change]).digest() == ProximalSVC(grid=model.grid_).fit(X[300:], y[300:]).digest()
+    True
+    """
+    total = combine(parts)
+    changed = _twin(model)
+    if total.sources:
+        changed.merge(total.model)
+    if total.retired is not None:
+        changed.unmerge(total.retired.model)
+    model.__dict__ = changed.__dict__
+    return model
 
 
 def combine(parts: Iterable[StatisticsPart | str | os.PathLike[str]]) -> StatisticsPart:
@@ -132,7 +216,8 @@ def combine(parts: Iterable[StatisticsPart | str | os.PathLike[str]]) -> Statist
     Returns
     -------
     StatisticsPart
-        Its ``model`` is the one that a single machine would have learned of all rows.
+        Its ``model`` is the one that a single machine would have learned of all rows that came. Rows to
+        retire stay beside it, in ``retired``, until :func:`update` takes them out of a model.
 
     Raises
     ------
@@ -143,7 +228,7 @@ def combine(parts: Iterable[StatisticsPart | str | os.PathLike[str]]) -> Statist
     for item in parts:
         part = item if isinstance(item, StatisticsPart) else read(item)
         if total is None:
-            total = StatisticsPart(_twin(part.model))
+            total = StatisticsPart(_twin(part.model), part.retired)
             total.sources_ = dict(part.sources)
         else:
             total.merge(part)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
+import scipy.sparse as sp
 
 from steelyard._threads import one_thread
 from steelyard.base import check_parameters
@@ -25,6 +26,7 @@ from steelyard.proximal import FoldedStatistics, Grid, ProximalSVC
 from steelyard.proximal.state.ledger import Ledger
 
 __all__ = [
+    "GRID_ROWS",
     "MAP_ROWS",
     "Kind",
     "Message",
@@ -40,12 +42,14 @@ __all__ = [
     "merge_parts",
     "message_of",
     "n_rows",
+    "stacked",
 ]
 
 Models = TypeVar("Models", ProximalSVC, Sequence[ProximalSVC])
 
 Message = FoldedStatistics | None  # None of no rows
 
+GRID_ROWS = 256  # rows that settle a grid, as on one machine
 MAP_ROWS = 2000  # rows of the first partition that settle a feature map whose widths follow the data
 
 
@@ -169,6 +173,11 @@ class Pass:
             self._which.append(known[0] if known else len(self.kinds))
             if not known:
                 self.kinds.append(kind)
+
+    @property
+    def n_sides(self) -> int:
+        """How many sums there are for each kind: of rows that come and, in an update, of rows that go."""
+        return 2 if self.method == "update" else 1
 
     def settle_maps(self, first_rows: Callable[[], Any]) -> None:
         """Settle feature maps that are not settled yet, by rows that are asked for only if needed."""
@@ -317,6 +326,19 @@ def as_column(values: Any) -> Any:
 def n_rows(X: Any) -> int:
     """Number of rows of whatever a partition is."""
     return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+
+
+def stacked(pieces: Sequence[Any]) -> Any:
+    """Rows of several partitions one below the other."""
+    if len(pieces) == 1:
+        return pieces[0]
+    if any(map(sp.issparse, pieces)):
+        return sp.vstack(pieces, format="csr")
+    if hasattr(pieces[0], "iloc"):
+        import pandas as pd
+
+        return pd.concat(pieces, ignore_index=True)
+    return np.concatenate(pieces)
 
 
 def _model_list(models: Any, method: str) -> list[ProximalSVC]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import partial, reduce
 from itertools import groupby
 from typing import Any
 
@@ -29,7 +30,7 @@ from steelyard.exceptions import DataError, DataTypeError, ParameterError, Steel
 from steelyard.persistence import decode, encode, from_bytes, to_bytes
 from steelyard.proximal import FoldedStatistics, ProximalSVC
 
-__all__ = ["cross_validate", "fit", "forget", "partial_fit", "predict"]
+__all__ = ["cross_validate", "fit", "forget", "partial_fit", "predict", "update"]
 
 Features = Sequence[str] | str
 
@@ -67,21 +68,70 @@ def fit(
     DataError
         With the partition and the column, when a value is missing or not finite. No model is changed.
     """
-    return _run(models, "fit", df, _columns(df, features, label, weight, "fit"))
+    return _run(models, "fit", [_Side(df, _columns(df, features, label, weight, "fit"), "fit")])
 
 
 def partial_fit(
     models: Models, df: Any, *, features: Features, label: str = "y", weight: str | None = None
 ) -> Models:
     """Learn these rows too. For the parameters see :func:`fit`."""
-    return _run(models, "partial_fit", df, _columns(df, features, label, weight, "partial_fit"))
+    return _run(
+        models,
+        "partial_fit",
+        [_Side(df, _columns(df, features, label, weight, "partial_fit"), "partial_fit")],
+    )
 
 
 def forget(
     models: Models, df: Any, *, features: Features, label: str = "y", weight: str | None = None
 ) -> Models:
     """Unlearn rows that were learned before. For the parameters see :func:`fit`."""
-    return _run(models, "forget", df, _columns(df, features, label, weight, "forget"))
+    return _run(models, "forget", [_Side(df, _columns(df, features, label, weight, "forget"), "forget")])
+
+
+def update(
+    models: Models,
+    *,
+    add: Any = None,
+    retire: Any = None,
+    features: Features,
+    label: str = "y",
+    weight: str | None = None,
+) -> Models:
+    """Learn some rows and unlearn others in one job: a window that slides, on many machines.
+
+    Every partition sends one message, the statistics of its rows; all models change, or none. It is
+    algorithm 4 of the paper on the distributed incremental wLPSVM.
+
+    Parameters
+    ----------
+    models : ProximalSVC or sequence of ProximalSVC
+        As for :func:`fit`; they have learned rows before.
+    add, retire : pyspark.sql.DataFrame, optional
+        Rows to learn, and rows that were learned before and are to go, with the same columns. A row may be
+        in both.
+    features, label, weight
+        As for :func:`fit`.
+
+    Returns
+    -------
+    ProximalSVC or sequence of ProximalSVC
+        ``models``, changed in place.
+
+    Raises
+    ------
+    DataError
+        With the partition and the column, when a value is missing or not finite, or when rows are to retire
+        that were never learned. No model is changed.
+    """
+    if add is None and retire is None:
+        raise ParameterError("give rows to add, rows to retire, or both.", who="update")
+    sides = [
+        _Side(df, _columns(df, features, label, weight, f"update ({name})"), f"update ({name})", leaving)
+        for name, df, leaving in (("add", add, False), ("retire", retire, True))
+        if df is not None
+    ]
+    return _run(models, "update", sides)
 
 
 def predict(model: ProximalSVC, df: Any, *, features: Features, output: str = "prediction") -> Any:
@@ -168,12 +218,37 @@ def _columns(df: Any, features: Features, label: str | None, weight: str | None,
     return columns
 
 
-def _run(models: Any, method: str, df: Any, columns: Columns) -> Any:
+@dataclass(frozen=True)
+class _Side:
+    """Rows that come, or rows that leave."""
+
+    df: Any
+    columns: Columns
+    method: str  # who speaks when something is wrong with them
+    leaving: bool = False
+
+    @property
+    def rows(self) -> Any:
+        return self.df.select(*map(_quoted, self.columns.names))
+
+    def messages(self, kinds: Sequence[Kind]) -> Any:
+        """A DataFrame of the messages of all partitions; the kinds of rows that leave follow the others."""
+        work = partial(
+            _statistics,
+            kinds=kinds,
+            columns=self.columns,
+            method=self.method,
+            bucket=_BUCKET,
+            first=len(kinds) if self.leaving else 0,
+        )
+        return self.rows.mapInArrow(work, _MESSAGES)
+
+
+def _run(models: Any, method: str, sides: Sequence[_Side]) -> Any:
     work = Pass(models, method)
-    rows = df.select(*map(_quoted, columns.names))
-    work.settle_maps(lambda: _first_rows(rows, columns))
+    work.settle_maps(lambda: _first_rows(sides[0].rows, sides[0].columns))
     messages = (
-        rows.mapInArrow(partial(_statistics, work.kinds, columns, method, _BUCKET), _MESSAGES)
+        reduce(lambda a, b: a.union(b), (side.messages(work.kinds) for side in sides))
         .repartition("bucket")
         .sortWithinPartitions("bucket", "kind", "place")  # one order of adding, so one result
         .mapInArrow(_add_up, _MESSAGES)
@@ -182,7 +257,7 @@ def _run(models: Any, method: str, df: Any, columns: Columns) -> Any:
     troubles = [row for row in arrived if row["trouble"] is not None]
     if troubles:
         raise DataError(**json.loads(min(troubles, key=lambda row: row["place"])["trouble"]))
-    by_kind: list[list[FoldedStatistics]] = [[] for _ in work.kinds]
+    by_kind: list[list[FoldedStatistics]] = [[] for _ in range(len(work.kinds) * work.n_sides)]
     for row in arrived:
         by_kind[row["kind"]].append(FoldedStatistics.from_bytes(bytes(row["part"])))
     work.finish([add_up(messages) for messages in by_kind])
@@ -213,9 +288,12 @@ def _quoted(name: str) -> str:
 
 
 def _statistics(
-    kinds: Sequence[Kind], columns: Columns, method: str, bucket: int, batches: Iterable[Any]
+    batches: Iterable[Any], *, kinds: Sequence[Kind], columns: Columns, method: str, bucket: int, first: int
 ) -> Iterator[Any]:
-    """The messages of one partition. Bad rows are an answer, not an error: trying again would not help."""
+    """The messages of one partition, their kinds counted from `first` on.
+
+    Bad rows are an answer, not an error: trying again would not help.
+    """
     from pyspark import TaskContext
 
     place = TaskContext.get().partitionId()
@@ -229,10 +307,10 @@ def _statistics(
         except SteelyardError as error:
             for _ in batches:  # Spark's writer wants to be heard out
                 pass
-            yield _message(place // bucket, place, 0, trouble=_trouble(error, where))
+            yield _message(place // bucket, place, first, trouble=_trouble(error, where))
             return
         seen += batch.num_rows
-    for kind, learner in enumerate(learners):
+    for kind, learner in enumerate(learners, start=first):
         message = message_of(learner)
         if message is not None:
             yield _message(place // bucket, place, kind, part=message.to_bytes())

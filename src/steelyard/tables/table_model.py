@@ -356,23 +356,56 @@ class TableModel(ClassifierMixin, BaseEstimator):
 
         Rows that both have learned under the same id are refused: they would count twice.
         """
+        self._check_fits(other, "merge")
+        self._refuse_twice(other, source)
+        encoder, mine, theirs = self._aligned(other)
+        mine.merge(theirs)
+        self.encoder, self.learner = encoder, mine  # nothing has changed before
+        self.history.extend(other.history)
+        return self.note("merged", source, 0)
+
+    def unmerge(self, other: TableModel) -> Self:
+        """Unlearn what another model has learned, rows that this one has learned too; all or none.
+
+        Rows that were forgotten before and not learned again since are refused.
+        """
+        self._check_fits(other, "unmerge")
+        leaving = other.learned()
+        for rows_id, entry in leaving.items():
+            self._refuse_forgotten(rows_id, entry["source"])
+        encoder, mine, theirs = self._aligned(other)
+        mine.unmerge(theirs)
+        self.encoder, self.learner = encoder, mine  # nothing has changed before
+        for rows_id, entry in leaving.items():
+            self.note("forgot", entry["source"], entry["rows"], rows_id)
+        return self
+
+    def unlearned(self) -> TableModel:
+        """A model with the columns, parameters and grid of this one that has learned no rows."""
+        learner = from_bytes(to_bytes(self.learner)).unmerge(self.learner)
+        return TableModel(learner, deepcopy(self.encoder), self.target, self.time)
+
+    def _check_fits(self, other: Any, method: str) -> None:
+        """Refuse what was not taught from the same columns, or by a learner of another class."""
         if not isinstance(other, TableModel):
             raise DataError(
-                f"expected a saved model with its columns; got a {type(other).__name__}.", who="merge"
+                f"expected a saved model with its columns; got a {type(other).__name__}.", who=method
             )
-        if type(self.learner) is not type(other.learner) or not hasattr(self.learner, "merge"):
+        if type(self.learner) is not type(other.learner) or not hasattr(self.learner, method):
             raise DataError(
                 f"models of class {type(self.learner).__name__} and {type(other.learner).__name__} "
-                "cannot be merged.",
-                who="merge",
+                f"cannot be {method}d.",
+                who=method,
             )
         if (self.target, self.encoder.columns_) != (other.target, other.encoder.columns_):
             raise DataError(
                 f"both models must have the same columns; got target {self.target!r} with "
                 f"{self.encoder.columns_} and target {other.target!r} with {other.encoder.columns_}.",
-                who="merge",
+                who=method,
             )
-        self._refuse_twice(other, source)
+
+    def _aligned(self, other: TableModel) -> tuple[TableEncoder, Any, Any]:
+        """An encoder that knows the categories of both, and both learners in its order; copies of mine."""
         encoder, mine, theirs = deepcopy(self.encoder), deepcopy(self.learner), other.learner
         order = encoder.adopt(other.encoder)
         n_features = len(encoder.feature_names)
@@ -380,10 +413,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
         if hasattr(theirs, "grow") and not as_they_are:  # which a learner with a feature map could not do
             mine.grow(n_features)
             theirs = theirs.rearranged(order, n_features)
-        mine.merge(theirs)
-        self.encoder, self.learner = encoder, mine  # nothing has changed before
-        self.history.extend(other.history)
-        return self.note("merged", source, 0)
+        return encoder, mine, theirs
 
     def _refuse_twice(self, other: TableModel, source: str) -> None:
         mine, theirs = self.learned(), other.learned()
