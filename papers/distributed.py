@@ -22,13 +22,19 @@ from steelyard.metrics import g_mean_score, roc_auc_score
 from steelyard.persistence import from_bytes, to_bytes
 from steelyard.proximal import ProximalSVC
 
-__all__ = ["ExtremeLayer", "esvm", "privacy", "table_1", "table_2", "table_3"]
+__all__ = ["SETS", "ExtremeLayer", "binary_problem", "esvm", "privacy", "table_1", "table_2", "table_3"]
 
 ARTICLE = "Distributed incremental wLPSVM"
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
+SETS = {
+    "heart_cleveland": "Heart",
+    "wdbc": "BreastWisconsin",
+    "msweb": "AnonymousWeb",
+    "covtype": "CoverType",
+}
 # Table I: 2-norm of the difference to the batch classifier.
 PAPER_TABLE_1 = {
     name: {"Inc": 0.0, "Dist": 0.0, "DistInc": 0.0}
@@ -95,22 +101,15 @@ def _plane(model: ProximalSVC) -> Floats:
 @experiment("distributed-table-1", paper=ARTICLE, title="Table I: the same classifier as batch learning")
 def table_1(context: Context) -> Result:
     rows = []
-    names = {
-        "heart_cleveland": "Heart",
-        "wdbc": "BreastWisconsin",
-        "msweb": "AnonymousWeb",
-        "covtype": "CoverType",
-    }
-    loaded = context.sets(names)
-    for number, (name, data) in enumerate(loaded, start=1):
-        X, y = _binary(name, data)
-        subject = f"{names[name]}, {len(y):,} x {X.shape[1]}"
+    for number, (name, data) in enumerate(context.sets(SETS), start=1):
+        X, y = binary_problem(name, data)
+        subject = f"{SETS[name]}, {len(y):,} x {X.shape[1]}"
         for standardize, suffix in _PENALTIES.items():
             for way, difference in _differences(X, y, context.rng(name), standardize).items():
-                paper = None if suffix else PAPER_TABLE_1[names[name]].get(way)
+                paper = None if suffix else PAPER_TABLE_1[SETS[name]].get(way)
                 about = (subject, way + suffix, "2-norm, relative", difference)
                 rows.append(Row(*about, paper=paper, aim="low", tolerance=_ROUNDING))
-        context.progress(names[name], number, len(names))
+        context.progress(SETS[name], number, len(SETS))
     return Result(rows, _NOTES_1)
 
 
@@ -133,7 +132,8 @@ _NOTES_1 = paragraphs(
 )
 
 
-def _binary(name: str, data: Dataset) -> tuple[Floats, Labels]:
+def binary_problem(name: str, data: Dataset) -> tuple[Floats, Labels]:
+    """Rows of one of the sets, and 1 for the class that is looked for."""
     if name == "msweb":
         table = data.X.drop(columns="v1008")
         return table.to_numpy(dtype=np.float64), data.X["v1008"].to_numpy(dtype=np.int64)
@@ -258,7 +258,7 @@ def _cores(n_cores: int) -> str:
 
 
 def _shuffled_cover(context: Context) -> tuple[Floats, Labels]:
-    X, y = _binary("covtype", context.load("covtype"))
+    X, y = binary_problem("covtype", context.load("covtype"))
     order = context.rng("order").permutation(len(y))
     return X[order], y[order]
 
@@ -358,7 +358,7 @@ def _four_ways(X: Floats, y: Labels, start: int, n_cores: int) -> dict[str, Call
 )
 def privacy(context: Context) -> Result:
     """Rows that whoever receives a node's message can compute from it."""
-    X, y = _binary("wdbc", context.load("wdbc"))
+    X, y = binary_problem("wdbc", context.load("wdbc"))
     order = context.rng("nodes").permutation(len(y))
     X, y = X[order], y[order]
     lone = np.append(np.flatnonzero(y == 0)[:100], np.flatnonzero(y == 1)[:1])
@@ -420,7 +420,7 @@ def esvm(context: Context) -> Result:
     rows = []
     names = {"heart_cleveland": "Heart", "wdbc": "BreastWisconsin", "covtype": "CoverType"}
     for name, data in context.sets(names):
-        X, y = _binary(name, data)
+        X, y = binary_problem(name, data)
         for number in range(context.pick(10, 3, 1)):
             rng = context.rng(name, number)
             order = rng.permutation(len(y))[:40_000]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,6 +82,19 @@ class Task:
     folds: int
     seed: int
 
+    def key(self) -> dict[str, Any]:
+        return {
+            "experiment": "kba-tables-2-3",
+            "on": self.subject,
+            "method": self.method,
+            "split": zlib.crc32(self.split[1].tobytes()),
+            "penalties": list(self.penalties),
+            "widths": list(self.widths),
+            "folds": self.folds,
+            "seed": self.seed,
+            "data": zlib.crc32(np.ascontiguousarray(self.X).tobytes()),
+        }
+
 
 def variants(method: str, percent: int, seed: int) -> list[Variant]:
     """What a method may choose from; ACT and KBA may start from either kind of SVM."""
@@ -114,7 +129,7 @@ def tables_2_and_3(context: Context) -> Result:
     if "SMOTE" not in methods:
         context.unavailable.append("SMOTE needs the package imbalanced-learn, which is not installed.")
     tasks = _tasks(context, methods)
-    answers = context.map(answer, tasks, "kba-tables-2-3")
+    answers = context.map(answer, tasks, "kba-tables-2-3", key=Task.key)
     found: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for task, one in zip(tasks, answers, strict=True):
         found.setdefault(task.subject, {}).setdefault(task.method, []).append(one)

@@ -8,7 +8,7 @@ import pytest
 from papers import Context, find, run
 from papers.dcil.common import generated_people
 from papers.dcil.membership import _arrivals
-from papers.own import _components_for, _koil_bytes
+from papers.own.koil import _components_for, _koil_bytes
 from steelyard.datasets import load
 from steelyard.exceptions import DatasetUnavailable
 
@@ -65,11 +65,11 @@ def test_generated_people_have_one_image_in_five_for_testing():
 
 @pytest.mark.parametrize("n_features", [2, 60])
 def test_as_many_random_features_as_fit_into_the_memory_of_koil(n_features):
-    from papers.own import _automatic
+    from papers.own.candidates import automatic
     from steelyard.persistence import to_bytes
 
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(600, n_features)), np.arange(600) % 5 == 0
     k = _components_for(_koil_bytes(n_features), n_features)
-    size = len(to_bytes(_automatic(k, 0).fit(X, y)))
+    size = len(to_bytes(automatic(k, 0).fit(X, y)))
     assert 0.45 * _koil_bytes(n_features) < size <= _koil_bytes(n_features)

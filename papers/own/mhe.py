@@ -1,0 +1,153 @@
+"""MHE-CIL's texts: its table 2 with the best of this library."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.metrics import precision_recall_fscore_support
+from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
+
+from papers.context import Context
+from papers.experiment import experiment
+from papers.mhe import TOPICS, instances
+from papers.own.candidates import CHOSEN, OWN
+from papers.result import Result, Row, paragraphs
+from steelyard import EnclosingClassifier, IncrementalSVC, ProximalSVC
+
+__all__ = ["on_mhe"]
+
+Answer = dict[str, dict[str, Any]]  # by number of topics: who was chosen, and the measures
+
+# Table 2: macro-averages of precision, recall and F1 of MHE-CIL, the paper's best, in percent.
+PAPER_MHE_BEST = {
+    2: {"precision": 78.76, "recall": 76.64, "F1": 77.82},
+    3: {"precision": 81.75, "recall": 79.73, "F1": 80.39},
+    4: {"precision": 83.72, "recall": 79.63, "F1": 81.66},
+    5: {"precision": 83.56, "recall": 78.31, "F1": 81.84},
+}
+_CANDIDATES: dict[str, Callable[[], Any]] = {
+    **{f"ProximalSVC, C {C:g}": partial(ProximalSVC, C, standardize=False) for C in (1.0, 10.0, 100.0)},
+    **{
+        f"IncrementalSVC, linear, C {C:g}": partial(
+            IncrementalSVC, C, kernel="linear", class_weight="balanced"
+        )
+        for C in (0.1, 1.0, 10.0)
+    },
+    "EnclosingClassifier, ellipsoid": partial(EnclosingClassifier, ridge=0.01, outliers=0.3),
+    "EnclosingClassifier, sphere": partial(EnclosingClassifier, shape="sphere"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class _TextSplit:
+    counting: str
+    texts: NDArray[Any]
+    topics: NDArray[Any]
+    seed: int
+
+    def key(self) -> dict[str, Any]:
+        """All that the answer depends on."""
+        data = zlib.crc32("\n".join([*self.texts, *self.topics]).encode())
+        return {
+            "experiment": "own-mhe", "on": self.counting, "candidates": list(_CANDIDATES), "seed": self.seed,
+            "data": data,
+        }  # fmt: skip
+
+    def answer(self) -> Answer:
+        """After each increment: who is chosen inside the texts to learn, and how it answers the others."""
+        splitter = StratifiedShuffleSplit(1, test_size=1 / 3, random_state=self.seed)
+        ((train, test),) = splitter.split(self.texts, self.topics)
+        weights = TfidfVectorizer(sublinear_tf=True, min_df=2, max_features=1000)
+        X, asked = (
+            weights.fit_transform(self.texts[train]).toarray(),
+            weights.transform(self.texts[test]).toarray(),
+        )
+        y, right = self.topics[train], self.topics[test]
+        found: Answer = {}
+        for n_topics in PAPER_MHE_BEST:
+            known, among = np.isin(y, TOPICS[:n_topics]), np.isin(right, TOPICS[:n_topics])
+            name = self._chosen(X[known], y[known])
+            learner = _taught(name, X[known], y[known])
+            found[str(n_topics)] = {"chosen": name, **_measured(learner, asked[among], right[among])}
+        return found
+
+    def _chosen(self, X: Any, y: Any) -> str:
+        folds = list(StratifiedKFold(3, shuffle=True, random_state=self.seed).split(X, y))
+
+        def quality(name: str) -> float:
+            return float(
+                np.mean(
+                    [
+                        _measured(_taught(name, X[inside], y[inside]), X[outside], y[outside])["F1"]
+                        for inside, outside in folds
+                    ]
+                )
+            )
+
+        return max(_CANDIDATES, key=quality)
+
+
+def _taught(name: str, X: Any, y: Any) -> Any:
+    """One topic after the other; a new one needs no text of those before."""
+    learner = _CANDIDATES[name]()
+    known = [topic for topic in TOPICS if topic in y]
+    first = np.isin(y, known[:2])
+    learner.partial_fit(X[first], y[first])
+    for topic in known[2:]:
+        learner.partial_fit(X[y == topic], y[y == topic])
+    return learner
+
+
+def _measured(learner: Any, X: Any, right: Any) -> dict[str, float]:
+    scores = precision_recall_fscore_support(right, learner.predict(X), average="macro", zero_division=0)
+    names = ("precision", "recall", "F1")
+    return {name: 100.0 * float(score) for name, score in zip(names, scores[:3], strict=True)}
+
+
+@experiment("own-mhe", paper=OWN, title="MHE-CIL's texts")
+def on_mhe(context: Context) -> Result:
+    rows, notes = [], []
+    for _, data in context.sets(["reuters5"]):
+        for counting in ("each topic of a document", "documents of one topic"):
+            texts, topics = instances(data, single=counting == "documents of one topic")
+            work = [
+                _TextSplit(counting, texts, topics, context.integer(counting, number))
+                for number in range(context.pick(20, 3, 2))
+            ]
+            answers = context.map(_TextSplit.answer, work, counting, key=_TextSplit.key)
+            for n_topics, printed in PAPER_MHE_BEST.items():
+                for measure, paper in printed.items():
+                    values = [answer[str(n_topics)][measure] for answer in answers]
+                    figures: dict[str, Any] = {"paper": paper, "tolerance": 1.0, "digits": 2}
+                    rows.append(Row.of(f"{n_topics} topics, {counting}", CHOSEN, measure, values, **figures))
+            counted = Counter(one["chosen"] for answer in answers for one in answer.values())
+            names = ", ".join(f"{name} {n}" for name, n in counted.most_common())
+            notes.append(f"Who was chosen, and how often, {counting}: {names}.")
+    return Result(rows, [*_NOTES, *notes], layout="wide")
+
+
+_NOTES = paragraphs(
+    """
+    The paper's figures are those of MHE-CIL, its best. A third of the texts is for testing; TF-IDF weights of
+    1,000 terms. "Chosen by validation" is the candidate with the largest macro F1 in three folds inside the
+    texts to learn, chosen anew after each increment: ProximalSVC (C 1, 10, 100), IncrementalSVC (linear, C
+    0.1, 1, 10) and EnclosingClassifier (sphere, ellipsoid with 30 % outliers). All of them learn one topic
+    after the other by `partial_fit`. StreamClassifier is no candidate: to a learner of changing streams a
+    topic that stops coming is a change.
+
+    The paper has 896 texts. Counting a document once for each of its topics gives 900 here and is what
+    comes nearest, but then a document of two topics (wheat and corn, soybean and corn) stands in the data
+    with both labels, and whatever is answered is wrong for one of them: even who knows every document is
+    right for 736 of 900, 81.8 %. The paper's figures are at that limit, so its texts were hardly counted
+    so. Of documents with one topic there are 607. Which texts the paper took is not known; its figure
+    stands beside both.
+    """
+)
