@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import steelyard
+import steelyard.memory
+import steelyard.online
 from steelyard import AlignedSVC, EnclosingClassifier, IncrementalSVC, ProximalSVC, RandomFeatures
 from steelyard._limits import LARGEST
 from steelyard.cuts import gmean_cut, normal_gmean_cut, smooth_gmean_cut
@@ -140,3 +147,44 @@ def test_cuts_of_many_normal_scores_are_the_same(rng):
     moments = [np.array([[side.mean(), side.var()]]) for side in (negative, positive)]
     cuts = [gmean_cut(negative, positive), smooth_gmean_cut(negative, positive)]
     np.testing.assert_allclose(cuts, normal_gmean_cut(*moments)[0], atol=0.12)
+
+
+# -- the page that lists them -----------------------------------------------------------------------
+
+PAGE = Path(__file__).parents[1] / "docs" / "parameters.md"
+
+
+def public_learners():
+    rooms = (steelyard, steelyard.online, steelyard.memory)
+    named = [getattr(room, name) for room in rooms for name in room.__all__]
+    return {each for each in named if inspect.isclass(each) and hasattr(each, "_constraints")}
+
+
+def words_taken():
+    """Parameter, word and learner, as the learners' own checks of parameters say."""
+    found = set()
+    for learner in public_learners():
+        for parameter, constraint in learner._constraints.items():
+            said = constraint.description
+            words = re.findall(r"[\"']([a-z0-9+]+)[\"'](?!:)", re.sub(r"\{.*?\}|such as \"30d\"", "", said))
+            words += ["None"] if re.search(r"\bNone\b", said) else []
+            found |= {(parameter, word, learner.__name__) for word in words}
+    return found
+
+
+def words_listed():
+    """The same, as the last table of the page says."""
+    text = PAGE.read_text(encoding="utf-8").split("## Every word", 1)[1]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if "|" in line]
+    return {
+        (parameter.strip("`"), word.strip('"'), learner)
+        for parameter, value, meaning, learners in rows[2:]
+        for word in re.findall(r"`([^`]+)`", value)
+        for learner in re.findall(r"`(\w+)`", learners)
+        if meaning
+    }
+
+
+def test_the_page_lists_every_word_that_a_learner_takes_and_no_other():
+    assert sorted(words_taken() - words_listed()) == []
+    assert sorted(words_listed() - words_taken()) == []

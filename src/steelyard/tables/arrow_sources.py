@@ -13,7 +13,7 @@ from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, DataTypeError
 from steelyard.tables.columns import ColumnBatch, Columns, KeptColumns, Place, as_texts, side_by_side
 from steelyard.tables.files import ByteSource, without_header
-from steelyard.tables.text_sources import CsvSource, Kinds, OnBad
+from steelyard.tables.text_sources import CsvSource, Kinds
 
 __all__ = [
     "ArrowCsvSource",
@@ -52,17 +52,8 @@ class ArrowCsvSource:
     def __init__(self, exact: CsvSource) -> None:
         self._exact = exact
         self._words_seen = False  # for missing values, such as NA
-        self.place, self.names = exact.place, exact.names
+        self.place, self.names, self.bad_rows = exact.place, exact.names, exact.bad_rows
         self.bytes_source = exact.data
-
-    @property
-    def on_bad(self) -> OnBad | None:
-        """Who is told of rows that are left out; None where a bad row is an error."""
-        return self._exact.on_bad
-
-    @on_bad.setter
-    def on_bad(self, told: OnBad | None) -> None:
-        self._exact.on_bad = told
 
     def kinds(self, columns: Columns, wanted: list[str]) -> Kinds:
         """What each column holds, judged by the first rows."""

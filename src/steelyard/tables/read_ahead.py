@@ -7,7 +7,9 @@ import threading
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-__all__ = ["END", "ReadAhead"]
+from steelyard.exceptions import DataError
+
+__all__ = ["End", "ReadAhead", "ReadDirectly"]
 
 Batch = TypeVar("Batch")
 
@@ -15,14 +17,34 @@ _AHEAD = 4  # batches that wait at most, so that memory stays flat
 _PATIENCE = 0.05  # seconds until a full or stopped queue is looked at again
 
 
-class _End:
-    """What comes after the last batch."""
+class End:
+    """What comes after the last batch; with the error, if one is why it is the last."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
 
 
-END = _End()
+class ReadDirectly(Generic[Batch]):
+    """Takes batches from an iterator when they are asked for.
+
+    Parameters
+    ----------
+    batches : iterator
+        Where they come from.
+    """
+
+    def __init__(self, batches: Iterator[Batch]) -> None:
+        self._batches = batches
+
+    def get(self, _: float | None) -> Batch | End:
+        """The next batch, or the end."""
+        try:
+            return next(self._batches, End())
+        except DataError as error:
+            return End(error)
+
+    def close(self) -> None:
+        """Nothing is ahead."""
 
 
 class ReadAhead(Generic[Batch]):
@@ -39,25 +61,17 @@ class ReadAhead(Generic[Batch]):
 
     def __init__(self, batches: Iterator[Batch]) -> None:
         self._batches = batches
-        self._queue: queue.Queue[Batch | _End] = queue.Queue(_AHEAD)
+        self._queue: queue.Queue[Batch | End] = queue.Queue(_AHEAD)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._read, name="steelyard reads ahead", daemon=True)
         self._thread.start()
 
-    def get(self, timeout: float | None) -> Batch | _End | None:
-        """The next batch, :data:`END` after the last one, None if nothing comes in time.
-
-        An error of the iterator is raised after all batches before it.
-        """
+    def get(self, timeout: float | None) -> Batch | End | None:
+        """The next batch, the end after the last one, None if nothing comes in time."""
         try:
-            item = self._queue.get(timeout=timeout)
+            return self._queue.get(timeout=timeout)
         except queue.Empty:
             return None
-        if isinstance(item, _End):
-            if item.error is not None:
-                raise item.error
-            return END
-        return item
 
     def close(self) -> None:
         """Read no further; the thread has ended when this returns, unless it waits for a pipe."""
@@ -65,16 +79,16 @@ class ReadAhead(Generic[Batch]):
         self._thread.join(timeout=2.0)
 
     def _read(self) -> None:
-        end = END
+        end = End()
         try:
             for batch in self._batches:
                 if not self._put(batch):
                     return
         except BaseException as error:  # noqa: BLE001  it is raised where the batches are used
-            end = _End(error)
+            end = End(error)
         self._put(end)
 
-    def _put(self, item: Batch | _End) -> bool:
+    def _put(self, item: Batch | End) -> bool:
         while not self._closed.is_set():
             try:
                 self._queue.put(item, timeout=_PATIENCE)

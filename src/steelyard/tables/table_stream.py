@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,12 +15,14 @@ from steelyard.exceptions import DataError, ParameterError
 from steelyard.params import Integer
 from steelyard.streams.chunks import Chunk, RowStream, check_chunk
 from steelyard.tables.arrow_sources import ArrowCsvSource, arrow_file_source, has_pyarrow, table_source
+from steelyard.tables.bad_rows import BadRows
 from steelyard.tables.columns import ColumnBatch, Columns, RowError
+from steelyard.tables.cutting import limited, recut
 from steelyard.tables.databases import DatabaseSource, is_address, open_database
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.files import ByteSource, open_bytes
 from steelyard.tables.labels import LabelReader
-from steelyard.tables.read_ahead import END, ReadAhead
+from steelyard.tables.read_ahead import ReadAhead, ReadDirectly
 from steelyard.tables.text_sources import JsonLinesSource, csv_source
 from steelyard.tables.watch import ColumnWatch
 
@@ -106,10 +107,10 @@ class TableStream(RowStream):
             named = (*columns.categorical, *(columns.features or ()))
             self._watch = ColumnWatch(self._features, named, self.name)
         self._done = 0
-        self._skips = on_bad_row == "skip"
         self.n_bad_rows, self.bad_rows = 0, list[str]()
-        if self._skips:
-            source.on_bad = self._note_bad
+        self._bad_rows: BadRows = getattr(source, "bad_rows", None) or BadRows(source.place)
+        if on_bad_row == "skip":
+            self._bad_rows.told = self._note_bad
 
     def keep(self, names: Sequence[str]) -> Self:
         """Pass these columns through as they come (``chunk.kept``), whether they are features or not."""
@@ -129,15 +130,14 @@ class TableStream(RowStream):
         columns = replace(self.columns, categorical=(*self.columns.categorical, *as_text))
         kinds = self._source.kinds(columns, wanted)
         batches = self._source.batches(wanted, kinds)
-        ahead = ReadAhead(batches) if hasattr(self._source, "bytes_source") else None
-        pull = ahead.get if ahead is not None else lambda _: next(batches, END)
+        reader = (ReadAhead if hasattr(self._source, "bytes_source") else ReadDirectly)(batches)
+        flush_after = FLUSH_SECONDS if self.live else None
         try:
-            for batch in _limited(_recut(pull, self.chunk, FLUSH_SECONDS if self.live else None), self.limit):
-                yield from self._chunks_until_error(batch)
+            for batch in limited(recut(reader.get, self.chunk, flush_after), self.limit):
+                yield from self._chunks(batch)
         finally:
             self.stop()
-            if ahead is not None:
-                ahead.close()
+            reader.close()
             self._source.close()
         if not self._done:
             raise DataError("there are no rows.", who=self.name)
@@ -181,30 +181,18 @@ class TableStream(RowStream):
         if len(self.bad_rows) < _MOST_NOTED:
             self.bad_rows.append(error.message)
 
-    def _chunks_until_error(self, batch: ColumnBatch) -> Iterator[Chunk]:
-        """The batch as a chunk; where a row is bad, the rows before it come first and then the error."""
+    def _chunks(self, batch: ColumnBatch) -> Iterator[Chunk]:
+        """The batch as a chunk; of several, where bad rows in between are left out."""
         if self._watch is not None:
             self._notice(self._watch.add(batch))
-        while batch.n_rows:
-            bad, good = None, batch
-            while good.n_rows:
-                try:
-                    chunk = self._chunk(good)
-                except RowError as error:  # another, further up, may be bad in a column that was read later
-                    bad, good = error, good.take(0, error.row - self._done)
-                else:
-                    yield chunk
-                    break
-            if bad is None:
-                return
-            if not self._skips:
-                raise bad
-            self._note_bad(bad)
-            self._done += 1
-            batch = batch.take(good.n_rows + 1, batch.n_rows)
+        end = self._done + batch.n_rows
+        for chunk in self._bad_rows.good_parts(batch, self._done, self._chunk):
+            self._done = chunk.first_row + len(chunk)
+            yield chunk
+        self._done = end
 
-    def _chunk(self, batch: ColumnBatch) -> Chunk:
-        place, first_row = self._source.place, self._done
+    def _chunk(self, batch: ColumnBatch, first_row: int) -> Chunk:
+        place = self._source.place
         if "columns_" not in vars(self.encoder):
             self.encoder.settle(batch, self._features, self.columns.categorical)
         target, time = self.columns.target, self.columns.time
@@ -215,7 +203,6 @@ class TableStream(RowStream):
             y, codes = self._labels.numbered(batch.columns[target], place, first_row)
         times = None if time is None else self._times(batch.columns[time], time, first_row)
         X, fixed = self.encoder.encode(batch, place, first_row, learn=self.learning)
-        self._done += batch.n_rows
         kept = {name: batch.columns[name] for name in self._kept}
         table = None if codes is None else self._labels.table
         return Chunk(X, y, first_row, times, fixed, codes, table, kept)
@@ -382,53 +369,3 @@ def _check_text(data: ByteSource) -> None:
 def _need_pyarrow(what: str) -> None:
     if not has_pyarrow():
         raise DataError("reading this needs pyarrow.", who=what, hint='pip install "steelyard[tables]"')
-
-
-def _recut(
-    pull: Callable[[float | None], Any], size: int, flush_after: float | None
-) -> Iterator[ColumnBatch]:
-    """Batches of ``size`` rows, the last one smaller; rows before an error come out before the error.
-
-    With ``flush_after``, rows that have waited for so many seconds come out even if they are fewer.
-    """
-    pending: list[ColumnBatch] = []
-    n_pending, since = 0, 0.0
-    failure: DataError | None = None
-    while True:
-        waits = flush_after is not None and n_pending > 0
-        try:
-            batch = pull(max(0.0, since + (flush_after or 0.0) - time.monotonic()) if waits else None)
-        except DataError as error:
-            failure = error
-            break
-        if batch is END:
-            break
-        if batch is None:  # nothing came for a while
-            yield ColumnBatch.joined(pending)
-            pending, n_pending = [], 0
-            continue
-        since = since if n_pending else time.monotonic()
-        begin = 0
-        while n_pending + batch.n_rows - begin >= size:
-            end = begin + size - n_pending
-            yield ColumnBatch.joined([*pending, batch.take(begin, end)])
-            pending, n_pending, begin, since = [], 0, end, time.monotonic()
-        if begin < batch.n_rows:
-            pending.append(batch.take(begin, batch.n_rows))
-            n_pending += batch.n_rows - begin
-    if n_pending:
-        yield ColumnBatch.joined(pending)
-    if failure is not None:
-        raise failure
-
-
-def _limited(batches: Iterator[ColumnBatch], limit: int | None) -> Iterator[ColumnBatch]:
-    """The first ``limit`` rows."""
-    for batch in batches:
-        if limit is None:
-            yield batch
-            continue
-        yield batch.take(0, limit)
-        limit -= batch.n_rows
-        if limit <= 0:
-            return

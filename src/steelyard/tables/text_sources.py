@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from steelyard.exceptions import DataError
+from steelyard.tables.bad_rows import BadRows, rows_before_error
 from steelyard.tables.columns import ColumnBatch, Columns, Place
 from steelyard.tables.files import ByteSource, without_header
 
@@ -47,8 +48,6 @@ _MISSING = frozenset(
 
 # What a column holds: "number", "boolean" or "text".
 Kinds = Mapping[str, str]
-# Who is told of a row that is left out.
-OnBad = Callable[[DataError], None]
 
 
 def is_missing(text: str) -> bool:
@@ -70,8 +69,8 @@ class CsvSource:
     def __init__(self, data: ByteSource, delimiter: str) -> None:
         self.data = data
         self.delimiter = delimiter
-        self.on_bad: OnBad | None = None
         self.place = Place(data.name, first_line=2)
+        self.bad_rows = BadRows(self.place)
         beginning = list(islice(self._lines(io.BytesIO(self._whole_lines())), _JUDGED_ROWS + 1))
         if not beginning:
             raise DataError("the file is empty.", who=data.name)
@@ -138,9 +137,9 @@ class CsvSource:
                 raise self._no_text(n_before + reader.line_num, error) from error
             except csv.Error as error:
                 refusal = self._no_text(n_before + reader.line_num, error)
-                if self.on_bad is None:
+                if self.bad_rows.told is None:
                     raise refusal from error
-                self.on_bad(refusal)
+                self.bad_rows.told(refusal)
                 continue
             if row:
                 yield row
@@ -159,7 +158,7 @@ class CsvSource:
                     f"{len(row)}, the last of them {row[-1][:40]!r}.",
                     who=self.place.of_row(done),
                 )
-                leave_out(self, refusal, done)
+                self.bad_rows.refuse(refusal, done)
 
 
 class JsonLinesSource:
@@ -171,7 +170,7 @@ class JsonLinesSource:
         head = data.head if data.whole_in_head else data.head[: data.head.rfind(b"\n") + 1]
         self._judged = list(islice(_good_records(io.BytesIO(head)), _JUDGED_ROWS))
         self.names = list(dict.fromkeys(name for record in self._judged for name in record))
-        self.on_bad: OnBad | None = None
+        self.bad_rows = BadRows(self.place)
         if not self.names:
             list(self._records(io.BytesIO(head)))  # which says what is wrong with it
             raise DataError("the file is empty.", who=data.name)
@@ -216,7 +215,7 @@ class JsonLinesSource:
                 record = _json_record(line)
                 _check_fields(record, known)
             except DataError as error:
-                leave_out(self, DataError(error.sentence, who=self.place.of_row(done)), done)
+                self.bad_rows.refuse(DataError(error.sentence, who=self.place.of_row(done)), done)
             else:
                 done += 1
                 yield record
@@ -275,14 +274,6 @@ def _good_records(lines: io.BytesIO) -> Iterator[dict[str, Any]]:
                 yield _json_record(line)
 
 
-def leave_out(source: CsvSource | JsonLinesSource, refusal: DataError, row: int) -> None:
-    """Raise, or where bad rows are left out tell of this one and count it out."""
-    if source.on_bad is None:
-        raise refusal
-    source.on_bad(refusal)
-    source.place.leave_out(row)
-
-
 def csv_source(data: ByteSource) -> CsvSource:
     """The reader for a text file; the delimiter is the one that the first line has most of."""
     first_line = data.head.split(b"\n", 1)[0].decode("utf-8", "replace")
@@ -300,23 +291,18 @@ def _converted(
 ) -> Iterator[ColumnBatch]:
     """Rows as columns, some thousand at a time; an error comes after all rows before it."""
     while True:
-        batch, error = _until_error(rows)
+        batch, error = rows_before_error(rows, _BATCH_ROWS)
         columns, refusals = {}, dict[int, DataError]()
         for name in wanted:
             columns[name], sentences = _convert([cell(row, name) for row in batch], kinds[name])
             for row, sentence in sentences.items():
                 refusals.setdefault(row, _no_value(sentence, source.place.of_row(done + row, name)))
-        good = np.ones(len(batch), dtype=bool)
-        if refusals and source.on_bad is None:
-            first = min(refusals)
-            good[first:], error = False, refusals[first]
-        for row in sorted(refusals, reverse=True) if source.on_bad is not None else ():
-            good[row] = False
-            leave_out(source, refusals[row], done + row)
+        good, refusal = source.bad_rows.usable(len(batch), refusals, done)
         n_good = int(good.sum())
         if n_good:
             yield ColumnBatch({name: values[good] for name, values in columns.items()}, n_good)
         done += n_good
+        error = refusal or error  # the first of both
         if error is not None:
             raise error
         if not batch:
@@ -330,16 +316,6 @@ def _no_value(sentence: str, where: str) -> DataError:
         hint="if this is a column of categories, name it so (categorical, --categorical on the "
         "command line), or drop it",
     )
-
-
-def _until_error(rows: Iterable[Any]) -> tuple[list[Any], DataError | None]:
-    """The next rows, fewer if an error is in the way, and the error."""
-    batch: list[Any] = []
-    try:
-        batch.extend(islice(rows, _BATCH_ROWS))
-    except DataError as error:
-        return batch, error
-    return batch, None
 
 
 def _chosen_kind(columns: Columns, name: str, kinds: list[str]) -> str:
