@@ -206,7 +206,7 @@ def test_bytes_that_were_damaged_on_the_way_are_refused(bulletins, maskers, plac
     message[place] ^= 1
     with pytest.raises(FileFormatError):
         MaskedSum(agreement).receive(bytes(message))
-    with pytest.raises(FileFormatError, match="not a masked message"):
+    with pytest.raises(FileFormatError):  # a message of another kind
         MaskedSum(agreement).receive(bulletins["a"].to_bytes())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import tempfile
 import time
 from dataclasses import asdict
@@ -169,7 +170,7 @@ def _labels(texts: tuple[str, ...]) -> list[Any]:
 @click.option(
     "--every", type=click.FloatRange(0.01), default=2.0, show_default=True, help="Seconds between two looks."
 )
-@click.option("--store", type=_FILE, default=Path("hub.db"), show_default=True, metavar="FILE.db")
+@click.option("--store", default="hub.db", show_default=True, metavar="FILE.db", help="As of serve.")
 @click.option("--model", "model", default="pooled", show_default=True, metavar="NAME")
 @click.option("--target", metavar="COL", help="Column of the labels; needed once, to make NAME.")
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS")
@@ -184,7 +185,7 @@ def serve_command(
     folder: str | None,
     out: Path | None,
     every: float,
-    store: Path,
+    store: str,
     model: str,
     target: str | None,
     host: str,
@@ -223,6 +224,7 @@ def _follow(folder: str, out: Path, every: float) -> None:
     from steelyard.sites import Hub, collect
 
     exchange, hub, told = open_folder(folder), Hub(), ""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service is stopped like this
     tell(f"following {exchange.path}  (Ctrl-C stops)")
     try:
         while True:

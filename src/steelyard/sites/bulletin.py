@@ -9,15 +9,12 @@ from typing import Any
 import numpy as np
 
 from steelyard.exceptions import FileFormatError
-from steelyard.persistence import decode, encode
 from steelyard.proximal import ClassStatistics
+from steelyard.sites import messages
 from steelyard.tables import TableEncoder
 from steelyard.tables.columns import ColumnBatch
 
 __all__ = ["Bulletin", "Schema"]
-
-_FORMAT = "steelyard bulletin"
-_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -96,45 +93,33 @@ class Bulletin:
         return self.epoch, self.version
 
     def to_bytes(self) -> bytes:
-        """A message with a checksum; nothing in it is ever executed."""
-        return encode(
-            {
-                "format": _FORMAT,
-                "version": _VERSION,
-                "site": self.site,
-                "age": [self.epoch, self.version],
-                "target": self.schema.target,
-                "numeric": list(self.schema.numeric),
-                "categorical": list(self.schema.categorical),
-                "categories": [list(pair) for pair in self.schema.categories],
-                "statistics": self.statistics.to_bytes(),
-                "held_back": dict(self.held_back),
-            }
-        )
+        """A message with a checksum; nothing in it is ever executed, and no row is in it as it came."""
+        head = {
+            "site": self.site,
+            "age": [self.epoch, self.version],
+            "target": self.schema.target,
+            "numeric": list(self.schema.numeric),
+            "categorical": list(self.schema.categorical),
+            "categories": [list(pair) for pair in self.schema.categories],
+            "held_back": dict(self.held_back),
+        }
+        return messages.to_bytes(head, self.statistics)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Bulletin:
         """The bulletin of a message; anything else is refused with a sentence."""
         who = "Bulletin.from_bytes"
-        tree: Any = decode(data)
-        if not isinstance(tree, Mapping) or tree.get("format") != _FORMAT:
-            raise FileFormatError("these bytes are not a bulletin.", who=who)
-        if tree.get("version") != _VERSION:
-            raise FileFormatError(
-                f"the bulletin has version {tree.get('version')!r}; this library reads version {_VERSION}.",
-                who=who,
-                hint="update the library on this side",
-            )
+        tree, statistics = messages.from_bytes(data)
         try:
-            bulletin = _restored(tree)
+            bulletin = _restored(tree, statistics)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FileFormatError(f"the bulletin is damaged ({error}).", who=who) from error
-        if bulletin.statistics.n_features != bulletin.schema.n_features:
+        if statistics.n_features != bulletin.schema.n_features:
             raise FileFormatError("the bulletin's columns and statistics do not fit together.", who=who)
         return bulletin
 
 
-def _restored(tree: Mapping[str, Any]) -> Bulletin:
+def _restored(tree: Mapping[str, Any], statistics: ClassStatistics) -> Bulletin:
     epoch, version = (int(number) for number in tree["age"])
     schema = Schema(
         str(tree["target"]),
@@ -143,5 +128,4 @@ def _restored(tree: Mapping[str, Any]) -> Bulletin:
         tuple((str(column), str(value)) for column, value in tree["categories"]),
     )
     held_back = {str(label): str(reason) for label, reason in tree["held_back"].items()}
-    statistics = ClassStatistics.from_bytes(tree["statistics"])
     return Bulletin(str(tree["site"]), epoch, version, schema, statistics, held_back)

@@ -229,20 +229,20 @@ class Hub:
 
 def _united(bulletins: list[Bulletin]) -> Schema:
     """The columns of all; categories in one order, whoever came first."""
+    different = {bulletin.schema: bulletin.site for bulletin in reversed(bulletins)}  # few, of many sites
     first = bulletins[0].schema
-    for bulletin in bulletins[1:]:
-        schema = bulletin.schema
+    for schema, site in different.items():
         same = (schema.target, sorted(schema.numeric), sorted(schema.categorical))
         if same != (first.target, sorted(first.numeric), sorted(first.categorical)):
             raise DataError(
-                f"the columns of site {bulletin.site!r} are not those of {bulletins[0].site!r}: target "
+                f"the columns of site {site!r} are not those of {bulletins[0].site!r}: target "
                 f"{schema.target!r} with numbers {sorted(schema.numeric)} and categories "
                 f"{sorted(schema.categorical)}; expected {first.target!r}, {sorted(first.numeric)} and "
                 f"{sorted(first.categorical)}.",
                 who="Hub",
                 hint="give the columns the same names and kinds at every site",
             )
-    categories = sorted({pair for bulletin in bulletins for pair in bulletin.schema.categories})
+    categories = sorted({pair for schema in different for pair in schema.categories})
     return Schema(
         first.target, tuple(sorted(first.numeric)), tuple(sorted(first.categorical)), tuple(categories)
     )

@@ -26,6 +26,7 @@ __all__ = ["routes"]
 
 _BYTES = "application/octet-stream"
 _LONGEST_NAME = 200
+_LARGEST = 16 << 20  # bytes of a bulletin: some 1,000 columns with two classes
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -61,7 +62,7 @@ class _Sites:
         said = request.headers.get("content-type", _BYTES).partition(";")[0].strip().lower()
         if said != _BYTES:
             raise Problem(415, f"a bulletin of the type {said!r} cannot be read.", f"send {_BYTES}")
-        body = await bodies.read_body(request, self.service.limits.body)
+        body = await bodies.read_body(request, min(self.service.limits.body, _LARGEST))
         bulletin = await run_in_threadpool(self._bulletin, body, site)
         try:
             answer = await self.service.done(wishes.Publish(name, bulletin))
