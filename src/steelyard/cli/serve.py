@@ -16,6 +16,7 @@ from steelyard.exceptions import FileAccessError, FileFormatError, ParameterErro
 
 __all__ = ["serve_command"]
 
+_TURN = 0.001  # seconds: a prediction waits no longer than that for a thread that learns
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _KEYS = click.option(
     "--keys",
@@ -175,9 +176,11 @@ def _listen(app: Any, host: str, port: int, tls_cert: Path | None, tls_key: Path
         timeout_graceful_shutdown=10,
     )
     socket = config.bind_socket()
+    socket.listen(config.backlog)  # whoever reads the address below can connect at once
     scheme = "http" if tls_cert is None else "https"
     shown = f"[{host}]" if ":" in host else host
     tell(f"serving at {scheme}://{shown}:{socket.getsockname()[1]}/  (Ctrl-C stops)")
+    sys.setswitchinterval(_TURN)
     uvicorn.Server(config).run(sockets=[socket])
     tell("stopped; everything that was acknowledged is kept")
 

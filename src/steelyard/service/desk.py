@@ -87,7 +87,7 @@ class Desk:
         spec, engine = self.engine.spec, self.engine
         engine.check_rows(batch, labelled=True)
         times = wire.times(batch, spec.time, now)
-        if spec.keeps_rows and hasattr(spec.make_learner(), "forget"):
+        if spec.keeps_rows and spec.time is not None and engine.can_forget:
             order = np.argsort(times, kind="stable")  # the shelf looks rows up by time
             batch, times = wire.cut(batch, order), times[order]
             given = None if given is None else _sorted(given, order)
@@ -99,7 +99,8 @@ class Desk:
         self._append("learn", {"chunk": chunk}, now)
         self.rows_since_snapshot += batch.n_rows
         if spec.keeps_rows:
-            self.store.index_rows(engine.name, chunk, ids, subjects)
+            if spec.id is not None or spec.subject is not None:
+                self.store.index_rows(engine.name, chunk, ids, subjects)
             self.shelf.add(chunk, times, batch.n_rows)
             version = self.let_go(now) or version
         points = engine.gauge.take_points()

@@ -52,7 +52,7 @@ class Published:
         self.n_rows, self.n_learned = engine.n_rows, engine.n_learned
         self.text_columns = engine.text_columns
         self.columns = engine.column_kinds()
-        self.measures = engine.gauge.measures()
+        self._gauge = engine.gauge
         self._encoder, self._learner = engine.copies()
         self._facts: dict[str, Any] | None = None
 
@@ -67,6 +67,11 @@ class Published:
                 "columns": self.columns,
             }
         return self._facts
+
+    @property
+    def measures(self) -> dict[str, Any]:
+        """What the answers were worth lately: taken when it is asked for, not with every change."""
+        return self._gauge.measures()
 
     @property
     def is_ready(self) -> bool:
@@ -135,6 +140,11 @@ class Engine:
         return [*special, *(self._encoder.categorical_ if self._is_settled else ())]
 
     @property
+    def can_forget(self) -> bool:
+        """Whether the learner can unlearn rows."""
+        return hasattr(self._learner, "forget")
+
+    @property
     def _is_settled(self) -> bool:
         return "columns_" in vars(self._encoder)
 
@@ -200,7 +210,7 @@ class Engine:
 
     def forget(self, batch: ColumnBatch) -> int:
         """Unlearn rows; returns the new version."""
-        if not hasattr(self._learner, "forget"):
+        if not self.can_forget:
             raise DataError(
                 f"a model of class {type(self._learner).__name__} cannot forget rows; nothing was changed.",
                 hint="learners that can: ProximalSVC, IncrementalSVC, StreamClassifier",

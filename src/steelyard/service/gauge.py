@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -16,41 +17,73 @@ from steelyard.streams.answers import Answers
 __all__ = ["Gauge"]
 
 WINDOW = 1000  # rows that the running measures are taken over
-_EVERY = 100  # rows from one point of the course to the next
-_NOT_IN_POINTS = ("confusion", "scores", "rarest")
-_PICTURE_EVERY = 2000  # rows from one picture of the scores to the next
+_EVERY = 100  # rows from one point of the course to the next, at least
+_FIRST_POINTS = 50  # come as soon as they can
+_PAUSE = 1.0  # seconds between two of the others, unless very many rows come
+_MANY = 5 * WINDOW
 _BINS = 40
 _CUTS = 7
 
 
 class Gauge:
-    """Confusion and AUC of the last rows; ``take_points`` gives what is new of their course."""
+    """Confusion and AUC of the last rows; ``take_points`` gives what is new of their course.
+
+    The scribe counts; whoever shows the measures may ask at the same time.
+    """
 
     def __init__(self) -> None:
+        self._turn = threading.Lock()
         self.confusion = WindowConfusion(WINDOW)
         self.auc: WindowAUC | None = None  # when two classes have come
         self.totals: dict[str, int] = {}  # rows of each class, ever
         self.n_counted = 0
-        self._next = _EVERY
-        self._next_picture = 0
+        self._waiting: list[tuple[NDArray[Any], Answers]] = []  # not looked at yet
+        self._n_waiting = 0  # rows of them
+        self._n_points = self._since_point = 0  # points so far, rows since the last
+        self._last_point = -math.inf
         self._points: list[dict[str, Any]] = []
-        self._scores: dict[str, Any] | None = None  # made anew now and then
+        self._measures: tuple[int, dict[str, Any]] | None = None  # as of so many rows
 
     def count(self, labels: NDArray[Any], answers: Answers, *, row: int, at: float) -> None:
-        """Count answers against labels."""
-        self.confusion.update(labels, answers.labels)
-        if len(answers.classes) == 2:
-            self._count_scores(labels, answers)
-        self.n_counted += len(labels)
-        for label, n in zip(*np.unique(labels, return_counts=True), strict=True):
-            self.totals[str(label)] = self.totals.get(str(label), 0) + int(n)
-        if self.n_counted >= self._next:
-            self._next = (self.n_counted // _EVERY + 1) * _EVERY
-            if self.n_counted >= self._next_picture and self.auc is not None:
-                self._next_picture = self.n_counted + _PICTURE_EVERY
-                self._scores = _score_picture(self.auc, self._rarest())
-            point = {key: value for key, value in self.measures().items() if key not in _NOT_IN_POINTS}
-            self._points.append({"row": row + len(labels), "at": at, **point})
+        """Count answers against labels; they are looked at when there is enough, or when somebody asks."""
+        with self._turn:
+            self._waiting.append((labels, answers))
+            self._n_waiting += len(labels)
+            self.n_counted += len(labels)
+            self._since_point += len(labels)
+            if self._is_point_due(at):
+                self._since_point, self._last_point = 0, at
+                self._n_points += 1
+                self._look()
+                point, _ = self._course()
+                self._points.append({"row": row + len(labels), "at": at, **point})
+            elif self._n_waiting >= _MANY:
+                self._look()
+
+    def _is_point_due(self, at: float) -> bool:
+        """Every hundred rows at first; where they come fast, once a second."""
+        if self._since_point < _EVERY:
+            return False
+        return (
+            self._n_points < _FIRST_POINTS
+            or self._since_point >= _MANY
+            or not 0.0 <= at - self._last_point < _PAUSE
+        )
+
+    def _look(self) -> None:
+        """Take in what waits; of a long queue only the end is still in the window."""
+        waiting, self._waiting, self._n_waiting = self._waiting, [], 0
+        begin, n_rows = len(waiting), 0
+        while begin and n_rows < WINDOW:
+            begin -= 1
+            n_rows += len(waiting[begin][0])
+        for labels, answers in waiting[begin:]:
+            self.confusion.update(labels, answers.labels)
+            if len(answers.classes) == 2:
+                self._count_scores(labels, answers)
+        for labels, _ in waiting:
+            for label, n in zip(*np.unique(labels, return_counts=True), strict=True):
+                self.totals[str(label)] = self.totals.get(str(label), 0) + int(n)
 
     def _count_scores(self, labels: NDArray[Any], answers: Answers) -> None:
         positive = answers.classes[1]
@@ -64,6 +97,25 @@ class Gauge:
 
     def measures(self) -> dict[str, Any]:
         """The measures of the last rows; None where one is not known."""
+        with self._turn:
+            self._look()
+            if self._measures is None or self._measures[0] != self.n_counted:
+                course, (labels, counts) = self._course()
+                rarest = self._rarest()
+                whole = {
+                    **course,
+                    "confusion": {
+                        "labels": [str(label) for label in labels],
+                        "counts": np.asarray(counts).astype(int).tolist(),
+                    },
+                    "scores": None if self.auc is None else _score_picture(self.auc, rarest),
+                    "rarest": rarest,
+                }
+                self._measures = (self.n_counted, whole)
+            return self._measures[1]
+
+    def _course(self) -> tuple[dict[str, Any], tuple[Any, Any]]:
+        """The measures that have a course over time, and the confusion that they come from."""
         labels, counts = self.confusion.confusion()
         totals = np.asarray(counts).sum(axis=1)
         with warnings.catch_warnings():
@@ -74,18 +126,13 @@ class Gauge:
         recall = {str(label): float(h) for label, h, ok in zip(labels, hits, present, strict=True) if ok}
         g_mean = float(np.prod(hits[present]) ** (1 / present.sum())) if present.sum() > 1 else math.nan
         shares = totals / max(totals.sum(), 1)
-        return {
+        course = {
             "g_mean": _or_none(g_mean),
             "auc": _or_none(auc),
             "recall": recall,
             "share": {str(label): float(share) for label, share in zip(labels, shares, strict=True)},
-            "confusion": {
-                "labels": [str(label) for label in labels],
-                "counts": np.asarray(counts).astype(int).tolist(),
-            },
-            "scores": self._scores,
-            "rarest": self._rarest(),
         }
+        return course, (labels, counts)
 
     def _rarest(self) -> str | None:
         """The class with the fewest rows of all that were counted."""
@@ -98,7 +145,10 @@ class Gauge:
 
     def state(self) -> dict[str, Any]:
         """Everything but the points that were taken."""
+        with self._turn:
+            self._look()
         return {
+            "points": [self._n_points, self._since_point, self._last_point],
             "confusion": self.confusion.to_state(),
             "auc": None if self.auc is None else self.auc.to_state(),
             "n_counted": self.n_counted,
@@ -113,7 +163,8 @@ class Gauge:
         gauge.auc = None if state["auc"] is None else WindowAUC.from_state(dict(state["auc"]))
         gauge.n_counted = int(state["n_counted"])
         gauge.totals = {str(label): int(n) for label, n in state["totals"].items()}
-        gauge._next = (gauge.n_counted // _EVERY + 1) * _EVERY
+        n_points, since, last = state.get("points", (_FIRST_POINTS, 0, 0.0))
+        gauge._n_points, gauge._since_point, gauge._last_point = int(n_points), int(since), float(last)
         return gauge
 
 

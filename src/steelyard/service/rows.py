@@ -13,6 +13,7 @@ import numpy as np
 
 from steelyard.exceptions import DataError
 from steelyard.persistence import decode, encode
+from steelyard.tables.arrow_sources import ArrowSource
 from steelyard.tables.columns import ColumnBatch, Columns, RowError, as_texts
 from steelyard.tables.table_stream import open_source, seconds_of
 
@@ -77,7 +78,7 @@ def from_body(
     if kind in {"json", "jsonl"}:
         return from_records(_records(body, kind, key), texts_wanted, most)
     _check_beginning(body, kind)
-    source = open_source(io.BytesIO(body))
+    source = _arrow_stream(body) if kind == "arrow" else open_source(io.BytesIO(body))
     try:
         names = list(source.names)
         known = [name for name in texts_wanted if name in names]
@@ -93,6 +94,19 @@ def from_body(
     if not parts:
         raise DataError("there are no rows.", who=_SOURCE)
     return ColumnBatch.joined(parts)
+
+
+def _arrow_stream(body: bytes) -> ArrowSource:
+    """Read where it lies: nothing has to be found out about it."""
+    import pyarrow as pa
+
+    try:
+        reader = pa.ipc.open_stream(body)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"the stream is damaged or cut short: {error}.", who=_SOURCE) from error
+    return ArrowSource(
+        lambda wanted: (part.select(wanted) for part in reader), reader.schema, _SOURCE, None, reader.close
+    )
 
 
 def _check_beginning(body: bytes, kind: str) -> None:
@@ -135,11 +149,24 @@ def from_records(
         if most is not None:
             most.check(len(records), len(names))
     wanted = set(texts_wanted)
+    if len(records) == 1:
+        return ColumnBatch(_columns_of_one(records[0], wanted), 1)
     columns = {
         name: _column(name, [record.get(name) for record in records], as_text=name in wanted)
         for name in names
     }
     return ColumnBatch(columns, len(records))
+
+
+def _columns_of_one(record: Mapping[str, Any], wanted: set[str]) -> dict[str, Any]:
+    """A single row, the most frequent request of all: its numbers come as views of one array."""
+    numbers = [name for name, value in record.items() if type(value) is float and name not in wanted]
+    block = np.array([record[name] for name in numbers])
+    columns = {name: block[k : k + 1] for k, name in enumerate(numbers)}
+    return {
+        name: columns[name] if name in columns else _column(name, [value], as_text=name in wanted)
+        for name, value in record.items()
+    }
 
 
 def _place(row: int, column: str | None = None) -> str:
@@ -223,14 +250,18 @@ def times(batch: ColumnBatch, name: str | None, now: float) -> Any:
 
 def joined(parts: Sequence[ColumnBatch]) -> ColumnBatch:
     """Rows of several batches; a column that one of them lacks is missing there."""
-    names = list(dict.fromkeys(name for part in parts for name in part.columns))
-    return ColumnBatch.joined([_with_all(part, names, parts) for part in parts])
+    if len(parts) == 1:
+        return parts[0]
+    is_text: dict[str, bool] = {}
+    for part in parts:
+        for name, values in part.columns.items():
+            is_text[name] = is_text.get(name, False) or values.dtype == object
+    return ColumnBatch.joined([_with_all(part, is_text) for part in parts])
 
 
-def _with_all(part: ColumnBatch, names: list[str], parts: Sequence[ColumnBatch]) -> ColumnBatch:
+def _with_all(part: ColumnBatch, texts: Mapping[str, bool]) -> ColumnBatch:
     columns = {}
-    for name in names:
-        is_text = any(other.columns[name].dtype == object for other in parts if name in other.columns)
+    for name, is_text in texts.items():
         values = part.columns.get(name)
         if values is None:
             values = np.full(part.n_rows, None) if is_text else np.full(part.n_rows, np.nan)
@@ -257,19 +288,29 @@ def cut(batch: ColumnBatch, keep: Any) -> ColumnBatch:
 
 
 def pack(batch: ColumnBatch, extra: Mapping[str, Any] | None = None) -> bytes:
-    """Rows as bytes, with whatever belongs to them."""
-    columns = {
-        name: values.tolist() if values.dtype == object else values for name, values in batch.columns.items()
-    }
-    return encode({"n": batch.n_rows, "columns": columns, **(extra or {})})
+    """Rows as bytes, with whatever belongs to them; columns of numbers as one block."""
+    numbers = [name for name, values in batch.columns.items() if values.dtype == np.float64]
+    columns: dict[str, Any] = {}
+    for name, values in batch.columns.items():
+        if values.dtype == np.float64:
+            columns[name] = None  # it stands in the block
+        else:
+            columns[name] = values.tolist() if values.dtype == object else values
+    block = np.array([batch.columns[name] for name in numbers])
+    return encode(
+        {"n": batch.n_rows, "columns": columns, "numbers": numbers, "block": block, **(extra or {})}
+    )
 
 
 def unpack(data: bytes) -> tuple[ColumnBatch, dict[str, Any]]:
-    """What :func:`pack` wrote."""
+    """What :func:`pack` wrote, also before it wrote blocks."""
     tree: Any = decode(data)
+    block = dict(zip(tree.pop("numbers", ()), np.asarray(tree.pop("block", ())), strict=True))
     columns = {}
     for name, values in tree.pop("columns").items():
-        if isinstance(values, list):
+        if values is None:
+            columns[name] = block[name]
+        elif isinstance(values, list):
             column = np.empty(len(values), dtype=object)
             column[:] = values
             columns[name] = column

@@ -157,14 +157,13 @@ class SQLStore:
     def index_rows(
         self, model: str, chunk: int, ids: Sequence[str | None], subjects: Sequence[str | None]
     ) -> None:
-        self._do_many(
-            "INSERT INTO row_index (model, id, subject, chunk, position) VALUES (?, ?, ?, ?, ?)",
-            [
-                (model, row_id, subject, chunk, position)
-                for position, (row_id, subject) in enumerate(zip(ids, subjects, strict=True))
-                if row_id is not None or subject is not None
-            ],
-        )
+        rows = [
+            (model, row_id, subject, chunk, position)
+            for position, (row_id, subject) in enumerate(zip(ids, subjects, strict=True))
+            if row_id is not None or subject is not None
+        ]
+        sql = "INSERT INTO row_index (model, id, subject, chunk, position) VALUES (?, ?, ?, ?, ?)"
+        self._do_many(sql, rows)
 
     def find_rows(
         self, model: str, *, ids: Sequence[str] = (), subject: str | None = None

@@ -10,7 +10,9 @@ import math
 import time
 import traceback
 import uuid
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -77,6 +79,7 @@ class Service:
         self._past: dict[tuple[str, int], Published] = {}
         self._listeners: set[asyncio.Queue[str]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._done: deque[tuple[asyncio.Future[Any], Future[Any]]] = deque()
 
     # -- guards -------------------------------------------------------------------------------------
 
@@ -103,8 +106,31 @@ class Service:
 
     async def done(self, wish: wishes.Request) -> dict[str, Any]:
         """What the scribe answers when it is on disk."""
-        self.scribe.submit(wish)
-        return await asyncio.wrap_future(wish.future)
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        wish.future.add_done_callback(lambda done: self._answered(answer, done))
+        try:
+            self.scribe.submit(wish)
+            return await answer
+        except asyncio.CancelledError:
+            wish.future.cancel()  # whoever has given up before it began is left out
+            raise
+
+    def _answered(self, answer: asyncio.Future[Any], done: Future[Any]) -> None:
+        """In the scribe's thread: answers of one group wake the loop once."""
+        self._done.append((answer, done))
+        if len(self._done) == 1 and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._hand_out)
+
+    def _hand_out(self) -> None:
+        while self._done:
+            answer, done = self._done.popleft()
+            if answer.done() or done.cancelled():
+                continue
+            error = done.exception()
+            if error is None:
+                answer.set_result(done.result())
+            else:
+                answer.set_exception(error)
 
     # -- models -------------------------------------------------------------------------------------
 
@@ -148,8 +174,8 @@ class Service:
         form = bodies.form_of(request)
         batch = await self._rows(body, form, published)
         answer = await self.done(wishes.Learn(name, batch, **self.once(request, body)))
-        self.meters.rows_learned.labels(name).inc(answer["learned"])
-        return JSONResponse(answer)
+        self.meters.learned(name, answer["learned"])
+        return Response(msgspec.json.encode(answer), media_type="application/json")
 
     async def _rows(self, body: bytes, form: str, published: Published) -> ColumnBatch:
         texts = published.text_columns
@@ -192,7 +218,7 @@ class Service:
         if _truth(options.get("remember", False)):
             wish = self._to_remember(published, batch, answers, answer)
             answer = await self.done(replace(wish, **self.once(request, body)))
-        self.meters.rows_predicted.labels(name).inc(batch.n_rows)
+        self.meters.predicted(name, batch.n_rows)
         return bodies.write_columns(request, answer, columns_of(answer))
 
     async def _model_of(self, name: str, as_of: Any) -> Published:
@@ -481,23 +507,25 @@ def _told(handler: Handler, path: str, service: Service) -> Handler:
             _log.error("failed %s: %s\n%s", name, type(error).__name__, where)
             response = respond(Problem(500, f"the service failed; its log says more under {name}."))
         seconds = time.perf_counter() - begin
-        service.meters.seconds.labels(request.method, path, str(response.status_code)).observe(seconds)
-        _log.info(
-            "%s",
-            msgspec.json.encode(
-                {
-                    "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
-                    "method": request.method,
-                    "route": path,
-                    "model": request.path_params.get("model"),
-                    "status": response.status_code,
-                    "ms": round(1000 * seconds, 2),
-                }
-            ).decode(),
-        )
+        service.meters.took(request.method, path, response.status_code, seconds)
+        if _log.isEnabledFor(logging.INFO):
+            _log.info("%s", _log_line(request, path, response.status_code, seconds))
         return response
 
     return told
+
+
+def _log_line(request: Request, path: str, status: int, seconds: float) -> str:
+    """What was asked and how it went, without contents of rows."""
+    line = {
+        "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "method": request.method,
+        "route": path,
+        "model": request.path_params.get("model"),
+        "status": status,
+        "ms": round(1000 * seconds, 2),
+    }
+    return msgspec.json.encode(line).decode()
 
 
 def _present(column: str | None, batch: ColumnBatch) -> str | None:

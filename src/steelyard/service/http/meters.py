@@ -21,20 +21,40 @@ class Meters:
 
     def __init__(self, scribe: Scribe) -> None:
         self._registry = CollectorRegistry()
-        self.seconds = Histogram(
+        self._seconds = Histogram(
             "steelyard_request_seconds",
             "Time to answer a request.",
             ["method", "route", "status"],
             buckets=_BUCKETS,
             registry=self._registry,
         )
-        self.rows_learned = Counter(
+        self._learned = Counter(
             "steelyard_rows_learned", "Rows that were learned.", ["model"], registry=self._registry
         )
-        self.rows_predicted = Counter(
+        self._predicted = Counter(
             "steelyard_rows_predicted", "Rows that were answered.", ["model"], registry=self._registry
         )
         self._registry.register(_Models(scribe))
+        # Looking a child up by its labels takes longer than counting it.
+        self._children: dict[tuple[Any, ...], Any] = {}
+
+    def took(self, method: str, route: str, status: int, seconds: float) -> None:
+        """A request was answered."""
+        self._child(self._seconds, method, route, str(status)).observe(seconds)
+
+    def learned(self, model: str, n_rows: int) -> None:
+        """Rows were learned."""
+        self._child(self._learned, model).inc(n_rows)
+
+    def predicted(self, model: str, n_rows: int) -> None:
+        """Rows were answered."""
+        self._child(self._predicted, model).inc(n_rows)
+
+    def _child(self, family: Any, *labels: str) -> Any:
+        key = (family, *labels)
+        if key not in self._children:
+            self._children[key] = family.labels(*labels)
+        return self._children[key]
 
     def text(self) -> bytes:
         """All figures in Prometheus's form."""

@@ -1,0 +1,314 @@
+"""The learning service beside the least that could be done instead, in the same run.
+
+    python benchmarks/speed/bench_service.py [--quick] [--only learn|single|predict|recover]
+
+1. Learning: Arrow batches of 1,000 x 30 over HTTP, durable, against `partial_fit` plus an append of the same
+   bytes that is synced.
+2. Single rows: 64 clients, a request a row, against one synced append a request, and against an application
+   of the same framework that sends back what came.
+3. Predictions: their 99th percentile while another client teaches the model, against the same without.
+4. Recovery: how long a process takes to have a model of 1,000,000 rows back, from snapshots.
+
+Service and echo are processes of their own; the clients of this one are the same for both. Ratios are of
+rounds in turns; each line says whether its target is met.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import io
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pyarrow as pa
+
+from steelyard import ProximalSVC
+from steelyard.service import Scribe, Spec, SQLiteStore
+from steelyard.service.requests import Learn, Put
+from steelyard.tables.columns import ColumnBatch
+
+D = 30
+ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
+JSON = {"content-type": "application/json"}
+SPEC = {"target": "y"}
+ECHO = """
+import socket, sys, uvicorn
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
+async def echo(request):
+    return Response(await request.body(), media_type="application/json")
+config = uvicorn.Config(Starlette(routes=[Route("/", echo, methods=["POST"])]), port=0, log_level="warning",
+                        access_log=False)
+socket = config.bind_socket()
+print(f"http://127.0.0.1:{socket.getsockname()[1]}", file=sys.stderr, flush=True)
+uvicorn.Server(config).run(sockets=[socket])
+"""
+
+
+def table(rng: np.random.Generator, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    y = (rng.random(n_rows) < 0.1).astype(float)
+    return rng.normal(size=(n_rows, D)) + 0.5 * y[:, None], y
+
+
+def arrow(X: np.ndarray, y: np.ndarray) -> bytes:
+    frame = pa.table({**{f"x{j}": X[:, j] for j in range(X.shape[1])}, "y": y})
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, frame.schema) as writer:
+        writer.write_table(frame)
+    return sink.getvalue()
+
+
+def row_body(x: np.ndarray, y: float | None) -> bytes:
+    fields = ",".join(f'"x{j}":{value:.6g}' for j, value in enumerate(x))
+    label = "" if y is None else f',"y":{y:g}'
+    return f'{{"rows":[{{{fields}{label}}}]}}'.encode()
+
+
+@contextmanager
+def process(*command: str) -> Iterator[str]:
+    """A server of its own; gives its address."""
+    running = subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, text=True)
+    assert running.stderr is not None
+    try:
+        said = ""
+        while not (found := re.search(r"http://127\.0\.0\.1:\d+", said)):
+            line = running.stderr.readline()
+            if not line:
+                raise SystemExit(f"the server did not start: {said}")
+            said += line
+        yield found.group(0)
+    finally:
+        running.kill()
+        running.wait()
+        running.stderr.close()
+
+
+def service(store: Path) -> contextmanager[str]:
+    return process("-m", "steelyard", "serve", "--store", str(store), "--port", "0")
+
+
+class Pipe:
+    """A connection that costs its client as little as can be: one request, one answer, over a stream."""
+
+    def __init__(self, url: str) -> None:
+        self.host, _, port = url.removeprefix("http://").partition(":")
+        self.port = int(port)
+
+    async def open(self) -> None:
+        self._reader, self._writer = await asyncio.open_connection(self.host, self.port, limit=1 << 20)
+
+    async def post(self, path: str, body: bytes, headers: dict[str, str]) -> bytes:
+        said = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        head = f"POST {path} HTTP/1.1\r\nhost: {self.host}\r\n{said}content-length: {len(body)}\r\n\r\n"
+        self._writer.write(head.encode() + body)
+        answered = await self._reader.readuntil(b"\r\n\r\n")
+        length = int(re.search(rb"(?i)content-length: (\d+)", answered).group(1))  # type: ignore[union-attr]
+        answer = await self._reader.readexactly(length)
+        if not answered.startswith(b"HTTP/1.1 200"):
+            raise SystemExit(answer.decode())
+        return answer
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+async def send_all(
+    url: str, path: str, bodies: list[bytes], headers: dict[str, str], n_clients: int
+) -> float:
+    """Seconds until all bodies are answered, shared among clients."""
+    pipes = [Pipe(url) for _ in range(n_clients)]
+    for pipe in pipes:
+        await pipe.open()
+    left = iter(bodies)
+
+    async def client(pipe: Pipe) -> None:
+        for body in left:
+            await pipe.post(path, body, headers)
+
+    begin = time.perf_counter()
+    await asyncio.gather(*(client(pipe) for pipe in pipes))
+    seconds = time.perf_counter() - begin
+    for pipe in pipes:
+        pipe.close()
+    return seconds
+
+
+def synced_appends(path: Path, bodies: list[bytes], model: ProximalSVC | None, batches: list) -> float:
+    """Seconds for a synced append of each body, with `partial_fit` beside it where there is a model."""
+    with path.open("ab") as log:
+        begin = time.perf_counter()
+        for place, body in enumerate(bodies):
+            if model is not None:
+                model.partial_fit(*batches[place])
+            log.write(body)
+            log.flush()
+            os.fsync(log.fileno())
+        return time.perf_counter() - begin
+
+
+def line(what: str, ratio: float, target: float, *, most: bool = False, detail: str = "") -> None:
+    met = "met" if (ratio <= target if most else ratio >= target) else "MISSED"
+    print(
+        f"{what:66s} {ratio:7.2f}  (target {'<=' if most else '>='} {target:g}: {met})  {detail}", flush=True
+    )
+
+
+def bench_learning(folder: Path, rounds: int, n_batches: int) -> None:
+    rng = np.random.default_rng(0)
+    batches = [table(rng, 1_000) for _ in range(n_batches)]
+    bodies = [arrow(X, y) for X, y in batches]
+    with service(folder / "learn.db") as url:
+        httpx.put(f"{url}/v1/models/m", json=SPEC).raise_for_status()
+        httpx.post(f"{url}/v1/models/m/learn", content=bodies[0], headers=ARROW).raise_for_status()
+        model = ProximalSVC().partial_fit(*batches[0])
+        ours, theirs = [], []
+        for _ in range(rounds):
+            ours.append(asyncio.run(send_all(url, "/v1/models/m/learn", bodies, ARROW, 4)))
+            theirs.append(synced_appends(folder / "learn.log", bodies, model, batches))
+    rows = 1_000 * n_batches
+    line(
+        "learning in Arrow batches of 1,000 x 30, of partial_fit + sync",
+        min(theirs) / min(ours),
+        0.5,
+        detail=f"{rows / min(ours):,.0f} against {rows / min(theirs):,.0f} rows a second",
+    )
+
+
+def bench_single_rows(folder: Path, rounds: int, n_requests: int) -> None:
+    rng = np.random.default_rng(1)
+    X, y = table(rng, n_requests)
+    bodies = [row_body(*row) for row in zip(X, y, strict=True)]
+    with service(folder / "single.db") as url, process("-c", ECHO) as echo:
+        httpx.put(f"{url}/v1/models/m", json=SPEC).raise_for_status()
+        first = arrow(*table(rng, 1_000))
+        httpx.post(f"{url}/v1/models/m/learn", content=first, headers=ARROW).raise_for_status()
+        ours, echoes, syncs = [], [], []
+        for _ in range(rounds):
+            ours.append(asyncio.run(send_all(url, "/v1/models/m/learn", bodies, JSON, 64)))
+            echoes.append(asyncio.run(send_all(echo, "/", bodies, JSON, 64)))
+            syncs.append(synced_appends(folder / "single.log", bodies[:500], None, []) * n_requests / 500)
+    each = n_requests / min(ours)
+    line(
+        "64 clients, single rows, of one sync a request",
+        min(syncs) / min(ours),
+        10,
+        detail=f"{each:,.0f} against {n_requests / min(syncs):,.0f} requests a second",
+    )
+    line(
+        "64 clients, single rows, of an echo of the framework",
+        min(echoes) / min(ours),
+        0.4,
+        detail=f"{each:,.0f} against {n_requests / min(echoes):,.0f} requests a second",
+    )
+
+
+async def ask_often(url: str, body: bytes, n_requests: int) -> np.ndarray:
+    pipe = Pipe(url)
+    await pipe.open()
+    times = np.empty(n_requests)
+    for place in range(n_requests):
+        begin = time.perf_counter()
+        await pipe.post("/v1/models/m/predict", body, JSON)
+        times[place] = time.perf_counter() - begin
+        await asyncio.sleep(0.002)
+    pipe.close()
+    return times
+
+
+TEACHER = """
+import sys, time, httpx
+url, path, pause = sys.argv[1:4]
+body = open(path, "rb").read()
+with httpx.Client(base_url=url) as http:
+    while True:
+        http.post("/v1/models/m/learn", content=body,
+                  headers={"content-type": "application/vnd.apache.arrow.stream"}).raise_for_status()
+        time.sleep(float(pause))
+"""
+
+
+def bench_predictions(folder: Path, rounds: int, n_requests: int) -> None:
+    rng = np.random.default_rng(2)
+    X, y = table(rng, 1_000)
+    (folder / "batch").write_bytes(arrow(X, y))
+    question = row_body(X[0], None)
+    idle, busy = [], []
+    with service(folder / "predict.db") as url:
+        httpx.put(f"{url}/v1/models/m", json={**SPEC, "memory": 100_000}).raise_for_status()
+        httpx.post(f"{url}/v1/models/m/learn", content=arrow(X, y), headers=ARROW).raise_for_status()
+        asyncio.run(ask_often(url, question, 200))
+        for _ in range(rounds):
+            idle.append(np.quantile(asyncio.run(ask_often(url, question, n_requests)), 0.99))
+            teacher = subprocess.Popen([sys.executable, "-c", TEACHER, url, str(folder / "batch"), "0.02"])
+            try:
+                time.sleep(1.0)
+                busy.append(np.quantile(asyncio.run(ask_often(url, question, n_requests)), 0.99))
+            finally:
+                teacher.kill()
+                teacher.wait()
+    line(
+        "p99 of predictions while 1,000 rows are learned every 20 ms, of idle",
+        min(busy) / min(idle),
+        2,
+        most=True,
+        detail=f"{1e3 * min(busy):.2f} against {1e3 * min(idle):.2f} ms",
+    )
+
+
+def bench_recovery(folder: Path, n_rows: int) -> None:
+    rng = np.random.default_rng(3)
+    store = SQLiteStore(folder / "recover.db")
+    scribe = Scribe(store)
+    scribe.process([Put("m", Spec.from_mapping(SPEC))])
+    for _ in range(n_rows // 10_000):
+        X, y = table(rng, 10_000)
+        columns = {**{f"x{j}": X[:, j].copy() for j in range(D)}, "y": y}
+        wish = Learn("m", ColumnBatch(columns, len(y)))
+        scribe.process([wish])
+        wish.future.result()
+    digest = scribe.published["m"].facts()["digest"]
+    store.close()
+    best = np.inf
+    for _ in range(3):
+        begin = time.perf_counter()
+        again = SQLiteStore(folder / "recover.db")
+        found = Scribe(again).published["m"]
+        best = min(best, time.perf_counter() - begin)
+        assert found.facts()["digest"] == digest
+        again.close()
+    line(f"recovery of {n_rows:,} rows, seconds", best, 5, most=True, detail="digest equal")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="smaller rounds")
+    parser.add_argument("--only", choices=["learn", "single", "predict", "recover"])
+    said = parser.parse_args()
+    rounds = 2 if said.quick else 5
+    jobs = {
+        "learn": lambda folder: bench_learning(folder, rounds, 50 if said.quick else 100),
+        "single": lambda folder: bench_single_rows(folder, rounds, 2_000 if said.quick else 5_000),
+        "predict": lambda folder: bench_predictions(folder, rounds, 500 if said.quick else 1_500),
+        "recover": lambda folder: bench_recovery(folder, 200_000 if said.quick else 1_000_000),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        for name, job in jobs.items():
+            if said.only in {None, name}:
+                job(Path(folder))
+
+
+if __name__ == "__main__":
+    main()
