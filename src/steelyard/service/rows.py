@@ -41,6 +41,8 @@ CONTENT_TYPES = {
 }
 _SOURCE = "the request"
 _ARROW_STREAM = b"\xff\xff\xff\xff"
+_NO_NUMBERS = (str, list, dict)
+_WHOLE = 2**53  # whole numbers up to this are the same as doubles
 _NOT_TEXT = (b"\x1f\x8b", b"PAR1", b"ARROW1")
 
 
@@ -160,8 +162,12 @@ def from_records(
 
 def _columns_of_one(record: Mapping[str, Any], wanted: set[str]) -> dict[str, Any]:
     """A single row, the most frequent request of all: its numbers come as views of one array."""
-    numbers = [name for name, value in record.items() if type(value) is float and name not in wanted]
-    block = np.array([record[name] for name in numbers])
+    numbers = [
+        name
+        for name, value in record.items()
+        if (type(value) is float or (type(value) is int and -_WHOLE < value < _WHOLE)) and name not in wanted
+    ]
+    block = np.array([record[name] for name in numbers], dtype=np.float64)
     columns = {name: block[k : k + 1] for k, name in enumerate(numbers)}
     return {
         name: columns[name] if name in columns else _column(name, [value], as_text=name in wanted)
@@ -199,7 +205,7 @@ def _column(name: str, values: list[Any], *, as_text: bool) -> Any:
 
 def _numbers(values: list[Any]) -> Iterable[Any]:
     for value in values:
-        if isinstance(value, str | list | dict):
+        if isinstance(value, _NO_NUMBERS):
             raise TypeError
         yield value
 

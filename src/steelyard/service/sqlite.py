@@ -95,7 +95,7 @@ class SQLiteStore(SQLStore):
             self._reader = (
                 self._db if self._is_own else apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READONLY)
             )
-        except apsw.Error as error:
+        except (apsw.Error, InDoubt) as error:
             raise FileAccessError(f"{error}.", who=self.path) from error
 
     def _settle(self, *, exclusive: bool) -> None:

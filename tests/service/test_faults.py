@@ -1,0 +1,314 @@
+"""A disk that is full or does not sync, a clock that jumps: what was acknowledged stays, all counts once.
+
+Faults come from a table: the n-th write or sync fails, once or from then on, for n = 1, 2, 3 and so on until
+a run in which none was hit. After the fault every request is sent again under its key; then the model must be
+the one of a store that never failed.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+from contextlib import suppress
+from itertools import count
+
+import apsw
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from steelyard.exceptions import SteelyardError
+from steelyard.service import Scribe, SQLiteStore
+from steelyard.service import rows as wire
+from steelyard.service.requests import Forget, Label, Learn, Put, Remember, Tick
+from steelyard.service.store import Waiting
+from tests.service import torture
+from tests.service.data import Clock, records, spec
+from tests.service.desks import Desk, batch
+from tests.service.processes import Process
+
+EVERY = 1 if os.environ.get("STEELYARD_FAULTS") == "all" else 9  # of the writes; syncs are tried one by one
+
+
+class Fault:
+    """The n-th operation of a kind fails, once or from then on."""
+
+    def __init__(self, kind, n, *, lasting):
+        self.kind, self.n, self.lasting, self.seen, self.is_hit = kind, n, lasting, 0, False
+
+    def strike(self, kind):
+        if kind != self.kind:
+            return
+        self.seen += 1
+        if self.seen == self.n or (self.lasting and self.seen > self.n):
+            self.is_hit = True
+            raise apsw.FullError("disk full") if kind == "write" else apsw.IOError("sync failed")
+
+
+class FaultyFile(apsw.VFSFile):
+    def __init__(self, fault, name, flags):
+        self._fault = fault
+        super().__init__("", name, flags)
+
+    def excepthook(self, *_):
+        return
+
+    def xWrite(self, data, offset):
+        self._fault.strike("write")
+        super().xWrite(data, offset)
+
+    def xSync(self, flags):
+        self._fault.strike("sync")
+        super().xSync(flags)
+
+
+class FaultyVFS(apsw.VFS):
+    """The real file system, but for one fault."""
+
+    def __init__(self, fault):
+        self.fault, self.name = fault, f"faulty-{id(fault)}-{os.getpid()}"
+        super().__init__(self.name, "")
+
+    def excepthook(self, *_):
+        return
+
+    def xOpen(self, name, flags):
+        return FaultyFile(self.fault, name, flags)
+
+
+def requests():
+    """Every kind of change, each under a key of its own."""
+    rows = records(70)
+    yield Put("m", spec())
+    yield Learn("m", batch(rows[:40]), key="a", fingerprint="a")
+    bare = [{k: v for k, v in row.items() if k != "fraud"} for row in rows[40:44]]
+    answer = {"label": 0, "scores": [0.0, 0.0], "classes": [0, 1]}
+    waiting = [Waiting(row["row"], 0.0, row["customer"], wire.pack(batch([row]), answer)) for row in bare]
+    yield Remember("m", waiting, key="b", fingerprint="b")
+    yield Label("m", {row["row"]: row["fraud"] for row in rows[40:44]}, key="c", fingerprint="c")
+    yield Forget("m", subject="c3", key="d", fingerprint="d")
+    yield Learn("m", batch(rows[44:]), key="e", fingerprint="e")
+    yield Forget("m", ids=["r1", "r50"], key="f", fingerprint="f")
+
+
+@pytest.fixture(scope="module")
+def expected():
+    scribe = Scribe(SQLiteStore(":memory:"), clock=Clock())
+    for request in requests():
+        scribe.process([request])
+        request.future.result(0)
+    return scribe.published["m"].facts()
+
+
+def run(path, fault):
+    """All requests over a store with a fault; returns those that were acknowledged."""
+    vfs, acknowledged = FaultyVFS(fault), []
+    with suppress(SteelyardError, apsw.Error):
+        store = SQLiteStore(path, vfs=vfs.name)
+        scribe = Scribe(store, clock=Clock())
+        for number, request in enumerate(requests()):
+            scribe.process([request])
+            if request.future.exception(0) is not None:
+                break  # what follows builds on it
+            acknowledged.append(number)
+        with suppress(apsw.Error):
+            store.close()
+    vfs.unregister()
+    return acknowledged
+
+
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # a file that fails when closed
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "from-then-on"])
+@pytest.mark.parametrize("kind", ["write", "sync"])
+def test_whatever_write_or_sync_fails_nothing_acknowledged_is_lost_and_nothing_counts_twice(
+    tmp_path, kind, lasting, expected
+):
+    n_hit = 0
+    for n in count(1, EVERY if kind == "write" else 1):
+        path, fault = tmp_path / f"{n}.db", Fault(kind, n, lasting=lasting)
+        acknowledged = run(path, fault)
+        if not fault.is_hit:
+            break
+        n_hit += 1
+        desk = Desk(path)  # healed
+        for number, request in enumerate(requests()):
+            if number in acknowledged:  # it is there before anything is sent again
+                assert "m" in desk.scribe.published
+                assert request.key is None or desk.store.answer_to("m", request.key) is not None
+        for request in requests():
+            desk.do(request)
+        assert desk.model().facts() | {"learned": 0} == expected | {"learned": 0}
+        assert desk.again().model().facts()["digest"] == expected["digest"]
+        for part in tmp_path.glob(f"{n}.db*"):
+            part.unlink()
+    assert n_hit > 3, "the table was tried"
+
+
+def test_a_commit_that_may_have_been_done_is_told_as_not_known(tmp_path):
+    fault = Fault("sync", 10**9, lasting=True)
+    vfs = FaultyVFS(fault)
+    scribe = Scribe(SQLiteStore(tmp_path / "s.db", vfs=vfs.name), clock=Clock())
+    scribe.process([Put("m", spec())])
+    fault.n = fault.seen + 1
+    wish = Learn("m", batch(records(5)))
+    scribe.process([wish])
+    assert "not known" in str(wish.future.exception(0))
+    fault.n = 10**9
+    again = Learn("m", batch(records(5)))
+    scribe.process([again])
+    assert again.future.result(0)["learned"] == 5
+    scribe.store.close()
+    vfs.unregister()
+
+
+# -- a real process on a disk that is full ----------------------------------------------------------
+
+
+def full(store, start):
+    """Load until the disk is full, then a service that has room again; the ledger is compared by digest."""
+    clients, opener = [torture.Client(k, seed=3) for k in range(3)], torture.Client(99, 3)
+    first = [opener._row() for _ in range(50)]
+    with start() as service, httpx.Client(base_url=service.url, timeout=30) as http:
+        assert http.put("/v1/models/m", json=torture.SPEC).status_code == 201
+        assert http.post("/v1/models/m/learn", json={"rows": first}).status_code == 200
+        refused = _until_refused(clients, http)
+        assert refused.status_code == 503
+        assert refused.headers["content-type"] == "application/problem+json"
+        bare = [{"a": 1.0, "b": 2.0}]
+        assert http.post("/v1/models/m/predict", json={"rows": bare}).status_code == 200
+    with Process(store) as healed, httpx.Client(base_url=healed.url, timeout=30) as http:
+        for client in clients:
+            if client.pending is not None:
+                assert client.send(http, again=True)
+        found = http.get("/v1/models/m").json()
+        assert (found["digest"], found["rows"]) == torture.expected_digest(first, clients)
+
+
+def _until_refused(clients, http):
+    """Large learn requests until one is refused; each client's pending request stays for later."""
+    for number in count():
+        client = clients[number % len(clients)]
+        rows = [client._row() for _ in range(400)]
+        key = f"large-{number}"
+        client.pending = ("learn", key, {"rows": rows}, {"learned": rows})
+        answer = http.post("/v1/models/m/learn", json={"rows": rows}, headers={"Idempotency-Key": key})
+        if answer.status_code != 200:
+            return answer
+        client._note({"learned": rows}, answer.json())
+        client.pending = None
+        assert number < 2_000, "the disk was never full"
+    return None
+
+
+def test_a_file_that_may_not_grow_refuses_and_loses_nothing(tmp_path):
+    store = tmp_path / "store.db"
+
+    def start():
+        most = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3 << 20, most[1]))  # for the child, which inherits it
+        try:
+            return Process(store)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, most)
+
+    full(store, start)
+
+
+def test_a_small_disk_that_is_full_refuses_and_loses_nothing(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "steelyard-trial", str(disk)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("no small disk can be mounted here (it needs root and the right to mount)")
+    try:
+        full(disk / "store.db", lambda: _Growing(disk))
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+class _Growing(Process):
+    """A service on a small disk, which is larger before the next one comes."""
+
+    def __init__(self, disk):
+        self.disk = disk
+        super().__init__(disk / "store.db")
+
+    def __exit__(self, *_):
+        super().__exit__()
+        subprocess.run(["mount", "-o", "remount,size=64m", str(self.disk)], check=True)
+
+
+# -- a clock that jumps -----------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    history=st.lists(
+        st.tuples(
+            st.sampled_from(["learn", "learn", "tick", "forget"]),
+            st.sampled_from([0.0, 1.0, -1.0, 1_800.0, -5_000.0, 4e9, -4e9]),
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    memory=st.sampled_from(["all", "1h", 25]),
+)
+def test_a_clock_that_jumps_loses_nothing_and_a_recovery_finds_the_same_model(
+    tmp_path_factory, history, memory
+):
+    path = tmp_path_factory.mktemp("clock") / "s.db"
+    desk = Desk(path, Clock(1e9))
+    desk.do(Put("m", spec(memory=memory)))
+    version = 0
+    for number, (kind, jump) in enumerate(history):
+        desk.clock.now += jump
+        if kind == "learn":
+            answer = desk.do(Learn("m", batch(records(10, seed=number, first=100 * number))))
+            assert answer["version"] > version
+            version = answer["version"]
+        elif kind == "tick":
+            desk.do(Tick(""))
+            desk.scribe._publish(["m"])
+        else:
+            desk.do(Forget("m", before=desk.clock.now))
+        version = max(version, desk.model().version)
+        found = desk.again()
+        assert found.model().version == desk.model().version
+        assert found.model().facts() == desk.model().facts()
+        found.store.close()
+        Desk.opened.remove(found.store)
+    if memory == "all":
+        learned = sum(10 for kind, _ in history if kind == "learn")
+        if not any(kind == "forget" for kind, _ in history):
+            assert desk.model().n_rows == learned
+    desk.store.close()
+    Desk.opened.remove(desk.store)
+
+
+def test_keys_are_remembered_while_a_clock_runs_backwards(tmp_path):
+    desk = Desk(tmp_path / "s.db", Clock(1e9))
+    desk.do(Put("m", spec()))
+    first = desk.do(Learn("m", batch(records(10)), key="k", fingerprint="k"))
+    desk.clock.now -= 30 * 86_400.0
+    desk.do(Tick(""))
+    assert desk.do(Learn("m", batch(records(10)), key="k", fingerprint="k")) == first
+
+
+def test_the_writer_lives_through_a_jump_of_the_clock(tmp_path):
+    clock = Clock(1e9)
+    scribe = Scribe(SQLiteStore(tmp_path / "s.db"), clock=clock)
+    scribe.start()
+    try:
+        for number, now in enumerate((1e9, 5e8, 3e9, 1e9)):
+            clock.now = now
+            wish = Put("m", spec()) if number == 0 else Learn("m", batch(records(5, first=10 * number)))
+            assert scribe.submit(wish).future.result(20)
+        assert scribe.is_alive
+    finally:
+        scribe.close()
+        scribe.store.close()
