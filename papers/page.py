@@ -9,6 +9,7 @@ from pathlib import Path
 
 from papers.claims import claims_page
 from papers.experiment import experiments
+from papers.own.candidates import CHOSEN, STREAM
 from papers.sections import Section, find_sections, read_sections, section_of
 from papers.storage import read_reports
 from steelyard.exceptions import ParameterError
@@ -41,6 +42,9 @@ _PAGES = {
     "own": "The best of this library on the papers' sets",
 }
 
+# Papers by the second part of the names of the experiments with our best.
+_PAPERS = {"dcil": "DCIL", "distributed": "Distributed", "koil": "KOIL", "kba": "KBA", "mhe": "MHE-CIL"}
+
 
 def write_page(results: Sequence[Path], page: Path) -> None:
     """Write the summary to `page` and the others to the folder of its name beside it.
@@ -63,10 +67,43 @@ def write_page(results: Sequence[Path], page: Path) -> None:
     for name in order:
         of_paper.setdefault(name.split("-")[0], []).append(sections[name])
     for key, own in of_paper.items():
-        head = [f"# {_PAGES[key]}\n", f"{_WRITTEN}\n", _LEGEND]
+        head = [f"# {_PAGES[key]}\n", f"{_WRITTEN}\n", *_surpassed(own), _LEGEND]
         _write(folder / f"{key}.md", "\n".join([*head, *(section.text for section in own)]))
     _write(folder / "claims.md", claims_page({name: sections[name] for name in order}, _WRITTEN))
     _write(page, _summary(of_paper, page.stem))
+
+
+def _surpassed(sections: Sequence[Section]) -> list[str]:
+    """The papers' best beside what validation chose here, a line for each set and measure."""
+    lines: list[str] = []
+    counts: Counter[str] = Counter()
+    for section in sections:
+        verdicts = section.verdicts()
+        for (on, learner, measure), (ours, paper, verdict) in verdicts.items():
+            if learner == CHOSEN:
+                stream = verdicts.get((on, STREAM, measure), ("-", "", ""))[0]
+                of = _PAPERS[section.name.split("-")[1]]
+                lines.append(f"| {of} | {on} | {measure} | {paper} | {ours} | {stream} | {verdict} |")
+                counts[verdict] += 1
+    if not lines:
+        return []
+    counted = ", ".join(f"{kind} {counts[kind]}" for kind in ("better", "reached", "short"))
+    words = (
+        "The best figure that a paper prints for one of its own learners, beside the learner of this library "
+        "that validation inside the rows to learn chose, and beside StreamClassifier, for which nothing is "
+        f"chosen. Of {counts.total()} figures: {counted}.\n"
+    )
+    return [
+        words,
+        "\n".join(
+            [
+                f"| paper | on | measure | its best | {CHOSEN} | {STREAM} | verdict |",
+                f"|{'---|' * 7}",
+                *lines,
+                "",
+            ]
+        ),
+    ]
 
 
 def _write(path: Path, text: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,14 +16,15 @@ from papers.result import Report
 from papers.tables import markdown_table
 from papers.verdict import judge
 
-__all__ = ["Numbers", "Section", "find_sections", "read_sections", "section_of"]
+__all__ = ["Key", "Numbers", "Section", "find_sections", "read_sections", "section_of"]
 
-# What stands in a table by what it was measured on, the learner and the measure: ours and the paper's.
-Numbers = dict[tuple[str, str, str], tuple[float, float | None]]
+Key = tuple[str, str, str]  # what was measured on, the learner and the measure
+Numbers = dict[Key, tuple[float, float | None]]  # ours and the paper's
 
 _NAME = re.compile(r"^`python -m papers run ([\w.\-]+)`", re.MULTILINE)
 _COUNTS = re.compile(r"^Printed numbers: (\d+); reached (\d+), better (\d+), short (\d+)\.$", re.MULTILINE)
 _KINDS = ("reached", "better", "short")
+_MARKED = {"=": "reached", "+": "better", "-": "short"}
 
 
 @dataclass(frozen=True)
@@ -48,25 +50,37 @@ class Section:
 
     def numbers(self) -> Numbers:
         """The numbers of its table, with the digits that are shown."""
+        found: Numbers = {}
+        for key, ours, paper, _ in self._cells():
+            number = _number(ours)
+            if number is not None:
+                found[key] = number, _number(paper)
+        return found
+
+    def verdicts(self) -> dict[Key, tuple[str, str, str]]:
+        """Of numbers that the paper prints too: ours and the paper's as they are shown, and the verdict."""
+        return {
+            key: (ours, paper, verdict)
+            for key, ours, paper, verdict in self._cells()
+            if _number(ours) is not None and verdict in _KINDS
+        }
+
+    def _cells(self) -> Iterator[tuple[Key, str, str, str]]:
+        """Key, ours, the paper's and the kind of the verdict, whichever way the table is laid out."""
         lines = [line for line in self.text.splitlines() if line.startswith("|")]
         if len(lines) < 3:
-            return {}
+            return
         names, *body = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
-        found: Numbers = {}
         for cells in body[1:]:
             if len(cells) != len(names):
                 continue
             if names[2:4] == ["measure", "paper"]:
-                ours, paper = _number(cells[4]), _number(cells[3])
-                if ours is not None:
-                    found[cells[0], cells[1], cells[2]] = ours, paper
+                yield (cells[0], cells[1], cells[2]), cells[4], cells[3], cells[5].split(" ")[0]
                 continue
             for measure, cell in zip(names[2:], cells[2:], strict=True):
-                ours = _number(cell)
-                if ours is not None:
-                    inside = re.search(r"\(([^)]*)\)", cell)
-                    found[cells[0], cells[1], measure] = ours, _number(inside[1]) if inside else None
-        return found
+                ours, _, rest = cell.partition(" (")
+                paper, _, mark = rest.partition(")")
+                yield (cells[0], cells[1], measure), ours, paper, _MARKED.get(mark.strip(), "none")
 
 
 def _number(cell: str) -> float | None:

@@ -52,7 +52,7 @@ _NOTES = paragraphs(
     paper. A test part has 5 to 10 rows of the rare class in four of the sets, so that a single row moves the
     G-mean by several points. The paper's images and trajectories are not public; there is no line for them.
 
-    Where the features are more than the rows (segmentation: 180 rows, 1,000 random features) the scores of
+    Where the features are more than the rows (segmentation: 180 rows, 300 random features) the scores of
     the learned rows say little about those of others, and a cut placed by them is worse than the plain one
     at zero, which the choice by folds may notice.
     """

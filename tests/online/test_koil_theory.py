@@ -7,6 +7,7 @@ thesis's f_t of (3.5) and (3.15), whose opposite support vectors are all opposit
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -78,6 +79,65 @@ class Transcript:
         return a
 
 
+class Compensated(Transcript):
+    """(3.12) and (3.19): buffers of a budget; a removed vector leaves its weight to the nearest of its class.
+
+    Signs as in (3.5) and (3.15): the step goes down the gradient, with which the print of both disagrees.
+    """
+
+    def __init__(self, K, y, *, budget, oldest_first, rng, **parameters):
+        super().__init__(K, y, **parameters)
+        self.budget, self.oldest_first, self.rng = budget, oldest_first, rng
+        self.buffers = {1: [], -1: []}
+        self.near = {}  # N_t of every trial so far, taken from the buffers as they were then
+        self.removed = []  # the weight of a removed vector and its kernel value with the compensated one
+        self.largest = 0.0  # |alpha|, over all trials
+
+    def neighbours(self, t):
+        if t not in self.near:
+            opposite = self.buffers[-self.y[t]]
+            self.near[t] = sorted(opposite, key=lambda i: -self.K[t, i])[: self.k]
+        return self.near[t]
+
+    def run(self):
+        """f_1^{++}, ..., f_{T+1}^{++}."""
+        functions = [np.zeros(len(self.y))]
+        for t in range(len(self.y)):
+            a = functions[-1] - self.eta * self.gradient(functions[-1], t)
+            self.largest = max(self.largest, np.abs(a).max())
+            own = self.buffers[self.y[t]]
+            own.append(t)  # algorithm 3, lines 3 and 4: every sample enters
+            if len(own) > self.budget:
+                r = own.pop(0 if self.oldest_first else int(self.rng.integers(len(own) - 1)))
+                c = max(own, key=lambda i: self.K[r, i])
+                self.removed.append((abs(a[r]), self.K[r, c]))
+                a[c] += a[r]
+                a[r] = 0.0
+            self.largest = max(self.largest, np.abs(a).max())
+            functions.append(a)
+        return functions
+
+    def extra(self, size):
+        """What a trial with a compensation may add to the regret: gamma c_d (norms) + gamma^2 eta c_d^2 / 2.
+
+        gamma eta bounds every weight and xi^2 the kernel values of all compensations, as the theorems assume;
+        both are taken from the run. `size` bounds the norms of f_t and f*, together.
+        """
+        gamma, c_d = self.largest / self.eta, self.c_d()
+        return gamma * c_d * size + 0.5 * gamma**2 * self.eta * c_d**2
+
+    def c_d(self):
+        """The largest distance of a removed vector to the compensated one, in feature space."""
+        return math.sqrt(max(0.0, 2.0 - 2.0 * min(value for _, value in self.removed)))
+
+    def jumps(self, functions):
+        """How far compensations moved the function beside its step, trial by trial."""
+        return [
+            norm(self.K, after - (before - self.eta * self.gradient(before, t)))
+            for t, (before, after) in enumerate(pairwise(functions))
+        ]
+
+
 def norm(K, a):
     return math.sqrt(max(0.0, a @ K @ a))
 
@@ -120,6 +180,65 @@ def test_theorem_2_regret_of_the_smooth_loss_is_bounded(stream, C, k):
     functions = path.run()
     regret = sum(path.risk(functions[t], t) - path.risk(best, t) for t in range(T))
     assert regret <= 2.0 * r * size**2 + size * math.sqrt(2.0 * r * T * mean_risk)  # (3.27)
+
+
+@pytest.mark.parametrize("oldest_first", [True, False])
+@pytest.mark.parametrize(("C", "k", "eta"), [(1.0, 1, 0.05), (0.3, 5, 0.05)])
+def test_theorem_1_regret_with_compensation_is_bounded(stream, C, k, eta, oldest_first):
+    K, y = stream
+    T = 60
+    options = {"budget": 6, "oldest_first": oldest_first, "rng": np.random.default_rng(0)}
+    path = Compensated(K[:T, :T], y[:T], C=C, k=k, eta=eta, **options)
+    functions, c_p = path.run(), path.c_p()
+    jumps = path.jumps(functions)
+    assert sum(jump > 1e-9 for jump in jumps) > 5
+    assert max(jumps) <= max(weight for weight, _ in path.removed) * path.c_d() + 1e-9
+    U = 1.0 + C * k * c_p**2
+    for best in (np.zeros(T), path.best(steps=60)):
+        regret = sum(path.risk(functions[t], t) - path.risk(best, t) for t in range(T))
+        without = norm(path.K, best) ** 2 / (2 * eta) + eta * C * k * T * (
+            (U - 1) + 0.5 * (k + 1) * C * c_p**2
+        )
+        assert regret <= without + T * path.extra(2.0 * C * k * c_p)  # (3.25)
+
+
+@pytest.mark.parametrize("oldest_first", [True, False])
+@pytest.mark.parametrize(("C", "k"), [(1.0, 1), (0.2, 4)])
+def test_theorem_2_regret_with_compensation_is_bounded(stream, C, k, oldest_first):
+    K, y = stream
+    T = 60
+    options = {"budget": 6, "oldest_first": oldest_first, "rng": np.random.default_rng(0)}
+    path = Compensated(K[:T, :T], y[:T], C=C, k=k, eta=0.02, smooth=True, **options)
+    functions = path.run()
+    best = path.best(steps=60)
+    total_risk = sum(path.risk(best, t) for t in range(T))
+    r, size = 1.0 + 2.0 * C * k**2 * path.c_p() ** 2, norm(path.K, best)
+    losses = [path.loss(a, t, i) for t, a in enumerate(functions[:-1]) for i in path.neighbours(t)]
+    norms = size + 2.0 * max(losses) * C * k * path.c_p()
+    assert max(norm(path.K, a) for a in functions) <= norms
+    regret = sum(path.risk(functions[t], t) for t in range(T)) - total_risk
+    without = size**2 / (2 * path.eta) + r * path.eta * total_risk
+    # (3.28) in the form that (A.13) gives for any eta; its own eta is that of (A.14)
+    assert regret <= (without + T * path.extra(norms)) / (1.0 - r * path.eta)
+
+
+@pytest.mark.parametrize("C", [1.0, 0.3])
+def test_compensation_by_an_equal_vector_changes_nothing(C):
+    """The remark below (3.25): where a removed vector has a twin, c_d = 0 and the regret is that without."""
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(3, 2))
+    y = np.where(np.arange(60) % 4 == 0, 1, -1)
+    place = np.where(y == 1, np.cumsum(y == 1), np.cumsum(y == -1)) % 3  # every buffer has twins of all
+    X = points[place] + (y == 1)[:, None]
+    K = rbf(X, 1.0)
+    options = {"C": C, "k": 1, "eta": 0.1}
+    path = Compensated(K, y, budget=12, oldest_first=True, rng=None, **options)
+    functions, unlimited = path.run(), Transcript(K, y, **options)
+    assert path.removed
+    assert min(value for _, value in path.removed) == pytest.approx(1.0)
+    assert path.extra(2.0) == pytest.approx(0.0, abs=1e-6)
+    assert max(path.jumps(functions)) < 1e-7
+    np.testing.assert_allclose(K @ functions[-1], K @ unlimited.run()[-1], atol=1e-7)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -35,6 +35,7 @@ def test_a_section_is_found_again_with_its_numbers_and_counts(layout):
         ("a set", "ours", "AUC"): (0.95, 0.9),
         ("a set", "theirs, too", "G-mean"): (1234.5, None),
     }
+    assert found.verdicts() == {("a set", "ours", "AUC"): ("0.950 ± 0.010", "0.900 ± 0.020", "better")}
     assert found.counts == {"better": 1, "reached": 0, "short": 0}
     assert found.circumstances.startswith("quick run, seed 0")
 
@@ -86,3 +87,21 @@ def test_the_page_of_claims_is_the_one_that_the_sections_give(tmp_path):
 
 def test_a_section_without_a_table_has_no_numbers():
     assert Section("x", "## T\n\n`python -m papers run x` (full run, seed 0, 1 s)\n").numbers() == {}
+
+
+def test_the_page_of_our_best_begins_with_what_is_surpassed(tmp_path):
+    rows = [
+        Row(on, learner, "AUC", mean, paper=0.9, tolerance=0.01)
+        for on, mean in (("a set", 0.95), ("another", 0.8), ("a third", 0.905))
+        for learner in ("chosen by validation", "StreamClassifier", "ProximalSVC, automatic")
+    ]
+    for name, layout in (("own-koil-small", "wide"), ("own-dcil", "long")):
+        made = Experiment(name, "P", "T", lambda _, layout=layout: Result(rows, layout=layout))
+        write_report(run(made, Context()), tmp_path / "results")
+    write_page([tmp_path / "results"], tmp_path / "papers.md")
+    page = (tmp_path / "papers" / "own.md").read_text(encoding="utf-8")
+    head = page.partition("\n## ")[0]
+    assert "Of 6 figures: better 2, reached 2, short 2." in head
+    for paper in ("KOIL", "DCIL"):
+        assert f"| {paper} | a set | AUC | 0.900 | 0.950 | 0.950 | better |" in head
+    assert head.count("ProximalSVC, automatic") == 0
