@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from steelyard.cli.decision import positive_of
-from steelyard.cli.models_io import load_table_model
-from steelyard.cli.options import MODEL_FILE, chunk_option, limit_option, positive_option, report_option
+from steelyard.cli.models_io import load_table_model, source_of
+from steelyard.cli.options import (
+    MODEL_FILE,
+    chunk_option,
+    limit_option,
+    positive_option,
+    query_option,
+    report_option,
+)
 from steelyard.cli.output import emit_json, emit_pairs, emit_table, json_option, tell
 from steelyard.cli.positive import positive_refusal
 
@@ -24,6 +31,7 @@ _CONFUSED = 8  # classes that fit side by side
 @click.command("evaluate")
 @click.argument("model", type=MODEL_FILE)
 @click.argument("source")
+@query_option
 @positive_option
 @chunk_option
 @limit_option
@@ -33,6 +41,7 @@ def evaluate_command(
     *,
     model: Path,
     source: str,
+    query: str | None,
     positive: str | None,
     chunk: int,
     limit: int | None,
@@ -51,7 +60,7 @@ def evaluate_command(
         positive_of(known.learner, positive)  # refused at once, before a long table is read
     metrics = [name for name in METRICS if name != "pmauc"]
     race = Race({"model": known.learner}, metrics=metrics, positive=positive, learns=False)
-    rows = known.rows(source, chunk=chunk, limit=limit)
+    rows = known.rows(source_of(source, query), chunk=chunk, limit=limit)
     race.run(rows)
     if (refusal := positive_refusal(race, positive)) is not None:
         raise refusal

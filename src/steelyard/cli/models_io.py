@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from steelyard.cli.output import tell
 from steelyard.exceptions import DataTypeError, FileFormatError, ParameterError
 
@@ -12,7 +14,20 @@ if TYPE_CHECKING:
     from steelyard.cli.options import ColumnOptions
     from steelyard.tables import TableModel, TableStream
 
-__all__ = ["check_can_be_saved", "load_table_model", "open_table", "refuse_kind", "summary_of"]
+__all__ = ["check_can_be_saved", "load_table_model", "open_table", "refuse_kind", "source_of", "summary_of"]
+
+
+def source_of(source: str, query: str | None) -> Any:
+    """The source of a command: a file, the address of a table, or a database and a query."""
+    from steelyard.tables.databases import is_address, open_database
+
+    if query is None:
+        return source
+    if not is_address(source):
+        raise click.UsageError(
+            "--query asks a database: SOURCE must be an address such as duckdb:///shop.db."
+        )
+    return open_database(source, query)
 
 
 def load_table_model(path: Path) -> TableModel:
@@ -53,7 +68,7 @@ def check_can_be_saved(learner: Any, name: str) -> None:
 
 
 def open_table(
-    source: str, target: str, columns: ColumnOptions, *, on_bad_row: str = "stop", encoder: Any = None
+    source: Any, target: str, columns: ColumnOptions, *, on_bad_row: str = "stop", encoder: Any = None
 ) -> TableStream:
     """A labelled table, as the column options say; with an encoder, its columns are those that it knows."""
     from steelyard.tables import open_stream

@@ -26,6 +26,7 @@ __all__ = [
     "limit_option",
     "model_options",
     "positive_option",
+    "query_option",
     "report_option",
     "tested_column_options",
 ]
@@ -162,6 +163,10 @@ chunk_option: Callable[[Command], Command] = click.option(
 )
 limit_option: Callable[[Command], Command] = click.option(
     "--limit", type=click.IntRange(1), metavar="N", help="Stop after so many rows."
+)
+
+query_option: Callable[[Command], Command] = click.option(
+    "--query", metavar="SELECT", help="Rows of a query; SOURCE is then the address of a database alone."
 )
 
 

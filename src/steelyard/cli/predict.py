@@ -13,9 +13,9 @@ import click
 
 from steelyard.cli.decision import Cost, Decision, cost_option, positive_of, probabilities
 from steelyard.cli.files import OUT_FILE
-from steelyard.cli.models_io import load_table_model
-from steelyard.cli.options import MODEL_FILE, chunk_option, limit_option, positive_option
-from steelyard.cli.output import emit_text, json_option, json_text
+from steelyard.cli.models_io import load_table_model, source_of
+from steelyard.cli.options import MODEL_FILE, chunk_option, limit_option, positive_option, query_option
+from steelyard.cli.output import emit_text, json_option, json_text, talk
 
 if TYPE_CHECKING:
     from steelyard.tables import TableModel, TableStream
@@ -27,11 +27,24 @@ Lines = list[dict[str, Any]]
 
 @click.command("predict")
 @click.argument("model", type=MODEL_FILE)
-@click.argument("source")
+@click.argument("source", required=False)
+@query_option
 @click.option(
     "-o", "--out", type=OUT_FILE, metavar="FILE",
     help="Parquet, JSON lines or CSV, as the name ends (.parquet, .jsonl); standard output by default.",
 )  # fmt: skip
+@click.option(
+    "--into",
+    metavar="NEW_TABLE",
+    help="Write to a new table of the same database; one that is there is refused.",
+)
+@click.option(
+    "--as-sql",
+    "dialect",
+    metavar="DIALECT",
+    help="Print the model as a SELECT for duckdb, sqlite, postgres, bigquery, snowflake, clickhouse, spark; "
+    "SOURCE may name the table.",
+)
 @click.option("--keep", metavar="COL", multiple=True, help="Pass this column through, such as an id.")
 @click.option("--proba", is_flag=True, help="Also the probability of every class.")
 @click.option(
@@ -45,8 +58,11 @@ Lines = list[dict[str, Any]]
 def predict_command(
     *,
     model: Path,
-    source: str,
+    source: str | None,
+    query: str | None,
     out: Path | None,
+    into: str | None,
+    dialect: str | None,
     keep: tuple[str, ...],
     proba: bool,
     threshold: float | None,
@@ -63,10 +79,22 @@ def predict_command(
     """
     write = _writer(out, as_json=as_json)
     known = load_table_model(model)
+    if dialect is not None:
+        _print_sql(known, source, dialect)
+        return
+    if source is None:
+        raise click.UsageError("Missing argument 'SOURCE'.")
     chosen = positive_of(known.learner, positive)
     decision = Decision(chosen, threshold, cost)
-    rows = known.rows(source, chunk=chunk, limit=limit, labelled=False, keep=keep)
-    lines = _begun(_lines(known, rows, decision, keep=keep, proba=proba))
+
+    def lines_of(given: Any) -> Iterator[Lines]:
+        rows = known.rows(given, chunk=chunk, limit=limit, labelled=False, keep=keep)
+        return _begun(_lines(known, rows, decision, keep=keep, proba=proba))
+
+    if into is not None:
+        _write_into(source, query, into, lines_of, out)
+        return
+    lines = lines_of(source_of(source, query))
     if out is None:
         for text in write(lines):
             emit_text(text.decode("utf-8", "backslashreplace"))
@@ -74,6 +102,34 @@ def predict_command(
     from steelyard.persistence import write_whole
 
     write_whole(out, write(lines), who="predict")
+
+
+def _print_sql(model: TableModel, source: str | None, dialect: str) -> None:
+    """The model as a SELECT over the table that SOURCE names."""
+    from urllib.parse import parse_qs, urlsplit
+
+    from steelyard.sql import expression
+    from steelyard.tables.databases import is_address, open_database
+
+    table, truths = source or "your_table", list[str]()
+    if is_address(source):
+        table = parse_qs(urlsplit(str(source)).query).get("table", ["your_table"])[0]
+        rows = open_database(str(source))
+        truths = [name for name, kind in rows.declared.items() if kind == "truth"]
+        rows.close()
+    emit_text(expression(model, table, dialect, truths=truths) + "\n")
+
+
+def _write_into(
+    source: str, query: str | None, into: str, lines_of: Callable[[Any], Iterator[Lines]], out: Path | None
+) -> None:
+    from steelyard.sql.writing import write_answers
+    from steelyard.tables.databases import is_address
+
+    if out is not None or not is_address(source):
+        raise click.UsageError("--into writes to the database of SOURCE, in place of -o.")
+    n_rows = write_answers(source, query, into, lines_of)
+    talk(f"wrote {n_rows:,} rows into the new table {into}")
 
 
 def _begun(chunks: Iterator[Lines]) -> Iterator[Lines]:

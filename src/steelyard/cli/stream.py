@@ -10,12 +10,13 @@ import click
 
 from steelyard.cli.files import OUT_FILE, save_model
 from steelyard.cli.interrupts import StopOnInterrupt
-from steelyard.cli.models_io import check_can_be_saved, open_table
+from steelyard.cli.models_io import check_can_be_saved, open_table, source_of
 from steelyard.cli.options import (
     ColumnOptions,
     gathered,
     model_options,
     positive_option,
+    query_option,
     tested_column_options,
 )
 from steelyard.cli.output import emit_json, emit_table, json_option, talk, tell
@@ -56,6 +57,7 @@ class StreamOptions:
     """What was written on the command line, columns apart."""
 
     source: str | None
+    query: str | None
     target: str | None
     model_names: tuple[str, ...]
     settings: tuple[str, ...]
@@ -82,6 +84,7 @@ class StreamOptions:
 
 @click.command("stream")
 @click.argument("source", required=False)
+@query_option
 @click.option("--target", metavar="COL", help="Column of the labels.")
 @model_options(multiple=True)
 @click.option(
@@ -125,7 +128,8 @@ class StreamOptions:
 def stream_command(options: StreamOptions, columns: ColumnOptions) -> None:
     """Learn from SOURCE row by row, testing every row before it is learned.
 
-    SOURCE is a CSV or TSV file, JSON lines (all also .gz), Parquet or Arrow, or - for standard input.
+    SOURCE is a CSV or TSV file, JSON lines (all also .gz), Parquet or Arrow, - for standard input, or a table
+    in a database such as duckdb:///shop.db?table=payments.
     Without SOURCE a built-in stream with a moving imbalance and one drift is used. A live feed, such as
     `tail -f log.csv | steelyard stream -`, is answered within a second, full chunk or not.
 
@@ -157,6 +161,8 @@ def stream_command(options: StreamOptions, columns: ColumnOptions) -> None:
 def _check(options: StreamOptions) -> None:
     if options.source is not None and options.target is None:
         raise click.UsageError("with a SOURCE, --target must name the column of the labels.")
+    if options.source is None and options.query is not None:
+        raise click.UsageError("--query needs a SOURCE, the address of the database.")
     if options.source is None and options.save_to is not None:
         raise click.UsageError("--save needs a SOURCE: the built-in stream has no columns to remember.")
     for every, name in ((options.report_every, "report"), (options.save_every, "save")):
@@ -172,7 +178,9 @@ def _stream(options: StreamOptions, columns: ColumnOptions) -> RowStream:
         chunk = min(columns.chunk, 500)
         return demo_stream(columns.limit or 60_000, chunk=chunk, **seed)
     assert options.target is not None  # as checked
-    return open_table(options.source, options.target, columns, on_bad_row=options.on_bad_row)
+    return open_table(
+        source_of(options.source, options.query), options.target, columns, on_bad_row=options.on_bad_row
+    )
 
 
 def _models(options: StreamOptions) -> dict[str, Any]:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from steelyard.exceptions import DataError, ParameterError
+from steelyard.exceptions import DataError
 from steelyard.proximal import ProximalSVC
+from steelyard.sql.arithmetic import arithmetic_of
 from steelyard.tables import TableModel
+from steelyard.tables.databases import name_parts
 
-__all__ = ["DIALECTS", "expression"]
-
-DIALECTS = ("duckdb", "sqlite", "postgres", "bigquery", "snowflake", "clickhouse", "spark")
+__all__ = ["expression"]
 
 
-def expression(model: TableModel, table: str, dialect: str = "duckdb") -> str:
+def expression(model: TableModel, table: str, dialect: str = "duckdb", *, truths: Sequence[str] = ()) -> str:
     """A SELECT that scores the rows of a table as the model does.
 
     Parameters
@@ -26,6 +27,8 @@ def expression(model: TableModel, table: str, dialect: str = "duckdb") -> str:
         The table to score.
     dialect : str, default="duckdb"
         The database: duckdb, sqlite, postgres, bigquery, snowflake, clickhouse or spark.
+    truths : sequence of str
+        Columns of truth values there, which count as 1 and 0.
 
     Returns
     -------
@@ -35,8 +38,7 @@ def expression(model: TableModel, table: str, dialect: str = "duckdb") -> str:
     """
     from sqlglot import exp
 
-    if dialect not in DIALECTS:
-        raise ParameterError(f"dialect must be one of {', '.join(DIALECTS)}; got {dialect!r}.", who="sql")
+    arithmetic_of(dialect)  # refuses what nobody knows
     learner = model.learner
     if not isinstance(learner, ProximalSVC) or learner.feature_map is not None:
         raise DataError(
@@ -45,12 +47,18 @@ def expression(model: TableModel, table: str, dialect: str = "duckdb") -> str:
     coef, intercept = np.atleast_2d(learner.coef_), np.atleast_1d(learner.intercept_)
     classes = learner.classes_.tolist()
     names = ["score"] if len(coef) == 1 else [f"score_{k}" for k in range(len(coef))]
-    scores = [_plane(exp, model, c, float(b)) for c, b in zip(coef, intercept, strict=True)]
+    scores = [_plane(exp, model, c, float(b), truths) for c, b in zip(coef, intercept, strict=True)]
     inner = exp.select("*", *(exp.alias_(s, n, quoted=True) for s, n in zip(scores, names, strict=True)))
-    inner = inner.from_(exp.Table(this=exp.to_identifier(table, quoted=True)))
+    inner = inner.from_(_table(exp, table))
     label = exp.alias_(_label(exp, names, classes), "label", quoted=True)
     query = exp.select("*", label).from_(inner.subquery("scored"))
     return str(query.sql(dialect=dialect, pretty=True, unsupported_level=_raise()))
+
+
+def _table(exp: Any, name: str) -> Any:
+    """A table by its name; dots separate schema and table."""
+    parts = [exp.to_identifier(part, quoted=True) for part in reversed(name_parts(name))]
+    return exp.Table(**dict(zip(("this", "db", "catalog"), parts, strict=False)))
 
 
 def _raise() -> Any:
@@ -59,13 +67,17 @@ def _raise() -> Any:
     return ErrorLevel.RAISE
 
 
-def _plane(exp: Any, model: TableModel, coef: Any, intercept: float) -> Any:
+def _plane(exp: Any, model: TableModel, coef: Any, intercept: float, truths: Sequence[str]) -> Any:
     encoder = model.encoder
     terms = [_number(exp, intercept)]
-    terms += [
-        exp.Mul(this=_number(exp, weight), expression=exp.column(name, quoted=True))
-        for name, weight in zip(encoder.numeric_, coef, strict=False)
-    ]
+    for name, weight in zip(encoder.numeric_, coef, strict=False):
+        value = exp.column(name, quoted=True)
+        if name in truths:  # which engines do not multiply
+            one, zero = _number(exp, 1.0), _number(exp, 0.0)
+            value = exp.Case().when(value, one).when(exp.Not(this=value.copy()), zero)
+        if (fill := encoder.fill_of(name)) is not None:
+            value = exp.Coalesce(this=value, expressions=[_number(exp, fill)])
+        terms.append(exp.Mul(this=_number(exp, weight), expression=value))
     n_numeric = len(encoder.numeric_)
     for (name, value), weight in zip(encoder.categories_, coef[n_numeric:], strict=False):
         is_it = exp.EQ(this=exp.column(name, quoted=True), expression=exp.Literal.string(value))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -207,10 +208,11 @@ def _settled(
     encoder = deepcopy(encoder)
     kinds = source.kinds(columns, names)
     parts = []
-    for batch in source.batches(names, kinds, FIRST_ROWS):
-        if "columns_" not in vars(encoder):
-            encoder.settle(batch, names, columns.categorical)
-        parts.append(encoder.encode(batch, source.place, 0, learn=True)[0])
+    with closing(source.batches(names, kinds, FIRST_ROWS)) as batches:
+        for batch in batches:
+            if "columns_" not in vars(encoder):
+                encoder.settle(batch, names, columns.categorical)
+            parts.append(encoder.encode(batch, source.place, 0, learn=True)[0])
     if not parts:
         raise DataError("there are no rows.", who=source.place.source)
     return encoder, parts[0] if len(parts) == 1 else _stacked(parts)

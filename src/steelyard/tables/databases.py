@@ -6,9 +6,10 @@ transactions) it is asked to. Names are quoted; values are never pasted into a q
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -27,6 +28,7 @@ __all__ = [
     "SCHEMES",
     "DatabaseSource",
     "check_single",
+    "connect",
     "is_address",
     "name_parts",
     "number_of",
@@ -41,6 +43,7 @@ __all__ = [
 SCHEMES = ("duckdb", "sqlite", "postgresql", "postgres")
 FIRST_ROWS = 256  # by which columns are judged, as many as settle the grid of a learner
 _BATCH = 16_384
+_PLAIN = {float, int, bool, type(None)}
 _QUESTIONS = ("select", "with", "from", "values", "table")
 # Texts, quoted names and comments: what stands in them is no statement.
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|--[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -111,6 +114,7 @@ class DatabaseSource:
     ) -> None:
         self.connection, self.query, self.parameters = connected(connection), query, tuple(parameters)
         self._table, self._where = table, where
+        self._given: Generator[ColumnBatch, None, None] | None = None
         self._close = close or (lambda: None)
         self.place = Place(name)
         self.n_rows: int | None = None
@@ -159,14 +163,21 @@ class DatabaseSource:
 
     def batches(
         self, wanted: list[str], kinds: dict[str, str], limit: int | None = None
-    ) -> Iterator[ColumnBatch]:
+    ) -> Generator[ColumnBatch, None, None]:
         """The rows as columns; an error comes after all rows before it."""
+        self._given = self._batches(wanted, kinds, limit)
+        return self._given
+
+    def _batches(
+        self, wanted: list[str], kinds: dict[str, str], limit: int | None
+    ) -> Generator[ColumnBatch, None, None]:
         query = self.selected(", ".join(self._written(name, kinds[name]) for name in wanted), limit)
         try:
             with self.connection.reading():
                 arrow = self.connection.arrow(query, self.parameters) if has_pyarrow() else None
                 if arrow is not None:
-                    yield from _arrow_batches(arrow, wanted, kinds)
+                    with contextlib.closing(arrow):
+                        yield from _arrow_batches(arrow, wanted, kinds)
                 else:
                     yield from self._plain_batches(query, wanted, kinds)
         except SteelyardError:
@@ -200,6 +211,8 @@ class DatabaseSource:
             settled[name] = "text" if isinstance(known, str) else "number"
         if settled[name] == "text":
             return texts_of(values)
+        if set(map(type, values)) <= _PLAIN:
+            return np.array(values, dtype=np.float64)  # None becomes nan
         numbers = np.empty(len(values))
         for row, value in enumerate(values):
             try:
@@ -217,12 +230,14 @@ class DatabaseSource:
         return None
 
     def close(self) -> None:
-        """Let go of the connection, if it is ours."""
+        """End what is being read, and let go of the connection, if it is ours."""
+        if self._given is not None:
+            self._given.close()
         self.connection.close()
         self._close()
 
 
-def _arrow_batches(batches: Iterator[Any], wanted: list[str], kinds: dict[str, str]) -> Iterator[ColumnBatch]:
+def _arrow_batches(batches: Iterable[Any], wanted: list[str], kinds: dict[str, str]) -> Iterator[ColumnBatch]:
     for batch in batches:
         for begin in range(0, batch.num_rows, _BATCH):
             part = batch.slice(begin, _BATCH)
@@ -271,7 +286,7 @@ def _text(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def open_database(address: str, query: str | None = None) -> DatabaseSource:
+def open_database(address: str, query: str | None = None, connection: Any = None) -> DatabaseSource:
     """Open a table by its address.
 
     Parameters
@@ -280,27 +295,30 @@ def open_database(address: str, query: str | None = None) -> DatabaseSource:
         ``duckdb:///file.db?table=t``, ``sqlite:///file.db?table=t`` or ``postgresql://...?table=t``.
     query : str, optional
         A SELECT, instead of a table.
+    connection : object, optional
+        A connection to it that is open already, and stays so; by default one that can only read.
     """
     parts = urlsplit(address)
     options = parse_qs(parts.query)
     name = f"{parts.scheme} {Path(unquote(parts.path)).name}"
-    connection = _connected(parts.scheme, address)
+    close = None
+    if connection is None:
+        connection = connect(address)
+        close = connection.close
     if query is None:
         query = options["query"][0] if "query" in options else None
-    table = options["table"][0] if "table" in options else None
+    table = options["table"][0] if "table" in options and query is None else None
     if query is None:
         there = tables_of(connected(connection))
-        if table is None or table not in there:
-            connection.close()
-            raise unknown_table(table, there, name, "add ?table=NAME to the address")
-        query = f"SELECT * FROM {quoted(table)}"
-    return DatabaseSource(
-        connection,
-        query,
-        name=f"{name}, {table or 'query'}",
-        close=connection.close,
-        table=None if table is None else quoted(table),
-    )
+        if table is None or (table not in there and name_parts(table)[-1] not in there):
+            if close is not None:
+                close()
+            hint = "add ?table=NAME to the address, or give a query"
+            raise unknown_table(table, there, name, hint)
+        table = quoted(table) if table in there else table
+        query = f"SELECT * FROM {quoted_table(table)}"
+    called = f"{name}, {options['table'][0] if table is not None else 'query'}"
+    return DatabaseSource(connection, query, name=called, close=close, table=table)
 
 
 def unknown_table(table: str | None, there: list[str], who: str, hint: str | None = None) -> DataError:
@@ -314,24 +332,19 @@ def unknown_table(table: str | None, there: list[str], who: str, hint: str | Non
     )
 
 
-def _connected(scheme: str, address: str) -> Any:
-    """A connection that can only read."""
-    parts = urlsplit(address)
+def connect(address: str, *, writes: bool = False) -> Any:
+    """A connection by its address, which can only read unless it is to write.
+
+    Parameters
+    ----------
+    address : str
+        As for :func:`open_database`.
+    writes : bool, default=False
+        Whether it may write.
+    """
+    scheme = urlsplit(address).scheme
     try:
-        if scheme == "sqlite":
-            import sqlite3
-
-            file = Path(unquote(parts.path[1:])).absolute()  # four slashes begin an absolute path
-            return sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)
-        if scheme == "duckdb":
-            import duckdb
-
-            return duckdb.connect(unquote(parts.path[1:]), read_only=True)
-        import psycopg
-
-        kept = "&".join(part for part in parts.query.split("&") if part.partition("=")[0] not in _PASSED_ON)
-        connection = psycopg.connect(urlunsplit(("postgresql", parts.netloc, parts.path, kept, "")))
-        connection.read_only = True
+        return _driver_connection(address, writes=writes)
     except ImportError as error:
         raise DataError(
             f"{scheme} needs the package {error.name!r}, which is not installed.",
@@ -340,6 +353,28 @@ def _connected(scheme: str, address: str) -> Any:
     except Exception as error:
         words = " ".join(str(error).split())[:300].rstrip(".")
         raise FileAccessError(f"cannot be opened: {words}.", who=scheme) from error
+
+
+def _driver_connection(address: str, *, writes: bool) -> Any:
+    parts = urlsplit(address)
+    if parts.scheme == "sqlite":
+        import sqlite3
+
+        file = Path(unquote(parts.path[1:])).absolute()  # four slashes begin an absolute path
+        mode = "rw" if writes else "ro"
+        return sqlite3.connect(f"{file.as_uri()}?mode={mode}", uri=True, isolation_level=None)
+    if parts.scheme == "duckdb":
+        import duckdb
+
+        file = Path(unquote(parts.path[1:]))
+        if writes and not file.exists():  # one that writes would make it
+            raise FileNotFoundError(f"there is no file {str(file)!r}")
+        return duckdb.connect(str(file), read_only=not writes)
+    import psycopg
+
+    kept = "&".join(part for part in parts.query.split("&") if part.partition("=")[0] not in _PASSED_ON)
+    connection = psycopg.connect(urlunsplit(("postgresql", parts.netloc, parts.path, kept, "")))
+    connection.read_only = not writes
     return connection
 
 

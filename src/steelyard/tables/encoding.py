@@ -190,6 +190,13 @@ class TableEncoder(BaseEstimator):
     def _hash(name: str, value: str | None) -> int:
         return 0 if value is None else zlib.crc32(f"{name}={value}".encode())
 
+    def fill_of(self, column: str) -> float | None:
+        """What a missing number of a column is taken for now; None where it is refused."""
+        if self.missing == "refuse":
+            return None
+        place = self.numeric_.index(column)
+        return float(self._sums[place] / max(self._seen[place], 1.0)) if self.missing == "mean" else 0.0
+
     def place_of(self, column: str, value: str) -> int:
         """The place of a category that is known among all of them."""
         return self._numbers[column, value]

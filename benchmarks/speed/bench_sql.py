@@ -1,0 +1,186 @@
+"""Where pushing sums into a database and streaming its rows cross, and what reading everything first costs.
+
+    python benchmarks/speed/bench_sql.py [--quick] [--rows N]
+    python benchmarks/speed/bench_sql.py --whole [--rows 5000000] [--columns 30] [--engine duckdb]
+
+The first form learns tables of 2 to 16 columns of numbers both ways, in DuckDB, SQLite and PostgreSQL, each
+the best of several turns. The second sets one table side by side with reading it all into pandas and fitting:
+each way in a process of its own, for its time and its largest memory. PostgreSQL is a private server in a
+temporary folder; where it is not installed it is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import resource
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from steelyard import ProximalSVC, sql
+from tests import postgres
+
+WIDTHS = (2, 4, 6, 8, 12, 16)
+KINDS = {"doubles": "{random} * 10", "whole numbers": "FLOOR({random} * 1000)"}
+
+
+def made(connection: Any, engine: str, n_rows: int, width: int, kind: str) -> None:
+    """A table t of so many columns of numbers and a label of which a tenth is rare."""
+    random = {"sqlite": "(RANDOM() & 1048575) / 1048576.0"}.get(engine, "RANDOM()")
+    series = {
+        "duckdb": f"FROM RANGE({n_rows})",
+        "postgres": f"FROM GENERATE_SERIES(1, {n_rows})",
+        "sqlite": f"FROM (WITH RECURSIVE n(k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM n WHERE k < {n_rows}) "
+        "SELECT k FROM n)",
+    }[engine]
+    value = KINDS[kind].format(random=random)
+    value = f"CAST({value} AS INTEGER)" if kind == "whole numbers" else value
+    columns = ", ".join(f"{value} AS x{k}" for k in range(width))
+    cursor = connection.cursor()
+    cursor.execute("DROP TABLE IF EXISTS t")
+    cursor.execute(
+        f"CREATE TABLE t AS SELECT {columns}, CASE WHEN {random} < 0.1 THEN 1 ELSE 0 END AS y {series}"
+    )
+
+
+@contextlib.contextmanager
+def databases(folder: Path) -> Iterator[dict[str, tuple[str, Any]]]:
+    """An address and an open connection of each engine that is here."""
+    with contextlib.ExitStack() as stack:
+        files = {name: folder / f"{name}.db" for name in ("duckdb", "sqlite")}
+        found = {
+            "duckdb": (f"duckdb:///{files['duckdb']}", duckdb.connect(str(files["duckdb"]))),
+            "sqlite": (
+                f"sqlite:///{files['sqlite']}",
+                sqlite3.connect(files["sqlite"], isolation_level=None),
+            ),
+        }
+        if (reason := postgres.missing()) is None:
+            import psycopg
+
+            address = stack.enter_context(postgres.running())
+            found["postgres"] = address, stack.enter_context(psycopg.connect(address, autocommit=True))
+        else:
+            print(f"PostgreSQL is left out: {reason}")
+        yield found
+        for _, connection in found.values():
+            connection.close()
+
+
+def bench_cross(n_rows: int, turns: int) -> None:
+    """Both ways side by side, by width, kind of numbers and engine."""
+    print(f"{n_rows:,} rows; seconds, best of {turns}; ratio = pushed / streamed")
+    with tempfile.TemporaryDirectory() as folder, databases(Path(folder)) as found:
+        for engine, (_, connection) in found.items():
+            for kind in KINDS:
+                for width in WIDTHS:
+                    made(connection, engine, n_rows, width, kind)
+                    best = dict.fromkeys(("pushed", "streamed"), float("inf"))
+                    digests = set()
+                    for _ in range(turns):
+                        for how in best:
+                            started = time.perf_counter()
+                            model = sql.fit(ProximalSVC(), connection, "t", target="y", how=how)
+                            best[how] = min(best[how], time.perf_counter() - started)
+                            digests.add(model.learner.digest())
+                    assert len(digests) == 1, "the two ways differ"
+                    ratio = best["pushed"] / best["streamed"]
+                    what = f"{engine}, {width} columns of {kind}"
+                    print(
+                        f"{what:<44}{best['pushed']:8.2f}{best['streamed']:8.2f}   ratio {ratio:6.2f}",
+                        flush=True,
+                    )
+
+
+# -- one large table ----------------------------------------------------------------------------------
+
+
+def whole(address: str, way: str) -> None:
+    """One way in a process of its own: seconds and the largest memory, after imports."""
+    import pandas as pd
+
+    idle = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started = time.perf_counter()
+    if way == "pandas":
+        frame = _read(address)
+        y = frame.pop("y").to_numpy()
+        digest = ProximalSVC().fit(frame.to_numpy(), y).digest()
+        assert isinstance(frame, pd.DataFrame)
+    else:
+        digest = sql.fit(ProximalSVC(), address, "t", target="y", how=way).learner.digest()
+    seconds = time.perf_counter() - started
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({"seconds": seconds, "idle": idle / 1024, "most": most / 1024, "digest": digest}))
+
+
+def _read(address: str) -> Any:
+    import pandas as pd
+
+    if address.startswith("duckdb"):
+        with duckdb.connect(address.removeprefix("duckdb:///"), read_only=True) as connection:
+            return connection.execute("SELECT * FROM t").df()
+    import psycopg
+
+    with psycopg.connect(address) as connection:
+        cursor = connection.cursor(binary=True).execute("SELECT * FROM t")
+        return pd.DataFrame(cursor.fetchall(), columns=[column.name for column in cursor.description])
+
+
+def bench_whole(n_rows: int, width: int, engine: str | None) -> None:
+    """A large table by every way."""
+    with tempfile.TemporaryDirectory() as folder, databases(Path(folder)) as found:
+        for name, (address, connection) in found.items():
+            if name == "sqlite" or engine not in (None, name):
+                continue
+            made(connection, name, n_rows, width, "doubles")
+            if name == "duckdb":
+                connection.close()
+            digests = set()
+            for way in ("streamed", "pushed", "pandas"):
+                command = [sys.executable, __file__, "--way", way, "--address", address]
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                what = f"{name}, {n_rows:,} x {width}, {way}"
+                if done.returncode:
+                    reason = done.stderr.strip().splitlines()[-1:] or [f"killed by signal {-done.returncode}"]
+                    print(f"{what:<44} did not end: {reason[0][:120]}", flush=True)
+                    continue
+                told = json.loads(done.stdout)
+                digests.add(told["digest"])
+                print(
+                    f"{what:<44}{told['seconds']:8.1f} s, largest memory {told['most']:8,.0f} MB "
+                    f"({told['idle']:,.0f} MB before)",
+                    flush=True,
+                )
+            print(f"{name}: {'equal' if len(digests) == 1 else 'DIFFERENT'} digests", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--columns", type=int, default=30)
+    parser.add_argument("--engine")
+    parser.add_argument("--way", help=argparse.SUPPRESS)
+    parser.add_argument("--address", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.way:
+        whole(given.address, given.way)
+    elif given.whole:
+        bench_whole(given.rows or (100_000 if given.quick else 5_000_000), given.columns, given.engine)
+    else:
+        bench_cross(given.rows or (20_000 if given.quick else 200_000), 1 if given.quick else 3)
+
+
+if __name__ == "__main__":
+    main()

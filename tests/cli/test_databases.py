@@ -1,0 +1,174 @@
+"""Commands over tables in databases: the same answers as over a file, and nothing written but a new table."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+import sqlglot
+
+from steelyard import load
+from steelyard.cli import main
+from tests.runner import cli_runner
+from tests.sql.engines import ENGINES, fill, payments
+
+FRAME = payments(900).drop(columns=['o"dd %s'])
+
+
+def run(*arguments, code=0):
+    result = cli_runner().invoke(main, list(map(str, arguments)))
+    assert result.exit_code == code, result.output + result.stderr
+    return result
+
+
+@pytest.fixture(params=ENGINES)
+def shop(request, tmp_path):
+    """The address of a database with a table ``pay``, and a way to ask it something."""
+    if request.param == "postgres":
+        import psycopg
+
+        address = request.getfixturevalue("postgres")
+        with psycopg.connect(address, autocommit=True) as connection:
+            fill(connection, "pay", FRAME)
+        opened = lambda: psycopg.connect(address, autocommit=True)  # noqa: E731
+    else:
+        file = tmp_path / "shop.db"
+        connect = sqlite3.connect if request.param == "sqlite" else duckdb.connect
+        opened = lambda: connect(str(file))  # noqa: E731
+        connection = opened()
+        fill(connection, "pay", FRAME)
+        connection.close()
+        address = f"{request.param}:///{file}"
+
+    def ask(text):
+        with contextlib.closing(opened()) as connection:
+            cursor = connection.cursor()
+            cursor.execute(text)
+            names = [column[0] for column in cursor.description]
+            return pd.DataFrame(cursor.fetchall(), columns=names)
+
+    return address, ask
+
+
+def with_table(address, table="pay"):
+    return f"{address}{'&' if '?' in address else '?'}table={table}"
+
+
+@pytest.fixture
+def csv(tmp_path):
+    FRAME.to_csv(tmp_path / "pay.csv", index=False)
+    return tmp_path / "pay.csv"
+
+
+@pytest.mark.parametrize("how", ["pushed", "streamed", "auto"])
+def test_fit_on_a_table_in_a_database_is_the_fit_on_the_same_file(shop, csv, tmp_path, how):
+    run("fit", csv, "--target", "kind", "-o", tmp_path / "file.steelyard")
+    address = with_table(shop[0])
+    run("fit", address, "--target", "kind", "--how", how, "-o", tmp_path / "db.steelyard")
+    models = [load(tmp_path / name).learner for name in ("file.steelyard", "db.steelyard")]
+    assert models[0].digest() == models[1].digest()
+
+
+def test_a_query_is_a_source_of_fit_stream_evaluate_and_predict(shop, tmp_path):
+    out = tmp_path / "m.steelyard"
+    query = "SELECT * FROM pay WHERE amount < 50"
+    n_rows = int((FRAME["amount"] < 50).sum())
+    told = run("fit", shop[0], "--query", query, "--target", "kind", "-o", out, "--json")
+    assert json.loads(told.stdout)["learned"] == n_rows
+    told = run("stream", shop[0], "--query", query, "--target", "kind", "--json")
+    assert json.loads(told.stdout)["rows"] == n_rows
+    told = run("evaluate", out, shop[0], "--query", query, "--json")
+    assert json.loads(told.stdout)["rows"] == n_rows
+    assert len(run("predict", out, shop[0], "--query", query, "--json").stdout.splitlines()) == n_rows
+
+
+def test_fit_goes_on_with_rows_of_a_database(shop, tmp_path):
+    first, second, whole = (tmp_path / f"{name}.steelyard" for name in ("first", "second", "whole"))
+    run("fit", shop[0], "--query", "SELECT * FROM pay WHERE amount < 50", "--target", "kind", "-o", first)
+    rest = "SELECT * FROM pay WHERE amount >= 50"
+    run("fit", shop[0], "--query", rest, "--continue", first, "--how", "pushed", "-o", second)
+    run("fit", with_table(shop[0]), "--target", "kind", "-o", whole)
+    assert load(second).learner.statistics_.n_rows == load(whole).learner.statistics_.n_rows == len(FRAME)
+
+
+def test_predictions_go_into_a_new_table_and_nowhere_else(shop, tmp_path):
+    model = tmp_path / "m.steelyard"
+    address, ask = shop
+    run("fit", with_table(address), "--target", "kind", "-o", model)
+    before = ask("SELECT * FROM pay")
+    run("predict", model, with_table(address), "--into", "answers", "--keep", "card")
+    written = ask('SELECT * FROM answers ORDER BY "row"')
+    expected = [
+        json.loads(line) for line in run("predict", model, with_table(address), "--json").stdout.splitlines()
+    ]
+    assert written["label"].tolist() == [line["label"] for line in expected]
+    np.testing.assert_array_equal(written["score_fraud"], [line["score_fraud"] for line in expected])
+    assert written["card"].tolist() == FRAME["card"].tolist()
+    again = run("predict", model, with_table(address), "--into", "answers", code=1)
+    assert "answers" in again.stderr
+    assert "exist" in again.stderr
+    run("predict", model, with_table(address), "--into", "pay", code=1)
+    pd.testing.assert_frame_equal(ask("SELECT * FROM pay"), before)
+    assert len(ask("SELECT * FROM answers")) == 900
+
+
+def test_predictions_that_fail_half_way_leave_no_table(shop, tmp_path):
+    model = tmp_path / "m.steelyard"
+    address, ask = shop
+    run("fit", with_table(address), "--target", "kind", "-o", model)
+    amount = "CASE WHEN amount > 60 THEN NULL ELSE amount END AS amount"
+    holes = f'SELECT {amount}, "n items", known, country, card FROM pay'
+    told = run("predict", model, address, "--query", holes, "--into", "answers", "--chunk", 10, code=1)
+    assert "column 'amount'" in told.stderr
+    with pytest.raises(Exception, match=r"(?i)answers"):
+        ask("SELECT * FROM answers")
+
+
+def test_the_model_as_sql_gives_the_answers_of_predict_in_the_database(shop, tmp_path):
+    model = tmp_path / "m.steelyard"
+    address, ask = shop
+    run("fit", with_table(address), "--target", "kind", "-o", model)
+    dialect = address.partition(":")[0].replace("postgresql", "postgres")
+    text = run("predict", model, with_table(address), "--as-sql", dialect).stdout
+    answers = ask(text)
+    lines = [
+        json.loads(line) for line in run("predict", model, with_table(address), "--json").stdout.splitlines()
+    ]
+    assert answers["label"].tolist() == [line["label"] for line in lines]
+    sign = "score_" + str(load(model).learner.classes_[1])
+    np.testing.assert_allclose(answers["score"], [line[sign] for line in lines], rtol=1e-12, atol=1e-12)
+    assert "your_table" in run("predict", model, "--as-sql", "bigquery").stdout
+
+
+def test_show_prints_the_selects_and_learns_nothing(shop, tmp_path):
+    told = run("fit", with_table(shop[0]), "--target", "kind", "--show")
+    texts = [text for text in told.stdout.split(";\n") if text.strip()]
+    assert len(texts) == 4  # numbers, two columns of categories, and these two together
+    assert 'SUM("n items" * "n items")' in texts[0]
+    for dialect in ("bigquery", "snowflake", "clickhouse", "spark"):
+        shown = run("fit", with_table(shop[0]), "--target", "kind", "--show", dialect).stdout
+        assert all(sqlglot.parse_one(text, dialect=dialect) for text in shown.split(";\n") if text.strip())
+    assert not list(tmp_path.glob("*.steelyard"))
+
+
+def test_what_is_for_databases_alone_says_so(csv, tmp_path):
+    out = tmp_path / "m.steelyard"
+    for option in (["--query", "SELECT 1"], ["--weight", "w"], ["--show"], ["--how", "pushed"]):
+        told = run("fit", csv, "--target", "kind", "-o", out, *option, code=2)
+        assert "database" in told.stderr
+    run("fit", csv, "--target", "kind", code=2)
+    run("fit", csv, "--target", "kind", "-o", out)
+    assert "--into writes to the database" in run("predict", out, csv, "--into", "t", code=2).stderr
+    run("predict", out, code=2)
+
+
+def test_an_unknown_table_or_dialect_is_told_with_what_there_is(shop, tmp_path):
+    told = run("fit", with_table(shop[0], "paj"), "--target", "kind", "-o", tmp_path / "m", code=1)
+    assert "did you mean 'pay'?" in told.stderr
+    told = run("fit", with_table(shop[0]), "--target", "kind", "--show", "oracle", code=1)
+    assert "bigquery" in told.stderr
