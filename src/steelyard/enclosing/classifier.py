@@ -11,6 +11,7 @@ from sklearn.base import clone
 from steelyard import _native
 from steelyard._labels import check_sortable
 from steelyard._limits import LARGEST, check_magnitude
+from steelyard._shared_text import spelled_out
 from steelyard._threads import num_threads
 from steelyard._turns import as_of_now, lock_of, of_one_moment
 from steelyard._types import FloatArray
@@ -40,6 +41,7 @@ __all__ = ["EnclosingClassifier"]
 _SURFACE = 1e-6  # of the radius: how far outside still counts as on the surface
 
 
+@spelled_out
 @storable("EnclosingClassifier")
 class EnclosingClassifier(MergingMixin, Learner):
     r"""The smallest sphere or ellipsoid around each class; what lies in none of them is unknown.
@@ -89,10 +91,8 @@ class EnclosingClassifier(MergingMixin, Learner):
         Centres of the bodies; with the linear kernel only.
     class_count_ : ndarray of shape (n_classes,)
         Rows of each class (sums of weights).
-    n_features_in_ : int
-        Number of features seen.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the features, when all names are strings.
+    n_features_in_, feature_names_in_
+        As in all learners.
 
     See Also
     --------

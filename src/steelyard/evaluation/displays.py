@@ -190,12 +190,19 @@ class BoundaryDisplay:
         BoundaryDisplay
         """
         rows = _two_features(X, "BoundaryDisplay")
-        xx, yy = _grid(rows, resolution)
-        display = cls(xx, yy, _regions(estimator, xx, yy), np.asarray(estimator.classes_).tolist())
+        display = cls._over(rows, estimator, resolution)
         display.plot(ax=ax)
         if y is not None:
             _scatter(display.ax_, rows, np.asarray(y), display.classes)
         return display
+
+    @classmethod
+    def _over(cls, rows: FloatArray, estimator: Any, resolution: int) -> Self:
+        """What a classifier says all around some rows."""
+        xx, yy = _grid(rows, resolution)
+        labels = np.asarray(estimator.predict(np.column_stack([xx.ravel(), yy.ravel()])))
+        response = np.searchsorted(estimator.classes_, labels).reshape(xx.shape)
+        return cls(xx, yy, response, np.asarray(estimator.classes_).tolist())
 
     def plot(self, *, ax: Any = None) -> Self:
         """Draw the regions and the lines between them.
@@ -210,13 +217,25 @@ class BoundaryDisplay:
         BoundaryDisplay
         """
         self.ax_, self.figure_ = _axes(ax)
-        levels = np.arange(len(self.classes) + 1) - 0.5
         if len(self.classes) > 1:
+            levels = np.arange(len(self.classes) + 1) - 0.5
             self.ax_.contourf(self.xx, self.yy, self.response, levels=levels, cmap="coolwarm", alpha=0.25)
-            self.ax_.contour(
-                self.xx, self.yy, self.response, levels=levels[1:-1], colors="black", linewidths=1
-            )
+        self.draw_lines(self.ax_, linewidths=1)
         return self
+
+    def draw_lines(self, ax: Any, **style: Any) -> None:
+        """Draw the lines between the regions.
+
+        Parameters
+        ----------
+        ax : matplotlib axes
+            Where to draw.
+        **style : dict
+            How, as ``contour`` takes it.
+        """
+        if len(self.classes) > 1:
+            levels = np.arange(1, len(self.classes)) - 0.5
+            ax.contour(self.xx, self.yy, self.response, levels=levels, colors="black", **style)
 
 
 class ForgetDisplay:
@@ -290,17 +309,11 @@ class ForgetDisplay:
         rows, labels, chosen = _two_features(X, "ForgetDisplay"), np.asarray(y), np.asarray(forget)
         without = deepcopy(estimator)
         without.forget(rows[chosen], labels[chosen])
-        xx, yy = _grid(rows, resolution)
-        classes = np.asarray(estimator.classes_).tolist()
-        left = np.asarray(without.classes_).tolist()
-        display = cls(
-            BoundaryDisplay(xx, yy, _regions(estimator, xx, yy), classes),
-            BoundaryDisplay(xx, yy, _regions(without, xx, yy), left),
-            rows[chosen],
-        )
+        before, after = (BoundaryDisplay._over(rows, each, resolution) for each in (estimator, without))
+        display = cls(before, after, rows[chosen])
         display.estimator_ = without
         display.plot(ax=ax)
-        _scatter(display.ax_, rows, labels, classes)
+        _scatter(display.ax_, rows, labels, before.classes)
         return display
 
     def plot(self, *, ax: Any = None) -> Self:
@@ -317,10 +330,7 @@ class ForgetDisplay:
         """
         self.ax_, self.figure_ = _axes(ax)
         for display, style in ((self.before, "dashed"), (self.after, "solid")):
-            if len(display.classes) > 1:
-                levels = np.arange(1, len(display.classes)) - 0.5
-                grid = (display.xx, display.yy, display.response)
-                self.ax_.contour(*grid, levels=levels, colors="black", linewidths=1.2, linestyles=style)
+            display.draw_lines(self.ax_, linewidths=1.2, linestyles=style)
         self.ax_.scatter(*self.forgotten.T, s=90, facecolors="none", edgecolors="black", label="forgotten")
         return self
 
@@ -351,11 +361,6 @@ def _grid(rows: FloatArray, resolution: int) -> tuple[FloatArray, FloatArray]:
     sides = [np.linspace(a, b, resolution) for a, b in zip(low - margin, high + margin, strict=True)]
     xx, yy = np.meshgrid(*sides)
     return xx, yy
-
-
-def _regions(estimator: Any, xx: FloatArray, yy: FloatArray) -> np.ndarray[Any, Any]:
-    labels = np.asarray(estimator.predict(np.column_stack([xx.ravel(), yy.ravel()])))
-    return np.searchsorted(estimator.classes_, labels).reshape(xx.shape)
 
 
 def _scatter(ax: Any, rows: FloatArray, labels: np.ndarray[Any, Any], classes: list[Any]) -> None:

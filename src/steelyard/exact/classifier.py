@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from steelyard import _native
+from steelyard._shared_text import spelled_out
 from steelyard._turns import lock_of, of_one_moment
 from steelyard._types import FloatArray
 from steelyard.base import Batch, ForgettingMixin, Label, Traits, sorted_classes
@@ -39,6 +40,7 @@ class _KernelChoice:
         return callable(value) or (isinstance(value, str) and value in self.names)
 
 
+@spelled_out
 @storable("IncrementalSVC")
 class IncrementalSVC(ForgettingMixin):
     r"""Kernel support vector machine that learns and forgets rows exactly.
@@ -97,10 +99,8 @@ class IncrementalSVC(ForgettingMixin):
         Constants of the decision functions.
     margin_size_ : int
         Rows whose coefficients lie strictly between their bounds and pin the solution, over all planes.
-    n_features_in_ : int
-        Number of features seen.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the features, when all names are strings.
+    n_features_in_, feature_names_in_
+        As in all learners.
 
     See Also
     --------

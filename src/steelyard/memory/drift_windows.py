@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 
-from steelyard._turns import all_or_nothing, of_one_moment, twin_of
+from steelyard._turns import twin_of
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.memory.wrappers import Wrapper
@@ -138,29 +138,14 @@ class DriftWindows(Wrapper):
         self.shrink = shrink
         self.confidence = confidence
 
-    @all_or_nothing
-    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:  # noqa: ARG002
-        """Judge all windows on these rows, then learn them; rows wait until a block is full.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows, oldest first.
-        y : array-like of shape (n_samples,)
-            Their labels.
-        classes : ignored
-            Here so that one call serves all learners.
-
-        Returns
-        -------
-        self
-        """
-        self._check_params()
+    def _check_params(self) -> None:
+        super()._check_params()
         self._need_methods("merge", "grow")
-        first = not self._is_started()
-        rows, labels = self._checked_rows(X, y)
+
+    def _take_in(self, rows: FloatArray, labels: NDArray[Any], *, is_first: bool) -> None:
+        """Judge all windows on these rows, then learn them; rows wait until a block is full."""
         ClassStatistics(rows.shape[1]).add(rows, labels)  # whatever else is wrong with the rows shows here
-        if first:
+        if is_first:
             self._begin(rows.shape[1])
         else:
             self._separate()
@@ -175,30 +160,14 @@ class DriftWindows(Wrapper):
             self.learner_ = self._totals[self.best_]
         elif not self._totals:  # until the first block is full, what there is answers
             self.learner_ = clone(self.learner).fit(*self._waiting)
-        return self
 
-    @all_or_nothing
-    def grow(self, n_features: int) -> Self:
-        """Widen to more features at the end.
-
-        Parameters
-        ----------
-        n_features : int
-            The new number of features.
-
-        Returns
-        -------
-        self
-        """
-        self._answering("grow")
+    def _grow_learners(self, n_features: int) -> None:
         self._separate()
         self._totals = [twin_of(learner).grow(n_features) for learner in self._totals]
         self._blocks = deque(
             (twin_of(block).grow(n_features) for block in self._blocks), maxlen=self._blocks.maxlen
         )
         self.learner_ = self._totals[self.best_] if self._totals else twin_of(self.learner_).grow(n_features)
-        self._widen(n_features)
-        return self
 
     def _separate(self) -> None:
         """Go on with copies of what is changed in place."""
@@ -212,20 +181,8 @@ class DriftWindows(Wrapper):
         self._need("scores_")
         return [record.score()[0] for record in self._records]
 
-    @of_one_moment
-    def decision_function(self, X: ArrayLike) -> FloatArray:
-        """Scores of rows: of the best window, or averaged over the windows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_classes)
-        """
-        best, X = self._answering("decision_function"), self._check_rows(X, "decision_function")
+    def _scores_of(self, best: Any, X: Any) -> FloatArray:
+        """Of the best window, or averaged over the windows."""
         if self.rule == "best" or not self._totals:
             return np.asarray(best.decision_function(X))
         alike = [np.array_equal(learner.classes_, best.classes_) for learner in self._totals]
@@ -237,24 +194,11 @@ class DriftWindows(Wrapper):
         )
         return np.asarray(scores)
 
-    @of_one_moment
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Labels of rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        best, X = self._answering("predict"), self._check_rows(X, "predict")
+    def _labels_of(self, best: Any, X: Any) -> NDArray[Any]:
         classes = best.classes_
         if self.rule == "best" or len(classes) == 1:
             return np.asarray(best.predict(X))
-        scores = self.decision_function(X)
+        scores = self._scores_of(best, X)
         return np.asarray(classes[scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(int)])
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from steelyard._turns import Following, all_or_nothing, in_turn, lock_of, twin_of
+from steelyard._turns import Following, in_turn, lock_of, twin_of
 from steelyard._types import FloatArray
 from steelyard.base import BatchLearner
 from steelyard.exceptions import DataError, ParameterError, SteelyardError
@@ -274,39 +274,23 @@ class Fading(Wrapper):
         self.learner = learner
         self.half_life = half_life
 
-    @all_or_nothing
-    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:  # noqa: ARG002
-        """Let the past fade, then learn these rows; both or neither.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows, oldest first.
-        y : array-like of shape (n_samples,)
-            Their labels.
-        classes : ignored
-            Here so that one call serves all learners.
-
-        Returns
-        -------
-        self
-        """
+    def _check_params(self) -> None:
         self._need_methods("fade", "merge")
         if not Positive().accepts(self.half_life):
             raise ParameterError(
                 f"half_life must be {Positive().description}; got {self.half_life!r}.", who="Fading"
             )
-        first = not self._is_started()
-        rows, labels = self._checked_rows(X, y)
+
+    def _take_in(self, rows: FloatArray, labels: NDArray[Any], *, is_first: bool) -> None:
+        """Let the past fade, then learn these rows."""
         ages = np.arange(len(labels) - 1, -1, -1)
         weights = np.exp2(-ages / self.half_life)
         learnable = weights >= _DROP_BELOW * 1e-3
         fresh = self._fresh_learner(rows).fit(
             rows[learnable], labels[learnable], sample_weight=weights[learnable]
         )
-        if not first:
+        if not is_first:
             faded = twin_of(self.learner_)  # the learner at work stays as it is: what follows may be refused
             faded.fade(float(np.exp2(-len(labels) / self.half_life)), drop_below=_DROP_BELOW)
             fresh.merge(faded)
         self.learner_ = fresh
-        return self

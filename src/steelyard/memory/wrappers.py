@@ -64,6 +64,38 @@ class Wrapper(BatchLearner):
             self.__dict__ = fresh.__dict__ | others | {"_lock": lock_of(self)}
         return self
 
+    @all_or_nothing
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,  # noqa: ARG002  one call serves all learners
+    ) -> Self:
+        """Learn these rows too, and let what is too old go; both or neither.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows, oldest first.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        classes : ignored
+            Here so that one call serves all learners.
+
+        Returns
+        -------
+        self
+        """
+        self._check_params()
+        is_first = not self._is_started()
+        rows, labels = self._checked_rows(X, y)
+        self._take_in(rows, labels, is_first=is_first)
+        return self
+
+    def _take_in(self, rows: FloatArray, labels: NDArray[Any], *, is_first: bool) -> None:
+        """Learn checked rows, on a twin of this learner."""
+        raise NotImplementedError
+
     def _answering(self, method: str) -> Any:
         """The learner that answers now."""
         self._check_started(method)
@@ -108,13 +140,14 @@ class Wrapper(BatchLearner):
         -------
         self
         """
-        self.learner_ = twin_of(self._answering("grow")).grow(n_features)
-        self._widen(n_features)
-        return self
-
-    def _widen(self, n_features: int) -> None:
+        self._answering("grow")
+        self._grow_learners(n_features)
         self.n_features_in_ = int(n_features)
         self.__dict__.pop("feature_names_in_", None)  # names of the new ones are not known
+        return self
+
+    def _grow_learners(self, n_features: int) -> None:
+        self.learner_ = twin_of(self.learner_).grow(n_features)
 
     @_learner_has("decision_function")
     @of_one_moment
@@ -131,7 +164,10 @@ class Wrapper(BatchLearner):
         ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
         learner = self._answering("decision_function")
-        return np.asarray(learner.decision_function(self._check_rows(X, "decision_function")))
+        return self._scores_of(learner, self._check_rows(X, "decision_function"))
+
+    def _scores_of(self, learner: Any, rows: Any) -> FloatArray:
+        return np.asarray(learner.decision_function(rows))
 
     @of_one_moment
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -147,7 +183,10 @@ class Wrapper(BatchLearner):
         ndarray of shape (n_samples,)
         """
         learner = self._answering("predict")
-        return np.asarray(learner.predict(self._check_rows(X, "predict")))
+        return self._labels_of(learner, self._check_rows(X, "predict"))
+
+    def _labels_of(self, learner: Any, rows: Any) -> NDArray[Any]:
+        return np.asarray(learner.predict(rows))
 
     @_learner_has("predict_proba")
     @of_one_moment

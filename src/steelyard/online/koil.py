@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
+from steelyard._shared_text import spelled_out
 from steelyard._turns import in_turn
 from steelyard._types import FloatArray
 from steelyard.base import Traits
@@ -18,6 +19,7 @@ from steelyard.persistence import storable
 __all__ = ["KOIL"]
 
 
+@spelled_out
 @storable("KOIL")
 class KOIL(KoilLearner):
     r"""Kernel classifier that ranks a rare class above a frequent one, from a stream, in bounded memory.
@@ -74,10 +76,8 @@ class KOIL(KoilLearner):
         Their weights; positive for the second class, or one row a class when there are more than two.
     intercept_ : ndarray of shape (1 or n_classes,)
         Minus the cut: ``kernel(X, support_vectors_) @ dual_coef_.T + intercept_`` is the decision function.
-    n_features_in_ : int
-        Number of features seen.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the features, when all names are strings.
+    n_features_in_, feature_names_in_
+        As in all learners.
 
     See Also
     --------

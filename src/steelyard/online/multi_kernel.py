@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._shared_text import spelled_out
 from steelyard._threads import num_threads
 from steelyard._turns import in_turn
 from steelyard._types import FloatArray
@@ -31,6 +32,7 @@ def default_kernels() -> list[Kernel]:
     return powers + [Kernel("rbf", gamma=0.5 / 4.0**width) for width in range(-6, 7)]
 
 
+@spelled_out
 @storable("MultiKernelKOIL")
 class MultiKernelKOIL(KoilLearner):
     r"""KOIL with many kernels: those that err less get more say and more samples.
@@ -69,10 +71,8 @@ class MultiKernelKOIL(KoilLearner):
         Vectors in the buffers of all kernels, each once.
     dual_coef_ : ndarray of shape (n_kernels, n_vectors) or (n_classes, n_kernels, n_vectors)
         Their weights for each kernel.
-    n_features_in_ : int
-        Number of features seen.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the features, when all names are strings.
+    n_features_in_, feature_names_in_
+        As in all learners.
 
     See Also
     --------

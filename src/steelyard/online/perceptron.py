@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard import _native
+from steelyard._shared_text import spelled_out
 from steelyard._types import FloatArray
 from steelyard.base import Traits
 from steelyard.online.linear_machines import LinearLearner, Shapes
@@ -17,22 +18,17 @@ from steelyard.persistence import storable
 __all__ = ["OnlinePerceptron"]
 
 
+@spelled_out
 @storable("OnlinePerceptron")
 class OnlinePerceptron(LinearLearner):
     r"""Linear classifier that moves only when it errs.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Labels seen, sorted. More than two are learned one against the rest.
-    coef_ : ndarray of shape (1 or n_classes, n_features)
-        Normals.
-    intercept_ : ndarray of shape (1 or n_classes,)
-        Intercepts.
-    n_features_in_ : int
-        Number of features seen.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the features, when all names are strings.
+    classes_, coef_, intercept_
+        As in all online linear learners.
+    n_features_in_, feature_names_in_
+        As in all learners.
 
     Notes
     -----

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from steelyard import _native
+from steelyard._shared_text import spelled_out
 from steelyard.base import Traits
 from steelyard.kernels import SequenceKernel
 from steelyard.online.kernel_machines import KernelListLearner
@@ -15,6 +16,7 @@ from steelyard.persistence import storable
 __all__ = ["Projectron"]
 
 
+@spelled_out
 @storable("Projectron")
 class Projectron(KernelListLearner):
     r"""Kernel perceptron with a short list of support vectors: samples close to their span are projected.
@@ -26,29 +28,15 @@ class Projectron(KernelListLearner):
         projected instead of stored.
     margin : bool, default=False
         Whether to act also on correct samples with a margin below 1; True is Projectron++.
-    kernel : {"rbf", "linear", "polynomial", "laplacian", "sigmoid"} or sequence kernel, default="rbf"
-        Kernel function, see :class:`steelyard.kernels.Kernel`; settled, with its numbers, by the first rows.
-        With a sequence kernel ``X`` is a list of sequences everywhere.
-    gamma : float or {"scale", "median"}, default=1.0
-        Of the kernel. "median" is 1 / median distance between the first rows, "scale" as in
-        :class:`steelyard.kernels.Kernel`.
-    degree : int, default=3
-        Of the polynomial kernel.
-    coef0 : float, default=0.0
-        Of the polynomial and sigmoid kernels.
+    kernel, gamma, degree, coef0
+        As in all online kernel learners.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Labels seen, sorted. More than two are learned one against the rest.
-    support_vectors_ : ndarray of shape (n_vectors, n_features), or list of them
-        Vectors kept; one array a class when there are more than two classes.
-    dual_coef_ : ndarray of shape (n_vectors,), or list of them
-        Their weights, positive for the second class (for the array's own class).
-    n_features_in_ : int
-        Number of features seen.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the features, when all names are strings.
+    classes_, support_vectors_, dual_coef_
+        As in all online kernel learners.
+    n_features_in_, feature_names_in_
+        As in all learners.
 
     Notes
     -----

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from steelyard import _native
+from steelyard._shared_text import spelled_out
 from steelyard.base import Traits
 from steelyard.kernels import SequenceKernel
 from steelyard.online.kernel_machines import KernelListLearner
@@ -17,6 +18,7 @@ from steelyard.persistence import storable
 __all__ = ["RBP"]
 
 
+@spelled_out
 @storable("RBP")
 class RBP(KernelListLearner):
     r"""Kernel perceptron that gives up a random support vector when its budget is full.
@@ -25,31 +27,17 @@ class RBP(KernelListLearner):
     ----------
     budget : int, default=100
         Support vectors kept.
-    kernel : {"rbf", "linear", "polynomial", "laplacian", "sigmoid"} or sequence kernel, default="rbf"
-        Kernel function, see :class:`steelyard.kernels.Kernel`; settled, with its numbers, by the first rows.
-        With a sequence kernel ``X`` is a list of sequences everywhere.
-    gamma : float or {"scale", "median"}, default=1.0
-        Of the kernel. "median" is 1 / median distance between the first rows, "scale" as in
-        :class:`steelyard.kernels.Kernel`.
-    degree : int, default=3
-        Of the polynomial kernel.
-    coef0 : float, default=0.0
-        Of the polynomial and sigmoid kernels.
+    kernel, gamma, degree, coef0
+        As in all online kernel learners.
     random_state : int, RandomState or Generator, optional
         For who leaves.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Labels seen, sorted. More than two are learned one against the rest.
-    support_vectors_ : ndarray of shape (n_vectors, n_features), or list of them
-        Vectors kept; one array a class when there are more than two classes.
-    dual_coef_ : ndarray of shape (n_vectors,), or list of them
-        Their weights, positive for the second class (for the array's own class).
-    n_features_in_ : int
-        Number of features seen.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the features, when all names are strings.
+    classes_, support_vectors_, dual_coef_
+        As in all online kernel learners.
+    n_features_in_, feature_names_in_
+        As in all learners.
 
     Notes
     -----

@@ -44,14 +44,10 @@ class ArrowCsvSource:
     pyarrow refuses a whole block for one bad line; the exact reader then gives the rows up to that line
     and says what is wrong with it. Blocks are read here and not in pyarrow's threads, so that a slow pipe
     gives what it has and Ctrl-C works.
-
-    Looking every cell up among all words for a missing value takes a sixth of pyarrow's time. Where columns
-    hold no text, such a word is no number and shows itself: until one comes, only empty cells are looked for.
     """
 
     def __init__(self, exact: CsvSource) -> None:
         self._exact = exact
-        self._words_seen = False  # for missing values, such as NA
         self.place, self.names, self.bad_rows = exact.place, exact.names, exact.bad_rows
         self.bytes_source = exact.data
 
@@ -65,13 +61,14 @@ class ArrowCsvSource:
 
         done = 0
         by_kind = {kind: frozenset(n for n in wanted if kinds[n] == kind) for kind in ("text", "number")}
+        parser = _BlockParser(self.names, self._exact.delimiter, {name: kinds[name] for name in wanted})
         blocks = self._exact.data.blocks(BLOCK_BYTES)
         for number, block in enumerate(blocks):
             lines = block if number else without_header(block)
             if not lines or lines.isspace():
                 continue
             try:
-                table = self._table(lines, wanted, kinds)
+                table = parser.table(lines)
             except pa.ArrowInvalid as error:
                 n_left_out = len(self.place.left_out)
                 for batch in self._exact.batches_of(lines, wanted, kinds, done):
@@ -83,37 +80,6 @@ class ArrowCsvSource:
             yield ColumnBatch(_ArrowColumns(table, wanted, by_kind), table.num_rows)
             done += table.num_rows
 
-    def _table(self, lines: bytes, wanted: list[str], kinds: Kinds) -> Any:
-        import pyarrow as pa
-
-        if not self._words_seen and "text" not in kinds.values():
-            try:
-                return self._parsed(lines, wanted, kinds, {"null_values": [""]})
-            except pa.ArrowInvalid:  # such a word, or a mistake, which the second look will find too
-                pass
-        table = self._parsed(lines, wanted, kinds, {})
-        self._words_seen = True
-        return table
-
-    def _parsed(self, lines: bytes, wanted: list[str], kinds: Kinds, options: dict[str, Any]) -> Any:
-        import pyarrow as pa
-        from pyarrow import csv
-
-        types = {"number": pa.float64(), "boolean": pa.bool_(), "text": pa.string()}
-        return csv.read_csv(
-            pa.BufferReader(lines),
-            read_options=csv.ReadOptions(
-                use_threads=False, block_size=len(lines) + 1, column_names=self.names
-            ),
-            parse_options=csv.ParseOptions(delimiter=self._exact.delimiter, newlines_in_values=b'"' in lines),
-            convert_options=csv.ConvertOptions(
-                column_types={name: types[kinds[name]] for name in wanted},
-                include_columns=wanted,
-                strings_can_be_null=True,
-                **options,
-            ),
-        )
-
     def fraction_read(self) -> float | None:
         """How much of the file has been read."""
         return self._exact.fraction_read()
@@ -121,6 +87,52 @@ class ArrowCsvSource:
     def close(self) -> None:
         """Let go of the file."""
         self._exact.close()
+
+
+class _BlockParser:
+    """pyarrow's reader with its options made once.
+
+    Looking every cell up among all words for a missing value takes a sixth of the reader's time. Where no
+    column holds text, such a word is no number and shows itself: until one comes, only empty cells are
+    looked for.
+    """
+
+    def __init__(self, names: list[str], delimiter: str, kinds: Kinds) -> None:
+        import pyarrow as pa
+        from pyarrow import csv
+
+        types = {"number": pa.float64(), "boolean": pa.bool_(), "text": pa.string()}
+        asked = {
+            "column_types": {name: types[kind] for name, kind in kinds.items()},
+            "include_columns": list(kinds),
+            "strings_can_be_null": True,
+        }
+        self._read = csv.ReadOptions(use_threads=False, column_names=names)
+        self._parse = csv.ParseOptions(delimiter=delimiter)
+        self._all_words = csv.ConvertOptions(**asked)
+        self._empty_cells = csv.ConvertOptions(**asked, null_values=[""])
+        self._looks_for_words = "text" in kinds.values()
+
+    def table(self, lines: bytes) -> Any:
+        """The rows of some whole lines."""
+        import pyarrow as pa
+
+        self._read.block_size = len(lines) + 1
+        self._parse.newlines_in_values = b'"' in lines
+        if not self._looks_for_words:
+            try:
+                return self._parsed(lines, self._empty_cells)
+            except pa.ArrowInvalid:  # such a word, or a mistake, which the second look will find too
+                pass
+        table = self._parsed(lines, self._all_words)
+        self._looks_for_words = True
+        return table
+
+    def _parsed(self, lines: bytes, convert: Any) -> Any:
+        import pyarrow as pa
+        from pyarrow import csv
+
+        return csv.read_csv(pa.BufferReader(lines), self._read, self._parse, convert)
 
 
 class ArrowSource:
