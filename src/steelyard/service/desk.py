@@ -21,9 +21,10 @@ from steelyard.service.spec import Spec
 from steelyard.service.store import Event, Snapshot, Store, Waiting
 from steelyard.tables.columns import ColumnBatch
 
-__all__ = ["Desk"]
+__all__ = ["BLANK", "Desk"]
 
 _KEPT_SNAPSHOTS = 24
+BLANK = '{"erased": true}'  # stands for an answer that spoke of rows that were forgotten
 
 
 class Desk:
@@ -34,6 +35,7 @@ class Desk:
         self.shelf = Shelf()
         self.rows_since_snapshot = 0
         self.events_since_snapshot = 0
+        self.n_waiting = 0  # rows that wait for their labels
 
     # -- recovery -----------------------------------------------------------------------------------
 
@@ -49,6 +51,7 @@ class Desk:
             desk._replay(event)
             desk.events_since_snapshot += 1
         desk.engine.gauge.take_points()  # they were written when they were new
+        desk.n_waiting = store.count_waiting(name)
         if desk.engine.spec.keeps_rows:
             for chunk, n_rows, retired in store.chunks(name):
                 desk.shelf.add(chunk, partial(desk._times, chunk), n_rows, retired)
@@ -91,7 +94,7 @@ class Desk:
             order = np.argsort(times, kind="stable")  # the shelf looks rows up by time
             batch, times = wire.cut(batch, order), times[order]
             given = None if given is None else _sorted(given, order)
-        ids, subjects = wire.texts(batch, spec.id), wire.texts(batch, spec.subject)
+        ids, subjects = wire.names(batch, spec.id), wire.names(batch, spec.subject)
         self._check_new(ids)
         version = engine.learn(batch, at=now, given=given)
         extra = {"times": times, "given": None if given is None else vars(given)}
@@ -163,8 +166,21 @@ class Desk:
         rows = wire.joined(parts)
         rows = ColumnBatch({**rows.columns, target: column}, rows.n_rows)
         version = self.learn(rows, now=now, given=_given_of(answers))
-        self.store.drop_waiting(self.engine.name, ids=[waiting.id for waiting in found])
+        self.n_waiting -= self.store.drop_waiting(self.engine.name, ids=[waiting.id for waiting in found])
         return version
+
+    def remember(self, waiting: Sequence[Waiting], most: int) -> None:
+        """Keep rows until their labels come; not more than so many at once."""
+        name = self.engine.name
+        n_new = len(waiting) - len(self.store.waiting_ids(name, [one.id for one in waiting]))
+        if self.n_waiting + n_new > most:
+            raise Conflict(
+                f"{self.n_waiting:,} rows of {name!r} wait for their labels, and {most:,} can; "
+                "nothing was changed.",
+                hint='send labels, or forget rows that will get none: {"before": "2026-01-31"}',
+            )
+        self.store.wait(name, waiting)
+        self.n_waiting += n_new
 
     # -- forgetting ---------------------------------------------------------------------------------
 
@@ -172,6 +188,7 @@ class Desk:
         """Unlearn rows and erase them; returns the certificate."""
         engine = self.engine
         before = self._account()
+        is_complete = engine.spec.keeps_rows or request.batch is not None
         gone = self._chosen(request)
         unlearned = [part for part in gone.values() if part.unlearn.n_rows]
         n_rows = sum(part.unlearn.n_rows for part in unlearned)
@@ -185,19 +202,43 @@ class Desk:
         n_waiting = self.store.drop_waiting(
             engine.name, ids=request.ids or (), subject=request.subject, before=request.before
         )
+        self.n_waiting -= n_waiting
+        n_answers = self._blank_answers(request, [part.unlearn for part in unlearned])
         self.snapshot(now, keep=1)  # older ones know what was forgotten
         certificate = {
             "model": engine.name,
             "by": request.by,
             "forgotten": n_rows,
             "waiting_dropped": n_waiting,
+            "answers_erased": n_answers,
+            "complete": is_complete,
             "at": now,
             "version": engine.version,
             "before": before,
             "after": self._account(),
         }
+        if not is_complete:
+            certificate["note"] = (
+                "This model does not keep rows that it has learned, so none could be found. What it learned "
+                "from them stays until the rows themselves are sent to be forgotten."
+            )
         self.store.add_certificate(engine.name, engine.version, now, json.dumps(certificate))
         return certificate
+
+    def _blank_answers(self, request: Forget, unlearned: Sequence[ColumnBatch]) -> int:
+        """Kept answers that speak of the rows are written over; returns how many."""
+        name, spec = self.engine.name, self.engine.spec
+        blank = partial(self.store.blank_answers, name, BLANK)
+        if request.subject is not None:
+            n_answers = blank(subject=request.subject)
+        elif request.before is not None or (request.batch is not None and spec.id is None):
+            # Rows without an id of their own cannot be told apart: then all kept answers go.
+            n_answers = blank(before=np.inf if request.before is None else request.before)
+        else:
+            n_answers = blank(ids=list(request.ids or ()))
+        parts = unlearned if spec.keeps_rows or request.batch is None else [request.batch]
+        known = [row_id for part in parts if spec.id in part.columns for row_id in wire.texts(part, spec.id)]
+        return n_answers + blank(ids=[row_id for row_id in known if row_id is not None])
 
     def _account(self) -> dict[str, Any]:
         engine = self.engine
@@ -206,7 +247,7 @@ class Desk:
     def _chosen(self, request: Forget) -> dict[int, _Cut]:
         """For each chunk that loses rows, what is left and what must be unlearned."""
         if not self.engine.spec.keeps_rows:
-            if request.batch is None:
+            if request.batch is None and self.engine.spec.rows == "none":
                 raise Conflict(
                     f"this model keeps no rows (rows = {self.engine.spec.rows!r}), so none can be found "
                     f"by {request.by}; nothing was changed.",
@@ -242,7 +283,11 @@ class Desk:
 
     def _equal_rows(self, batch: ColumnBatch) -> dict[int, list[int]]:
         """Where rows with these values stand, each found once; one that is nowhere is refused."""
-        names = [*self.engine.column_kinds(), self.engine.spec.target]
+        spec = self.engine.spec
+        said = [
+            name for name in (spec.id, spec.subject) if name in batch.columns
+        ]  # else any equal row will do
+        names = [*self.engine.column_kinds(), spec.target, *map(str, said)]
         self.engine.check_rows(ColumnBatch({**batch.columns}, batch.n_rows), labelled=False)
         wanted = Counter(_keys(batch, names))
         positions: dict[int, list[int]] = {}

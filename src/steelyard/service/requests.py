@@ -18,6 +18,7 @@ __all__ = [
     "Conflict",
     "Drop",
     "Forget",
+    "Gone",
     "Label",
     "Learn",
     "Publish",
@@ -36,6 +37,10 @@ class Unknown(SteelyardError, LookupError):  # noqa: N818  a state of the world
 
 class Conflict(SteelyardError, ValueError):  # noqa: N818  a state of the world
     """What was asked for contradicts what is there."""
+
+
+class Gone(SteelyardError, LookupError):  # noqa: N818  a state of the world
+    """What was asked for has been erased."""
 
 
 class Busy(SteelyardError, RuntimeError):  # noqa: N818  a state of the world

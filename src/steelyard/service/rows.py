@@ -25,7 +25,9 @@ __all__ = [
     "cut",
     "from_body",
     "from_records",
+    "is_name",
     "joined",
+    "names",
     "pack",
     "texts",
     "times",
@@ -42,6 +44,7 @@ CONTENT_TYPES = {
 _SOURCE = "the request"
 _ARROW_STREAM = b"\xff\xff\xff\xff"
 _NO_NUMBERS = (str, list, dict)
+_LONGEST = 500  # characters of an id or a subject
 _WHOLE = 2**53  # whole numbers up to this are the same as doubles
 _NOT_TEXT = (b"\x1f\x8b", b"PAR1", b"ARROW1")
 
@@ -221,6 +224,25 @@ def _text_of(value: float) -> str:
 def texts(batch: ColumnBatch, name: str | None) -> list[str | None]:
     """A column as texts: identifiers and subjects are compared as such."""
     return [None] * batch.n_rows if name is None else as_texts(batch.columns[name])
+
+
+def names(batch: ColumnBatch, column: str | None) -> list[str | None]:
+    """Identifiers and subjects; what a store could not look up again is refused."""
+    found = texts(batch, column)
+    for row, name in enumerate(found):
+        if name is not None and not is_name(name):
+            raise RowError(
+                f"an id or subject has 1 to {_LONGEST} characters and no null character; got {len(name)}.",
+                who=_place(row, column),
+                row=row,
+                column=column,
+            )
+    return found
+
+
+def is_name(name: str) -> bool:
+    """Whether a text can be the id or the subject of a row."""
+    return 1 <= len(name) <= _LONGEST and "\0" not in name
 
 
 def times(batch: ColumnBatch, name: str | None, now: float) -> Any:

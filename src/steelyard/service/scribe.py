@@ -15,7 +15,7 @@ from typing import Any
 
 from steelyard.exceptions import SteelyardError
 from steelyard.service import rows as wire
-from steelyard.service.desk import Desk
+from steelyard.service.desk import BLANK, Desk
 from steelyard.service.engine import Published
 from steelyard.service.follower import catch_up
 from steelyard.service.pool import PoolDesk, desk_for, recovered
@@ -24,6 +24,7 @@ from steelyard.service.requests import (
     Conflict,
     Drop,
     Forget,
+    Gone,
     Label,
     Learn,
     Publish,
@@ -68,6 +69,8 @@ class Scribe:
         More requests than this are sent away.
     max_models : int, default=1000
         How many models there can be.
+    max_remembered : int, default=1000000
+        How many rows of a model can wait for their labels.
     may_learn : bool, default=True
         Whether it takes the right to write where it is free; otherwise it only follows whoever has it.
     """
@@ -79,9 +82,11 @@ class Scribe:
         clock: Callable[[], float] = time.time,
         max_waiting: int = 1024,
         max_models: int = 1000,
+        max_remembered: int = 1_000_000,
         may_learn: bool = True,
     ) -> None:
-        self.store, self.clock, self.max_models, self.may_learn = store, clock, max_models, may_learn
+        self.store, self.clock, self.may_learn = store, clock, may_learn
+        self.max_models, self.max_remembered = max_models, max_remembered
         self.published: dict[str, Published] = {}
         self.listeners: list[Callable[[str, dict[str, Any]], None]] = []
         self._desks: dict[str, Desk] = {}
@@ -354,6 +359,12 @@ class Scribe:
                 f"the idempotency key {request.key!r} was used for another request; nothing was changed.",
                 hint="a key names one request; make a new one for each",
             )
+        if body == BLANK:
+            raise Gone(
+                "the answer to this request was erased, because a row that it spoke of was forgotten; "
+                "the request was carried out then, and nothing was changed now.",
+                hint="a new request needs a new idempotency key",
+            )
         answer: Answer = json.loads(body)
         return answer
 
@@ -364,7 +375,7 @@ class Scribe:
             return self._put(request)
         desk, now = self._desk(request.model), self.clock()
         if isinstance(request, Remember):
-            self.store.wait(request.model, request.waiting)
+            desk.remember(request.waiting, self.max_remembered)
             ids = [waiting.id for waiting in request.waiting]
             return {"version": desk.engine.version, **request.told, "ids": ids}
         if isinstance(request, Label):

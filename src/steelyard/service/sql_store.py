@@ -217,6 +217,10 @@ class SQLStore:
             return len(self._do("DELETE FROM waiting WHERE model = ? AND at < ? RETURNING 1", model, before))
         return len(self._do_in("DELETE FROM waiting WHERE model = ? AND id IN (...) RETURNING 1", model, ids))
 
+    def count_waiting(self, model: str) -> int:
+        """As the scribe sees it."""
+        return int(self._do("SELECT count(*) FROM waiting WHERE model = ?", model)[0][0])
+
     def n_waiting(self, model: str) -> int:
         return int(self._read("SELECT count(*) FROM waiting WHERE model = ?", model)[0][0])
 

@@ -11,7 +11,7 @@ import time
 import traceback
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -259,12 +259,12 @@ class Service:
         if spec.time is not None and spec.time in batch.columns:
             said = [time is not None for time in wire.texts(batch, spec.time)]
             wire.times(wire.cut(batch, np.array(said)), spec.time, now)  # or no label could be learned
-        ids = [given or uuid.uuid4().hex for given in wire.texts(batch, _present(spec.id, batch))]
+        ids = [given or uuid.uuid4().hex for given in wire.names(batch, _present(spec.id, batch))]
         if len(set(ids)) < len(ids):
             raise Problem(
                 422, "two of the rows have the same id; nothing was changed.", "an id names one row"
             )
-        subjects = wire.texts(batch, spec.subject)
+        subjects = wire.names(batch, spec.subject)
         labels = answers.labels.tolist()
         waiting = []
         for row, row_id in enumerate(ids):
@@ -287,6 +287,7 @@ class Service:
             raise Problem(422, 'expected {"labels": {"id": label, ...}}.')
         if len(labels) > self.limits.rows:
             raise Problem(413, f"a request can have {self.limits.rows:,} labels; got {len(labels):,}.")
+        _check_names(labels)
         return JSONResponse(await self.done(wishes.Label(name, labels, **self.once(request, body))))
 
     async def forget(self, request: Request) -> Response:
@@ -312,11 +313,11 @@ class Service:
         if given[0] == "ids":
             if not isinstance(value, list) or not all(isinstance(v, str | int) for v in value):
                 raise Problem(422, "ids must be a list of texts.")
-            return {"ids": [str(v) for v in value]}
+            return {"ids": _check_names([str(v) for v in value])}
         if given[0] == "subject":
             if not isinstance(value, str | int):
                 raise Problem(422, "subject must be a text.")
-            return {"subject": str(value)}
+            return {"subject": _check_names([str(value)])[0]}
         return {"before": _seconds(value)}
 
     # -- what was measured --------------------------------------------------------------------------
@@ -530,6 +531,14 @@ def _log_line(request: Request, path: str, status: int, seconds: float) -> str:
 
 def _present(column: str | None, batch: ColumnBatch) -> str | None:
     return column if column in batch.columns else None
+
+
+def _check_names(names: Iterable[str]) -> list[str]:
+    """Ids or subjects that a row can have."""
+    odd = next((name for name in names if not wire.is_name(name)), None)
+    if odd is not None:
+        raise Problem(422, f"no row can have the id or subject {odd[:40]!r} ({len(odd)} characters).")
+    return list(names)
 
 
 def _truth(value: Any) -> bool:

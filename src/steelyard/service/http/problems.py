@@ -8,7 +8,7 @@ import msgspec
 from starlette.responses import Response
 
 from steelyard.exceptions import FileAccessError, FileFormatError, SteelyardError
-from steelyard.service.requests import Busy, Conflict, Unavailable, Unknown
+from steelyard.service.requests import Busy, Conflict, Gone, Unavailable, Unknown
 from steelyard.service.rows import TooMuch
 from steelyard.tables.columns import RowError
 
@@ -33,6 +33,7 @@ _TITLES = {
 }
 _STATUS: tuple[tuple[type[SteelyardError], int], ...] = (
     (Unknown, 404),
+    (Gone, 410),
     (TooMuch, 413),
     (Conflict, 409),
     (Busy, 429),
