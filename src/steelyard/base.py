@@ -29,6 +29,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from steelyard import _native
 from steelyard._labels import (
     PLAIN_LABELS,
     Label,
@@ -276,7 +277,9 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
     def _check_rows(self, X: Any, method: str) -> Any:
         """Rows to score: the width and names that were learned, all values finite."""
         self._check_started(method)
-        return X if self._is_plain(X) and self._finds_nonfinite else self._check_table(X, method, reset=False)
+        if not self._is_plain(X):
+            return self._check_table(X, method, reset=False)
+        return X if self._finds_nonfinite else self._check_finite(X, method)
 
     def _is_plain(self, X: Any) -> bool:
         """Whether X needs no conversion: a finished array of the right width, from a caller without names."""
@@ -341,6 +344,10 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         return items
 
     def _check_finite(self, X: Any, method: str) -> Any:
+        if type(X) is np.ndarray and X.dtype == np.float64 and X.flags.c_contiguous:
+            if not _native.all_finite(X):  # a stream of single rows pays for every call
+                raise self._nonfinite_error(X, method)
+            return X
         values = X.data if sp.issparse(X) else X
         # One sum finds almost every trouble in a single fast pass; the exact search runs only then.
         with np.errstate(over="ignore", invalid="ignore"):
