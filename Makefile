@@ -19,7 +19,7 @@ NATIVE := $(shell find src/native -type f) CMakeLists.txt pyproject.toml
 comma := ,
 CPP := $(shell find src/native -name '*.cpp' -o -name '*.hpp')
 
-.PHONY: torture torture-service help demo test lint format bench papers docs serve sites sanitize sanitize-threads sanitize-python stubs test-native \
+.PHONY: torture torture-service torture-sites help demo test lint format bench papers docs serve sites sanitize sanitize-threads sanitize-python stubs test-native \
   test-clang test-aarch64 test-lowest clean
 
 help:
@@ -35,6 +35,7 @@ help:
 	@echo "                the one for threads; sanitize-python: Python tests on an extension with the first two"
 	@echo "make test-clang, make test-aarch64   the native tests with the other compiler, on the other processor"
 	@echo "make torture    threads, signals, and fuzzed files, tables, calls and commands (SIZE=inputs of each kind, SEED=)"
+	@echo "make torture-sites     sites that crash, rejoin, change and leave, messages that are lost, late or doubled (HISTORIES=, SEED=)"
 	@echo "make torture-service   a real service, killed under load (KILLS=how often, SEED=)"
 	@echo "make format     bring all code into its format"
 
@@ -131,6 +132,10 @@ torture: $(VENV)/.dev
 KILLS ?= 300
 torture-service: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.service.torture --kills $(KILLS) --seed $(SEED)
+
+HISTORIES ?= 10000
+torture-sites: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.sites.torture --histories $(HISTORIES) --seed $(SEED)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -163,24 +163,6 @@ def test_a_change_of_few_rows_is_not_published():
     assert site.publish().version == 2
 
 
-def test_the_attack_that_the_policy_prevents_two_bulletins_reveal_a_row():
-    frame = table(100, 0)
-    site = open_site("a", frame)
-    before = site.publish().statistics
-    secret = frame.iloc[[5]].assign(age=77.0)
-    site.learn(secret)
-    after = site.publish().statistics
-    label = int(secret["ill"].iloc[0])
-    difference = after.gram(label) - before.gram(label)
-    assert difference[0, -1] == pytest.approx(-77.0), "without the policy the age is read off the sums"
-    safe = Site("a", "ill")
-    safe.learn(frame)
-    safe.publish()
-    safe.learn(secret)
-    with pytest.raises(DataError, match="nothing is published"):
-        safe.publish()
-
-
 # -- looking at it ----------------------------------------------------------------------------------
 
 
