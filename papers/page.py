@@ -130,7 +130,7 @@ def _summary(of_paper: Mapping[str, Sequence[Section]], stem: str) -> str:
         total += counts
         lines.append(f"| {{doc}}`{_PAGES[key]} <{stem}/{key}>` | {len(sections)} | {_cells(counts)} |")
     lines.append(f"| all | {sum(map(len, of_paper.values()))} | {_cells(total)} |")
-    pages = "\n".join([f"{stem}/claims", *(f"{stem}/{key}" for key in of_paper), "misprints?"])
+    pages = "\n".join([f"{stem}/claims", *(f"{stem}/{key}" for key in of_paper), "misprints"])
     links = (
         f"What the papers say in words, and whether it holds: {{doc}}`{stem}/claims`. Where their print and "
         "their meaning part, and what is done here: {doc}`misprints`.\n"
