@@ -19,14 +19,14 @@ NATIVE := $(shell find src/native -type f) CMakeLists.txt pyproject.toml
 comma := ,
 CPP := $(shell find src/native -name '*.cpp' -o -name '*.hpp')
 
-.PHONY: torture torture-service torture-sites help demo test lint format bench papers docs serve sites sanitize sanitize-threads sanitize-python stubs test-native \
+.PHONY: torture torture-service torture-sites help demo test lint format bench bench-table papers docs serve sites sanitize sanitize-threads sanitize-python stubs test-native \
   test-clang test-aarch64 test-lowest clean
 
 help:
 	@echo "make demo       learn from an imbalanced, drifting stream and show what happened"
 	@echo "make test       the whole test suite"
 	@echo "make lint       style, types, import order of the layers"
-	@echo "make bench      speed against peers, side by side"
+	@echo "make bench      speed against peers, side by side; bench-table: the table of docs/benchmarks.md"
 	@echo "make papers     a quick run of every experiment of the papers (DATA=folder of data sets)"
 	@echo "make docs       the documentation, into docs/_build/html"
 	@echo "make serve      the learning service with a demonstration model; prints the address of its page"
@@ -154,6 +154,10 @@ stubs: $(VENV)/.built
 
 bench: $(VENV)/.dev
 	@for script in benchmarks/speed/bench_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+# The table of docs/benchmarks.md, measured anew; some minutes on a quiet machine.
+bench-table: $(VENV)/.dev
+	$(BIN)/python benchmarks/speed/table.py
 
 # Minutes, and most of it needs data that is not shipped: no part of `make test`.
 papers: $(VENV)/.dev

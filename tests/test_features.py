@@ -264,3 +264,19 @@ def test_unsettled_and_misfitting_maps_say_so(rng):
     features = RandomFeatures(10).fit(rng.normal(size=(20, 3)))
     with pytest.raises(DataError, match="settled for 3 features; got 2"):
         ProximalSVC(feature_map=features).fit(np.ones((4, 2)), [0, 0, 1, 1])
+
+
+def test_rows_that_come_again_are_mapped_as_before_and_others_anew(rng):
+    X = rng.normal(size=(60, 4))
+    features = RandomFeatures(30).fit(X)
+    first = features.map_rows(X[:20])
+    assert features.map_rows(X[:20].copy()) is first
+    np.testing.assert_array_equal(first, features.transform(X[:20]))
+    changed = X[:20].copy()
+    features.map_rows(changed)
+    changed[3, 1] += 1.0
+    np.testing.assert_array_equal(features.map_rows(changed), features.transform(changed))
+    features.fit(X * 2.0)
+    np.testing.assert_array_equal(features.map_rows(changed), features.transform(changed))
+    features.transform(X[:20])[:] = 0.0  # what a user gets is the user's
+    assert "_last_rows" not in features.__getstate__()

@@ -18,6 +18,7 @@ constexpr int kFinest = -1000;  // exponents below have no reciprocal among the 
 constexpr int kCoarsest = 1000;
 constexpr int kResolution = 33;  // a typical deviation has at least 2^33 quanta
 constexpr double kWhole = 0x1p53;
+constexpr std::int64_t kLongWeight = 1 << 28;  // beyond, rows are added one by one
 
 const GramLoops& gram_loops() { return loops().gram; }
 
@@ -102,7 +103,7 @@ void fold(Triangle& sums, Rows<T> rows, const Runs& runs, std::span<const std::i
         sums.add_row(whole, weight);
     };
     for (const auto& [weight, index] : runs.by_weight) {
-        if (index.size() < 8 || std::abs(weight) > (1 << 28))
+        if (index.size() < 8 || std::abs(weight) > kLongWeight)
             for (const std::uint32_t i : index) one_by_one(i, weight);
         else
             add_products(rows, index, tables.steps(), largest, weight, sums, n_threads);
@@ -129,22 +130,30 @@ void fold(Triangle& sums, Rows<T> rows, const Runs& runs, std::span<const std::i
 
 std::vector<double> largest_of(std::span<const double> rows, std::size_t d) {
     std::vector<double> largest(d, 0.0);
-    for (std::size_t i = 0; i < rows.size(); ++i) largest[i % d] = std::max(largest[i % d], std::fabs(rows[i]));
+    for (std::size_t i = 0; i < rows.size(); i += d)
+        for (std::size_t j = 0; j < d; ++j) largest[j] = std::max(largest[j], std::fabs(rows[i + j]));
     return largest;
 }
 
-// Waiting rows are whole numbers already.
-void fold_waiting(Triangle& sums, const ExactBlock& block, std::size_t d, unsigned n_threads) {
-    if (block.weights.empty()) return;
-    const StepTables tables(d);
+// Waiting rows from one on.
+Runs waiting_runs(const ExactBlock& block, std::size_t first, std::size_t d) {
     Runs runs;
-    for (std::uint32_t i = 0; i < block.weights.size(); ++i) {
+    for (auto i = static_cast<std::uint32_t>(first); i < block.weights.size(); ++i) {
         const double* row = block.rows.data() + i * d;
         const bool near = std::all_of(row, row + d, [](double v) { return std::fabs(v) <= kTwoDigits; });
         (near ? runs.by_weight[block.weights[i]] : runs.beyond).push_back(i);
     }
+    return runs;
+}
+
+void fold_waiting(Triangle& sums, const ExactBlock& block, const Runs& runs, std::size_t d, unsigned n_threads) {
+    const StepTables tables(d);  // waiting rows are whole numbers already
     fold<double>(sums, {block.rows.data(), block.weights.size(), d}, runs, block.weights, tables, nullptr,
                  largest_of(block.rows, d), n_threads);
+}
+
+void fold_waiting(Triangle& sums, const ExactBlock& block, std::size_t d, unsigned n_threads) {
+    if (!block.weights.empty()) fold_waiting(sums, block, waiting_runs(block, 0, d), d, n_threads);
 }
 
 void fold_waiting(ExactBlock& block, std::size_t d, unsigned n_threads) {
@@ -165,14 +174,30 @@ void add_waiting(Triangle& sums, const ExactBlock& block, std::size_t i, std::si
 
 constexpr std::size_t kFewRows = 8;  // are added one by one, where the sums are nobody else's
 
+// Adds the waiting rows from one on to sums that nobody else holds, in one change that cannot fail half-way. False, and
+// nothing has changed, if it would be several.
+bool fold_in_place(Triangle& sums, const ExactBlock& block, std::size_t first, std::size_t d, unsigned n_threads) {
+    const Runs runs = waiting_runs(block, first, d);
+    if (runs.by_weight.size() != 1 || !runs.beyond.empty() || std::abs(runs.by_weight.begin()->first) > kLongWeight)
+        return false;
+    fold_waiting(sums, block, runs, d, n_threads);
+    return true;
+}
+
 void make_ready(std::shared_ptr<ExactBlock>& slot, std::size_t d, unsigned n_threads) {
     if (slot->ready()) return;
     if (slot.use_count() > 1) slot = std::make_shared<ExactBlock>(*slot);
     ExactBlock& block = *slot;
     const std::size_t n = block.weights.size();
     if (block.sums) {
-        if (n > kFewRows || block.sums.use_count() > 1) return fold_waiting(block, d, n_threads);
+        if (block.sums.use_count() > 1) return fold_waiting(block, d, n_threads);
         Triangle& sums = *std::const_pointer_cast<Triangle>(block.sums);
+        if (n > kFewRows) {
+            if (!fold_in_place(sums, block, 0, d, n_threads)) return fold_waiting(block, d, n_threads);
+            block.rows.clear();
+            block.weights.clear();
+            return;
+        }
         while (!block.weights.empty()) {  // row by row: between two of them all is whole
             add_waiting(sums, block, block.weights.size() - 1, d);
             block.weights.pop_back();
@@ -180,15 +205,21 @@ void make_ready(std::shared_ptr<ExactBlock>& slot, std::size_t d, unsigned n_thr
         }
         return;
     }
-    if (!block.seen || block.seen.use_count() > 1 || n > block.n_seen + kFewRows) {
-        auto seen = std::make_shared<Triangle>(d + 1);
-        fold_waiting(*seen, block, d, n_threads);
-        block.seen = std::move(seen);
-        block.n_seen = n;
-        return;
+    if (block.seen && block.seen.use_count() == 1) {
+        Triangle& seen = *std::const_pointer_cast<Triangle>(block.seen);
+        if (n <= block.n_seen + kFewRows) {
+            for (; block.n_seen < n; ++block.n_seen) add_waiting(seen, block, block.n_seen, d);
+            return;
+        }
+        if (fold_in_place(seen, block, block.n_seen, d, n_threads)) {
+            block.n_seen = n;
+            return;
+        }
     }
-    Triangle& seen = *std::const_pointer_cast<Triangle>(block.seen);
-    for (; block.n_seen < n; ++block.n_seen) add_waiting(seen, block, block.n_seen, d);
+    auto seen = std::make_shared<Triangle>(d + 1);
+    fold_waiting(*seen, block, d, n_threads);
+    block.seen = std::move(seen);
+    block.n_seen = n;
 }
 
 // -- weights ------------------------------------------------------------------------------------------
@@ -485,16 +516,20 @@ void add_unsettled(ExactState& state, Rows<T> rows, std::span<const std::int32_t
     add_settled(state, rows, slots, weights, n_threads);
 }
 
-// A few rows that only need a place to wait in: nothing is copied, and nothing can fail after the first change.
+constexpr std::size_t kMostWaiting = 512;
+
+// Rows that only need a place to wait in: nothing is copied, and nothing can fail after the first change.
 template <class T>
 bool add_in_place(ExactState& state, const ExactBatch<T>& batch) {
     const std::size_t d = state.n_features, n = batch.slots.size();
-    if (!state.is_settled || n > 4 || !batch.weights.empty() || state.weight_exponent != 0) return false;
-    for (std::size_t i = 0; i < n; ++i) {
-        const std::int32_t slot = batch.slots[i];
+    if (!state.is_settled || n > kMostWaiting || !batch.weights.empty() || state.weight_exponent != 0) return false;
+    std::vector<std::size_t> coming(state.slots.size(), 0);
+    for (const std::int32_t slot : batch.slots) {
         if (slot < 0 || static_cast<std::size_t>(slot) >= state.slots.size()) return false;
         const auto& block = state.slots[static_cast<std::size_t>(slot)];
-        if (!block || block.use_count() > 1 || block->weights.size() + n > capacity(d)) return false;
+        if (!block || block.use_count() > 1 ||
+            block->weights.size() + ++coming[static_cast<std::size_t>(slot)] > capacity(d))
+            return false;
     }
     const StepTables tables(state.grid);
     const Found found = scan(batch.rows, tables, 1);
@@ -503,10 +538,13 @@ bool add_in_place(ExactState& state, const ExactBatch<T>& batch) {
         if (found.beyond[i]) return false;
     for (std::size_t j = 0; j < d; ++j)
         if (found.remainder[j] != 0.0 && !state.grid.rounds[j]) return false;
-    for (std::size_t i = 0; i < n; ++i) {
-        ExactBlock& block = *state.slots[static_cast<std::size_t>(batch.slots[i])];
-        block.rows.reserve(capacity(d) * d);
-        block.weights.reserve(capacity(d));
+    for (const std::int32_t slot : batch.slots) {
+        ExactBlock& block = *state.slots[static_cast<std::size_t>(slot)];
+        const std::size_t needed = block.weights.size() + coming[static_cast<std::size_t>(slot)];
+        if (block.weights.capacity() >= needed && block.rows.capacity() >= needed * d) continue;
+        const std::size_t room = std::min(capacity(d), std::max(needed, 2 * block.weights.capacity()));
+        block.rows.reserve(room * d);
+        block.weights.reserve(room);
     }
     for (std::uint32_t i = 0; i < n; ++i)
         wait(*state.slots[static_cast<std::size_t>(batch.slots[i])], batch.rows, {&i, 1}, {}, tables.steps());
@@ -1131,21 +1169,28 @@ void make_ready(ExactState& state, std::span<const std::int32_t> slots, unsigned
 
 Triangle folded(const ExactState& state, std::span<const std::int32_t> slots, unsigned n_threads) {
     const std::size_t d = state.n_features;
-    Triangle total(d + 1);
+    std::optional<Triangle> total;
+    const auto add = [&](const Triangle& sums) {
+        if (total)
+            total->add(sums, 1);
+        else
+            total = sums;
+    };
     ExactBlock waiting;
     for (const std::int32_t slot : slots) {
         const auto& block = state.slots[static_cast<std::size_t>(slot)];
         if (!block) continue;
         if (const Triangle* all = block->ready()) {
-            total.add(*all, 1);
+            add(*all);
             continue;
         }
-        if (block->sums) total.add(*block->sums, 1);
+        if (block->sums) add(*block->sums);
         waiting.rows.insert(waiting.rows.end(), block->rows.begin(), block->rows.end());
         waiting.weights.insert(waiting.weights.end(), block->weights.begin(), block->weights.end());
     }
-    fold_waiting(total, waiting, d, n_threads);
-    return total;
+    if (!total) total.emplace(d + 1);
+    fold_waiting(*total, waiting, d, n_threads);
+    return *std::move(total);
 }
 
 #define STEELYARD_EXACT(T)                                               \

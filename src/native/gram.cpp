@@ -198,7 +198,10 @@ void add_products(Rows<T> rows, std::span<const std::uint32_t> index, Steps step
     const std::size_t buffer_size = 3 * n_panels * loops.width;
     const AlignedBuffer<double> rooms = aligned_buffer<double>(n_rooms * room_stride);
     const AlignedBuffer<double> buffers = aligned_buffer<double>(n_useful * buffer_size);
-    std::vector<double> scratch(plan.n_blocks * plan.size * plan.size, 0.0);
+    // Of each square only the lower triangle is ever touched.
+    const AlignedBuffer<double> scratch = aligned_buffer<double>(plan.n_blocks * plan.size * plan.size);
+    for (std::size_t row = 0; row < plan.n_blocks * plan.size; ++row)
+        std::fill_n(scratch.get() + row * plan.size, row % plan.size + 1, 0.0);
     // For each part the tasks that are taken, and for each time that the sums are full the rows that are drained.
     const std::size_t parts_a_time = std::max<std::size_t>(1, plan.most_rows / kBlockRows);
     const std::size_t n_drains = (n_parts + parts_a_time - 1) / parts_a_time;
@@ -221,17 +224,16 @@ void add_products(Rows<T> rows, std::span<const std::uint32_t> index, Steps step
             for (std::size_t t; (t = next_task[p].fetch_add(1, std::memory_order_relaxed)) < tasks.size();)
                 for (std::size_t block = 0; block < plan.n_blocks; ++block)
                     loops.sum_outer({room + block * block_stride, count, panel_stride}, tasks[t].first_panel,
-                                    tasks[t].rows, scratch.data() + block * plan.size * plan.size, plan.size);
+                                    tasks[t].rows, scratch.get() + block * plan.size * plan.size, plan.size);
             if ((p + 1) % parts_a_time != 0 && p + 1 < n_parts) continue;
             if (n_team > 1) meeting.wait();
             const std::size_t drain = p / parts_a_time;
             for (std::size_t row; (row = next_row[drain].fetch_add(1, std::memory_order_relaxed)) < sums.size();)
-                drain_row(plan, scratch.data(), row, weight, sums);
+                drain_row(plan, scratch.get(), row, weight, sums);
             if (plan.digits == Digits::some) {
                 if (n_team > 1) meeting.wait();
                 if (thread == 0)
-                    for (std::size_t k = 0; k < plan.high.size(); ++k)
-                        drain_high(plan, scratch.data(), k, weight, sums);
+                    for (std::size_t k = 0; k < plan.high.size(); ++k) drain_high(plan, scratch.get(), k, weight, sums);
             }
             if (n_team > 1) meeting.wait();
         }

@@ -17,8 +17,9 @@ constexpr std::size_t kFewestPlanes = 4, kMostFeatures = 64;
 // triangles of sums of e e', e = [z, -1].
 struct PlaneSums {
     const ExactView& view;
-    std::vector<double> unit, counts, sums, total;  // sums of z, class by class; total is of all rows
-    std::vector<double> all;                        // sums of z of all rows
+    std::vector<double> unit, counts, sums;  // sums of z, class by class
+    AlignedBuffer<double> total;             // of all rows
+    std::vector<double> all;                 // sums of z of all rows
     double n_rows = 0.0;
 
     explicit PlaneSums(const ExactView& seen)
@@ -26,7 +27,7 @@ struct PlaneSums {
           unit(n_features()),
           counts(n_classes()),
           sums(n_classes() * n_features()),
-          total(size() * size()),
+          total(aligned_buffer<double>(size() * size())),
           all(n_features()) {
         const std::size_t d = n_features();
         for (std::size_t j = 0; j < d; ++j) unit[j] = std::ldexp(1.0, view.units()[j]);
@@ -36,7 +37,7 @@ struct PlaneSums {
             view.sums(k, sums.data() + k * d);
             for (std::size_t j = 0; j < d; ++j) all[j] += sums[k * d + j];
         }
-        view.total(total.data());
+        view.total(total.get());
     }
 
     std::size_t n_features() const { return view.origin().size(); }
@@ -148,8 +149,8 @@ class OnePlane {
           penalty_(penalty),
           d_(sums.n_features()),
           size_(rule.pairs ? d_ : d_ + 1),
-          own_((d_ + 1) * (d_ + 1)),
-          matrix_((d_ + 1) * (d_ + 1)),
+          own_(aligned_buffer<double>((d_ + 1) * (d_ + 1))),
+          matrix_(aligned_buffer<double>((d_ + 1) * (d_ + 1))),
           solution_(d_ + 1) {}
 
     // False if the matrix is not definite.
@@ -157,15 +158,18 @@ class OnePlane {
         positive_ = sums_.positive(plane);
         count_ = sums_.counts[positive_];
         rest_ = sums_.n_rows - count_;
-        if (sums_.n_classes() > 1) sums_.view.matrix(positive_, own_.data());
+        if (sums_.n_classes() > 1) sums_.view.matrix(positive_, own_.get());
+        const FactorLoops& loops = steelyard::loops().factor;
         if (rule_.pairs)
             set_pairs();
         else
-            set_margin();
-        add_penalty(penalty_, 1.0 / rule_.C, !rule_.pairs, matrix_.data(), size_);
-        const FactorLoops& loops = steelyard::loops().factor;
-        if (!loops.factor(matrix_.data(), size_, size_)) return false;
-        loops.solve(matrix_.data(), size_, size_, solution_.data());
+            set_right();
+        if (rule_.pairs || rule_.balanced || plane == 0) {  // else all planes share one matrix
+            if (!rule_.pairs) set_margin();
+            add_penalty(penalty_, 1.0 / rule_.C, !rule_.pairs, matrix_.get(), size_);
+            if (!loops.factor(matrix_.get(), size_, size_)) return false;
+        }
+        loops.solve(matrix_.get(), size_, size_, solution_.data());
         if (rule_.pairs) solution_[d_] = 0.0;
         const Moments moments = score_moments();
         const bool half_way = rule_.pairs && sums_.n_classes() > 1;
@@ -178,18 +182,21 @@ class OnePlane {
   private:
     void set_margin() {
         const Margin margin(sums_, rule_, positive_);
-        const double* own = margin.own_share == 0.0 ? sums_.total.data() : own_.data();
+        const double* own = margin.own_share == 0.0 ? sums_.total.get() : own_.get();
         for (std::size_t i = 0; i < size_; ++i)
             for (std::size_t j = 0; j <= i; ++j) {
                 const std::size_t at = i * size_ + j;
                 matrix_[at] = margin.share * sums_.total[at] + margin.own_share * own[at];
             }
+    }
+    void set_right() {
+        const Margin margin(sums_, rule_, positive_);
         for (std::size_t j = 0; j <= d_; ++j) solution_[j] = margin.right(sums_, positive_, j);
     }
 
     // Scatter of both sides and the difference of their means; nothing to rank against leaves the penalty alone.
     void set_pairs() {
-        std::fill(matrix_.begin(), matrix_.end(), 0.0);
+        std::fill_n(matrix_.get(), d_ * d_, 0.0);
         std::fill(solution_.begin(), solution_.end(), 0.0);
         if (sums_.n_classes() == 1) return;
         std::vector<double> mine(d_), rest(d_);
@@ -214,8 +221,8 @@ class OnePlane {
             own_sum += sums_.sum_of(positive_)[j] * u[j];
             all_sum += sums_.all[j] * u[j];
         }
-        const double all = loops.quadratic(sums_.total.data(), d_ + 1, d_ + 1, u);
-        const double own = sums_.n_classes() == 1 ? all : loops.quadratic(own_.data(), d_ + 1, d_ + 1, u);
+        const double all = loops.quadratic(sums_.total.get(), d_ + 1, d_ + 1, u);
+        const double own = sums_.n_classes() == 1 ? all : loops.quadratic(own_.get(), d_ + 1, d_ + 1, u);
         return {sums_, positive_, own_sum, all_sum, own, all};
     }
 
@@ -225,7 +232,8 @@ class OnePlane {
     const std::size_t d_, size_;
     std::size_t positive_ = 0;
     double count_ = 0.0, rest_ = 0.0;
-    std::vector<double> own_, matrix_, solution_;
+    const AlignedBuffer<double> own_, matrix_;  // lower triangles: nobody reads, or fills, what is above
+    std::vector<double> solution_;
 };
 
 // -- planes side by side ------------------------------------------------------------------------------
@@ -246,7 +254,7 @@ class PlaneLanes {
           solution_(size_ * lanes_) {
         add_penalty(penalty, 1.0 / rule.C, true, square_.data(), size_);
         pack(square_.data(), 1, penalty_.data());
-        pack(sums.total.data(), 1, total_.data());
+        pack(sums.total.get(), 1, total_.data());
     }
 
     std::size_t lanes() const { return lanes_; }

@@ -30,6 +30,7 @@ _PAIRS = 500  # of which so many for the median distance
 _FEW = 3  # up to so many features that vary, distances are Euclidean
 _SMALLEST = 1e-6  # eigenvalues of the landmarks' kernel matrix below this fade out of its inverse root
 
+_REMEMBERED = 512  # rows of the last chunk, at most, that are remembered as they were mapped
 _BLOCK = 2048  # rows whose kernel values stay in the cache until they are multiplied
 
 # What comes out has 20 bits with its sign, and what is summed on the way is such that no sum can round.
@@ -431,8 +432,25 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self.settled(sp.csr_array((1, n_features)))
 
     def map_rows(self, X: Any) -> FloatArray:
-        """Map rows that were checked before."""
-        return self._map.apply(X)
+        """Map rows that were checked before; the result is not to be written to.
+
+        A chunk is often asked about and then learned: the last few rows are remembered as they came out.
+        """
+        if sp.issparse(X) or not 1 < len(X) <= _REMEMBERED:
+            return self._map.apply(X)
+        settled, last = self._map, self.__dict__.get("_last_rows")
+        if last is not None and last[0] is settled and np.array_equal(last[1], X):
+            known: FloatArray = last[2]
+            return known
+        mapped = settled.apply(X)
+        mapped.flags.writeable = False
+        self._last_rows = settled, np.array(X), mapped  # at once: threads may ask
+        return mapped
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        state.pop("_last_rows", None)
+        return state
 
     def same_map(self, other: RandomFeatures | None) -> bool:
         """Whether two settled maps are equal to the bit."""

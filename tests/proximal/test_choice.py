@@ -21,9 +21,9 @@ def choices(monkeypatch):
     made = []
     choose = rules.choose_C
 
-    def counted(folds, system, equations, make):
+    def counted(total, folds, system, equations, make):
         made.append(int(system.n_rows))
-        return choose(folds, system, equations, make)
+        return choose(total, folds, system, equations, make)
 
     monkeypatch.setattr(rules, "choose_C", counted)
     return made

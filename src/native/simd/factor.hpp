@@ -21,36 +21,110 @@ template <size_t Rows>
         for (size_t r = 0; r < Rows; ++r) out[r] += a[r * stride + k] * b[k];
 }
 
-// Rows first to first + Rows of the factor, those above being done.
-template <size_t Rows>
-static bool factor_rows(double* matrix, size_t first, size_t stride) {
-    double* rows = matrix + first * stride;
-    double products[Rows];
-    for (size_t j = 0; j < first; ++j) {
-        const double* above = matrix + j * stride;
-        row_products<Rows>(rows, stride, above, j, products);
-        const double inverse = 1.0 / above[j];
-        for (size_t r = 0; r < Rows; ++r) rows[r * stride + j] = (rows[r * stride + j] - products[r]) * inverse;
+// -- the factor of one matrix -------------------------------------------------------------------------
+//
+// Rows are taken some at a time and columns eight at a time, from left to right: products with all columns to the left
+// come first, a tile of rows and columns at once, so that what is loaded is used several times; then what is left
+// within the eight columns. The rows of a block stay in the second-level cache while the rows above pass by.
+
+constexpr size_t kRowBlock = 32, kPanel = 8;     // rows and columns; a panel is a whole number of vectors
+constexpr size_t kTile = kDoubles == 8 ? 4 : 2;  // columns of a tile of four rows: sums stay in registers
+
+[[gnu::always_inline]] static inline double lane_total(VecD v) {  // pairwise
+    for (size_t half = kDoubles / 2; half > 0; half /= 2)
+        for (size_t lane = 0; lane < half; ++lane) v[lane] += v[lane + half];
+    return v[0];
+}
+
+// out[r][c] = sum over k < n of a[r * stride + k] * b[c * stride + k]; n is a whole number of vectors.
+template <size_t Rows, size_t Columns>
+[[gnu::always_inline]] static inline void tile_products(const double* a, const double* b, size_t stride, size_t n,
+                                                        double (*out)[kPanel]) {
+    VecD sums[Rows][Columns] = {};
+    for (size_t k = 0; k < n; k += kDoubles) {
+        VecD right[Columns];
+        for (size_t c = 0; c < Columns; ++c) right[c] = load(b + c * stride + k);
+        for (size_t r = 0; r < Rows; ++r) {
+            const VecD left = load(a + r * stride + k);
+            for (size_t c = 0; c < Columns; ++c) sums[r][c] += left * right[c];
+        }
     }
-    for (size_t c = 0; c < Rows; ++c) {
-        double* pivot_row = rows + c * stride;
-        const size_t j = first + c;
-        row_products<Rows>(rows, stride, pivot_row, j, products);
-        const double pivot = pivot_row[j] - products[c];
-        if (!(pivot > 0.0)) return false;
-        const double root = __builtin_sqrt(pivot);
-        pivot_row[j] = root;
-        for (size_t r = c + 1; r < Rows; ++r) rows[r * stride + j] = (rows[r * stride + j] - products[r]) / root;
+    for (size_t r = 0; r < Rows; ++r)
+        for (size_t c = 0; c < Columns; ++c) out[r][c] = lane_total(sums[r][c]);
+}
+
+// Takes the products with the columns to the left of a panel off its entries in some rows.
+template <size_t Rows>
+static void subtract_products(double* rows, const double* above, size_t stride, size_t n_left, size_t width) {
+    double products[Rows][kPanel];
+    size_t c = 0;
+    for (; c + kTile <= width; c += kTile)
+        tile_products<Rows, kTile>(rows, above + c * stride, stride, n_left,
+                                   reinterpret_cast<double(*)[kPanel]>(&products[0][c]));
+    for (; c < width; ++c)
+        tile_products<Rows, 1>(rows, above + c * stride, stride, n_left,
+                               reinterpret_cast<double(*)[kPanel]>(&products[0][c]));
+    for (size_t r = 0; r < Rows; ++r)
+        for (size_t k = 0; k < width; ++k) rows[r * stride + n_left + k] -= products[r][k];
+}
+
+// Finishes entries of a panel in some rows below its own: what is left within the panel.
+template <size_t Rows>
+static void finish_rows(double* rows, const double* above, size_t stride, size_t n_left, size_t width) {
+    for (size_t c = 0; c < width; ++c) {
+        const double* pivot_row = above + c * stride + n_left;
+        const double inverse = 1.0 / pivot_row[c];
+        for (size_t r = 0; r < Rows; ++r) {
+            double* row = rows + r * stride + n_left;
+            double value = row[c];
+            for (size_t k = 0; k < c; ++k) value -= row[k] * pivot_row[k];
+            row[c] = value * inverse;
+        }
+    }
+}
+
+// The panel's own rows: false if a pivot is not positive.
+static bool factor_panel(double* rows, size_t stride, size_t n_left, size_t width) {
+    for (size_t c = 0; c < width; ++c) {
+        double* row = rows + c * stride + n_left;
+        for (size_t j = 0; j <= c; ++j) {
+            const double* other = rows + j * stride + n_left;
+            double value = row[j];
+            for (size_t k = 0; k < j; ++k) value -= row[k] * other[k];
+            if (j < c) {
+                row[j] = value / other[j];
+                continue;
+            }
+            if (!(value > 0.0)) return false;
+            row[c] = __builtin_sqrt(value);
+        }
     }
     return true;
 }
 
 static bool factor_matrix(double* matrix, size_t n, size_t stride) {
-    size_t first = 0;
-    for (; first + 4 <= n; first += 4)
-        if (!factor_rows<4>(matrix, first, stride)) return false;
-    for (; first < n; ++first)
-        if (!factor_rows<1>(matrix, first, stride)) return false;
+    for (size_t first = 0; first < n; first += kRowBlock) {
+        const size_t end = first + kRowBlock < n ? first + kRowBlock : n;
+        for (size_t left = 0; left < end; left += kPanel) {
+            const size_t width = left + kPanel < n ? kPanel : n - left;
+            const double* above = matrix + left * stride;
+            size_t i = first;
+            if (left >= first) {
+                for (size_t r = 0; r < width; ++r)
+                    subtract_products<1>(matrix + (left + r) * stride, above, stride, left, r + 1);
+                if (!factor_panel(matrix + left * stride, stride, left, width)) return false;
+                i = left + width;
+            }
+            for (; i + 4 <= end; i += 4) {
+                subtract_products<4>(matrix + i * stride, above, stride, left, width);
+                finish_rows<4>(matrix + i * stride, above, stride, left, width);
+            }
+            for (; i < end; ++i) {
+                subtract_products<1>(matrix + i * stride, above, stride, left, width);
+                finish_rows<1>(matrix + i * stride, above, stride, left, width);
+            }
+        }
+    }
     return true;
 }
 

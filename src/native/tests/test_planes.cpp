@@ -149,6 +149,56 @@ TEST(a_plane_does_not_depend_on_the_planes_beside_it_nor_on_how_its_class_is_kep
     });
 }
 
+TEST(a_factor_times_itself_is_the_matrix_on_every_level) {
+    for (std::size_t n : {1u, 2u, 3u, 7u, 8u, 9u, 31u, 32u, 33u, 40u, 67u, 130u}) {
+        const std::size_t stride = n + 3;
+        const std::vector<double> rows = random_values<double>(2 * n * n, 6);
+        std::vector<double> matrix(n * stride, std::nan(""));  // above the diagonal nobody looks
+        for (std::size_t i = 0; i < n; ++i)
+            for (std::size_t j = 0; j <= i; ++j) {
+                matrix[i * stride + j] = i == j ? 0.5 : 0.0;
+                for (std::size_t r = 0; r < 2 * n; ++r) matrix[i * stride + j] += rows[r * n + i] * rows[r * n + j];
+            }
+        on_every_level([&](const std::string& level) {
+            std::vector<double> factor = matrix;
+            CHECK(loops().factor.factor(factor.data(), n, stride), level, n);
+            for (std::size_t i = 0; i < n; ++i)
+                for (std::size_t j = 0; j <= i; ++j) {
+                    double product = 0.0;
+                    for (std::size_t k = 0; k <= j; ++k) product += factor[i * stride + k] * factor[j * stride + k];
+                    CHECK(std::abs(product - matrix[i * stride + j]) < 1e-13 * static_cast<double>(4 * n), level, n, i,
+                          j);
+                }
+            factor = matrix;
+            factor[(n - 1) * stride + n - 1] = -1.0;
+            CHECK(!loops().factor.factor(factor.data(), n, stride), level, n);
+        });
+    }
+}
+
+TEST(sums_that_are_made_ready_chunk_by_chunk_are_those_of_all_rows_at_once) {
+    const std::size_t d = 9;
+    const Labelled rows = rows_of(2000, d, 2, 51);
+    const ExactState whole = state_of(rows, d);
+    for (const std::size_t step : {1u, 5u, 40u, 300u}) {
+        ExactSums sums(
+            state_of({{rows.X.begin(), rows.X.begin() + 400 * d}, {rows.slots.begin(), rows.slots.begin() + 400}}, d));
+        for (std::size_t i = 400; i < 2000; i += step) {
+            const std::size_t n = std::min(step, 2000 - i);
+            const ExactSums kept(sums.snapshot());  // who holds a copy keeps it as it is
+            const Big before = kept.look([](const ExactState& state) { return count_of(state, 0); });
+            sums.change([&](ExactState& state) {
+                add_rows<double>(state, {{rows.X.data() + i * d, n, d}, {rows.slots.data() + i, n}, {}}, 1);
+            });
+            if (i % 3 == 0) sums.view(slots_up_to(2), 1);
+            CHECK(kept.look([](const ExactState& state) { return count_of(state, 0); }) == before, step, i);
+        }
+        for (std::size_t k = 0; k < 2; ++k)
+            CHECK(sums.view(slots_up_to(2), 1).canonical(k) == ExactView(whole, slots_up_to(2), 1).canonical(k), step,
+                  k);
+    }
+}
+
 TEST(matrices_that_are_not_definite_are_told) {
     const std::size_t d = 2, n_classes = 5;
     Labelled rows = rows_of(kRows, d, n_classes, 3);

@@ -64,7 +64,7 @@ class Rule:
                 hint='set C="auto" before fit() or the first partial_fit()',
             )
         system = self._system(statistics)
-        return choose_C(folds, system, self._equations(system), self._equations)
+        return choose_C(statistics, folds, system, self._equations(system), self._equations)
 
     def path(self, statistics: ClassStatistics, Cs: FloatArray) -> list[Planes]:
         """The planes for every C of a grid."""

@@ -41,6 +41,7 @@ class Choice:
 
 
 def choose_C(
+    total: ClassStatistics,
     folds: list[ClassStatistics],
     system: System,
     equations: PlaneEquations,
@@ -53,23 +54,25 @@ def choose_C(
 
     Parameters
     ----------
+    total : ClassStatistics
+        Of all rows.
     folds : list of ClassStatistics
-        Disjoint parts of the rows.
+        Disjoint parts of the rows, which together are all.
     system, equations : System, PlaneEquations
         Of all rows; they tell the weights and whether errors are counted by row or by pair.
     make_equations : callable
         Makes the equations of a training part.
     """
     losses = np.zeros(len(C_GRID))
-    for held_out, test in enumerate(folds):
-        training = test.empty()
-        for number, fold in enumerate(folds):
-            if number != held_out:
-                training.merge(fold)
-        if training.classes and test.classes:
+    for fold in folds:
+        if not fold.classes:
+            continue
+        test = System(fold)
+        training = total - fold
+        if training.classes:
             part = System(training)
             paths = solve_path(make_equations(part), C_GRID)
-            losses += _loss(system, equations, part, paths, System(test))
+            losses += _loss(system, equations, part, paths, test)
     best = losses.min()
     return float(C_GRID[int(np.argmax(losses <= best + _TIE * abs(best)))])
 

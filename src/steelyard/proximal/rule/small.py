@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["is_small", "native_rule", "solve_small"]
 
-_MOST_FEATURES = 700  # beyond, the blocks of LAPACK make up for the way there
+_MOST_FEATURES = 2000  # beyond, the threads of LAPACK make up for the way there
 _MOST_CLASSES = 30  # beyond, planes share a factor
 _FEW_FEATURES = 64  # up to which many planes are solved side by side sooner than one factor is shared
 _ALONE = 100  # features up to which waking other threads costs more than they give

@@ -182,10 +182,11 @@ class FoldedStatistics:
 
     def _total_with(self, batch: Batch, part: Batch) -> ClassStatistics | None:
         """The total after these rows, where the one before them is remembered."""
-        kept = self._derived.get("total")
+        kept = self._derived.pop("total", None)
         if kept is None or kept[0] != (self.version, None) or not self.statistics.is_settled:
             return None
         total: ClassStatistics = kept[1].copy()
+        del kept  # unless someone else holds the one before, its sums need no copy
         total.add_batch(Batch(part.X, batch.labels, part.codes // self.n_folds, part.weights))
         return total
 

@@ -1,0 +1,319 @@
+"""The table of docs/benchmarks.md, measured in one run: what each path costs, its best peer and its floor.
+
+    python benchmarks/speed/table.py [--only PART ...]
+
+The floor is what the arithmetic alone costs, done by a BLAS or by our own loops in one large call. Times are
+processor times of one thread, the best of several rounds in which all that stands in one line takes turns.
+Peers that are not installed are left out.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "STEELYARD_NUM_THREADS"), "1"))
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from time import process_time
+
+import numpy as np
+from scipy.linalg import lapack
+from scipy.linalg.blas import dsyrk
+
+from steelyard import KOIL, IncrementalSVC, MultiKernelKOIL, ProximalSVC, RandomFeatures
+from steelyard.kernels import Kernel
+
+ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Line:
+    """One path: seconds of ours, of the peer and of the floor, for one row or whatever ``unit`` says."""
+
+    path: str
+    ours: float
+    floor: float
+    floor_is: str
+    command: str
+    peer: tuple[str, float] | None = None
+    unit: str = "row"
+
+    def __str__(self) -> str:
+        peer, ratio = "-", "-"
+        if self.peer is not None:
+            peer, ratio = f"{self.peer[0]} {told(self.peer[1])}", f"{self.ours / self.peer[1]:.2f}"
+        floor = f"{told(self.floor)}, {self.floor_is}"
+        share = f"{100.0 * self.floor / self.ours:.0f} %"
+        cells = self.path, f"{told(self.ours)} a {self.unit}", peer, ratio, floor, share, f"`{self.command}`"
+        return f"| {' | '.join(cells)} |"
+
+
+def told(seconds: float) -> str:
+    """A time with three digits."""
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if seconds * factor >= 1.0:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def best(*calls: Callable[[], object], rounds: int = ROUNDS) -> list[float]:
+    """Best processor time of each call, in turns."""
+    times = np.full(len(calls), np.inf)
+    for _ in range(rounds):
+        for number, call in enumerate(calls):
+            started = process_time()
+            call()
+            times[number] = min(times[number], process_time() - started)
+    return times.tolist()
+
+
+def rows_of(n_rows: int, d: int, n_classes: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """Overlapping classes; of two, one row in ten is of the rare one."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, n_classes, n_rows) if n_classes > 2 else (rng.random(n_rows) < 0.1).astype(int)
+    return rng.normal(size=(n_rows, d)) + 0.5 * y[:, None], y
+
+
+def definite(d: int, count: int) -> np.ndarray:
+    """So many definite matrices of a size."""
+    rows = np.random.default_rng(1).normal(size=(2 * d, d))
+    return np.repeat((rows.T @ rows)[None], count, axis=0)
+
+
+# -- the paths --------------------------------------------------------------------------------------
+
+
+def single_rows() -> Iterator[Line]:
+    """Predict, then learn, row by row."""
+    for d, n_classes in ((7, 2), (30, 2), (100, 2), (30, 10)):
+        n = 1000 if d < 100 else 300
+        X, y = rows_of(300 + n * ROUNDS, d, n_classes)
+        model = ProximalSVC().fit(X[:300], y[:300])
+        place = iter(range(300, len(X)))
+
+        def ours(
+            model: ProximalSVC = model, X: np.ndarray = X, y: np.ndarray = y, n: int = n, place=place
+        ) -> None:
+            for _ in range(n):
+                i = next(place)
+                model.predict(X[i : i + 1])
+                model.partial_fit(X[i : i + 1], y[i : i + 1])
+
+        stack = definite(d + 1, 100)
+        calls = [ours, lambda stack=stack: np.linalg.cholesky(stack)]
+        if n_classes == 2:
+            calls += river_rows(X[:n], y[:n])
+        times = best(*calls)
+        n_planes = n_classes if n_classes > 2 else 1
+        yield Line(
+            f"`ProximalSVC`, d = {d}, {n_classes} classes: predict, then learn",
+            times[0] / n,
+            n_planes * times[1] / 100,
+            "the Cholesky factors",
+            "bench_rows.py",
+            ("river", times[2] / n) if len(times) > 2 else None,
+        )
+
+
+def river_rows(X: np.ndarray, y: np.ndarray) -> list[Callable[[], None]]:
+    try:
+        from river import linear_model, preprocessing
+    except ImportError:
+        return []
+    model = preprocessing.StandardScaler() | linear_model.LogisticRegression()
+    rows, labels = [dict(enumerate(row)) for row in X.tolist()], y.astype(bool).tolist()
+
+    def run() -> None:
+        for row, label in zip(rows, labels, strict=True):
+            model.predict_one(row)
+            model.learn_one(row, label)
+
+    return [run]
+
+
+def dictionaries() -> Iterator[Line]:
+    """The same by dictionaries, as river's users do."""
+    X, y = rows_of(1300, 7)
+    rows, labels = [dict(enumerate(row)) for row in X.tolist()], y.tolist()
+    model, arrays = ProximalSVC(), ProximalSVC().fit(X[:300], y[:300])
+    for row, label in zip(rows[:300], labels[:300], strict=True):
+        model.learn_one(row, label)
+
+    def ours() -> None:
+        for row, label in zip(rows[300:], labels[300:], strict=True):
+            model.predict_one(row)
+            model.learn_one(row, label)
+
+    def by_arrays() -> None:
+        for i in range(300, 1300):
+            arrays.predict(X[i : i + 1])
+            arrays.partial_fit(X[i : i + 1], y[i : i + 1])
+
+    times = best(ours, by_arrays, *river_rows(X[:1000], y[:1000]))
+    yield Line(
+        "`learn_one` and `predict_one`, d = 7",
+        times[0] / 1000,
+        times[1] / 1000,
+        "the same rows as arrays",
+        "table.py --only dictionaries",
+        ("river", times[2] / 1000) if len(times) > 2 else None,
+    )
+
+
+def mapped_streams() -> Iterator[Line]:
+    """RandomFeatures in front, C chosen, chunks of 100 with answers before each."""
+    for m, n in ((300, 20_000), (1000, 20_000)):
+        X, y = rows_of(n, 20)
+        model = ProximalSVC(C="auto", feature_map=RandomFeatures(m)).partial_fit(X[:100], y[:100])
+        started = process_time()
+        for begin in range(100, n, 100):
+            model.predict(X[begin : begin + 100])
+            model.partial_fit(X[begin : begin + 100], y[begin : begin + 100])
+        spent = (process_time() - started) / (n - 100)
+        chunk, matrix = np.asfortranarray(model.feature_map_.transform(X[:100]).T), definite(m + 1, 1)[0]
+        floor = sum(best(lambda c=chunk: dsyrk(1.0, c), lambda a=matrix: lapack.dpotrf(a, lower=1))) / 100
+        yield Line(
+            f'`RandomFeatures({m})`, `C="auto"`, chunks of 100 with answers',
+            spent,
+            floor,
+            "products of the rows and one factor a chunk",
+            "bench_rows.py",
+            balanced_forest(X, y) if m == 300 else None,
+        )
+
+
+def balanced_forest(X: np.ndarray, y: np.ndarray) -> tuple[str, float] | None:
+    try:
+        from imblearn.ensemble import BalancedRandomForestClassifier
+    except ImportError:
+        return None
+    forest = BalancedRandomForestClassifier(
+        n_estimators=100, sampling_strategy="all", replacement=True, bootstrap=False, random_state=0
+    )
+    (spent,) = best(lambda: forest.fit(X[:5000], y[:5000]).predict(X[5000:6000]), rounds=2)
+    return "balanced forest, refitted every 1,000 rows on 5,000", spent / 1000
+
+
+def many_classes() -> Iterator[Line]:
+    for n_classes in (2000, 10_000):
+        y = np.repeat(np.arange(n_classes), 10)
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(n_classes, 50))[y] + 0.5 * rng.normal(size=(len(y), 50))
+        ours, floor = best(
+            lambda X=X, y=y: ProximalSVC().fit(X, y).coef_,
+            lambda k=n_classes: np.linalg.cholesky(definite(51, k)),
+            rounds=2,
+        )
+        yield Line(
+            f"{n_classes:,} classes of 10 rows, d = 50: learn and solve", ours, floor,
+            "the Cholesky factors", "bench_rows.py", unit="fit",
+        )  # fmt: skip
+    X, y = rows_of(21_000, 20, 100)
+    model = ProximalSVC().fit(X[:1000], y[:1000])
+
+    def stream() -> None:
+        for begin in range(1000, 21_000, 100):
+            model.predict(X[begin : begin + 100])
+            model.partial_fit(X[begin : begin + 100], y[begin : begin + 100])
+
+    spent, fit, factors = best(
+        stream, lambda: ProximalSVC().fit(X, y).coef_, lambda: np.linalg.cholesky(definite(21, 100)), rounds=2
+    )
+    yield Line(
+        "100 classes, d = 20, chunks of 100 with answers", spent / 20_000, factors / 100,
+        "100 Cholesky factors a chunk", "table.py --only many", ("one `fit`", fit / 21_000),
+    )  # fmt: skip
+
+
+def chunks() -> Iterator[Line]:
+    """Learning a chunk of 10,000 rows beside the product of the same rows by a BLAS."""
+    rng = np.random.default_rng(0)
+    for d in (54, 300, 1000):
+        for digits in (1, 2) if d < 1000 else (1,):
+            X = rng.normal(size=(10_000, d))
+            X = np.round(X * 100.0) if digits == 1 else X
+            y = rng.integers(0, 2, 10_000)
+            model = ProximalSVC().fit(X[:2000], y[:2000])
+            columns = X.T
+            ours, floor = best(
+                lambda m=model, X=X, y=y: m.partial_fit(X, y), lambda c=columns: dsyrk(1.0, c, lower=1)
+            )
+            what = {54: "", 300: "", 1000: " (as mapped rows have)"}[d]
+            yield Line(
+                f"a chunk of 10,000 rows, d = {d}, values of {digits} digit(s){what}",
+                ours / 10_000, floor / 10_000, "dsyrk", "table.py --only chunks",
+            )  # fmt: skip
+
+
+def kernel_learners() -> Iterator[Line]:
+    for d in (8, 20):
+        X, y = rows_of(20_000, d)
+        X /= np.sqrt(d)
+        kernel, vectors = Kernel("rbf", gamma=1.0), X[:200].copy()
+        ours, floor = best(
+            lambda X=X, y=y: KOIL(policy="fifo++", budget=100, random_state=0).partial_fit(X, y),
+            lambda k=kernel, X=X, v=vectors: k.block(X, v, n_threads=1),
+        )
+        yield Line(f"`KOIL` fifo++, d = {d}, budget 100 + 100", ours / 20_000, floor / 20_000,
+                   "the kernel block", "bench_koil.py")  # fmt: skip
+    narrow = X.astype(np.float32)
+    wide, single = best(*[lambda r=r: KOIL(random_state=0).partial_fit(r, y) for r in (X, narrow)])
+    yield Line("`KOIL` on float32 rows, d = 20", single / 20_000, wide / 20_000, "the same rows in float64",
+               "bench_koil.py")  # fmt: skip
+    X, y = X[:4000], y[:4000]
+    many, one = best(*[
+        lambda make=make: make(C=0.01, budget=100, random_state=0).partial_fit(X, y)
+        for make in (MultiKernelKOIL, KOIL)
+    ], rounds=2)  # fmt: skip
+    yield Line("sixteen kernels, C = .01, d = 20", many / 4000, one / 4000, "one `KOIL`", "bench_koil.py")
+
+
+def window() -> Iterator[Line]:
+    size, steps, d = 2000, 400, 20
+    X, y = rows_of(size + steps, d)
+    X = X + 0.9 * y[:, None]
+    gamma = 1.0 / (d * X.var())
+    model = IncrementalSVC(gamma=gamma).fit(X[:size], y[:size])
+    started = process_time()
+    for i in range(steps):
+        last = slice(size + i, size + i + 1)
+        model.predict(X[last])
+        model.update(add=(X[last], y[last]), retire=(X[i : i + 1], y[i : i + 1]))
+    spent = (process_time() - started) / steps
+    kernel, vectors = Kernel("rbf", gamma=gamma), model.support_vectors_
+    (block,) = best(lambda: kernel.block(X, vectors, n_threads=1))
+    yield Line(
+        "`IncrementalSVC`, window of 2,000, d = 20: answer, one row in, one out",
+        spent,
+        2.0 * block / len(X),
+        "the row's kernel values",
+        "bench_incremental_svc.py --only answers",
+    )
+
+
+PARTS: dict[str, Callable[[], Iterator[Line]]] = {
+    "rows": single_rows,
+    "dictionaries": dictionaries,
+    "mapped": mapped_streams,
+    "many": many_classes,
+    "chunks": chunks,
+    "window": window,
+    "kernels": kernel_learners,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS))
+    options = parser.parse_args()
+    print("| path | ours | best peer | ratio | floor | share of the floor | command |")
+    print("|---|---|---|---|---|---|---|", flush=True)
+    for name in options.only:
+        for line in PARTS[name]():
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
