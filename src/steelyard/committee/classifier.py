@@ -29,8 +29,9 @@ from steelyard.committee.explain import Explanation, explain_panel
 from steelyard.committee.many import ManyJudgement
 from steelyard.committee.panel import Judgement, Panel, judge_evidence
 from steelyard.committee.recent import Block, Recent
-from steelyard.committee.rules import Rows, Views
+from steelyard.committee.rules import LabelRule, Rows, Views
 from steelyard.committee.views import FoldedView, RankView, row_keys
+from steelyard.committee.waiting import Waiting
 from steelyard.committee.work import Work
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.features import RandomFeatures
@@ -47,7 +48,9 @@ _SLACK = 0.5  # rows beyond these, as a share of them, before they are cut off
 _BLOCK = 1000  # rows that are scored and then learned together, at most
 _FIRST_BLOCK = 50
 _WIDE = 256  # columns; wider rows are folded into so many
+_TOGETHER = 5  # rows that come one by one and are learned together
 _REFRESH = 50  # rows after which weights and cut are looked at again
+_ALONE = Block.of_ones(1)  # a row that comes alone
 _PRIORS = np.array([trade.prior for trade in EXPERTS])
 
 
@@ -222,6 +225,7 @@ class StreamClassifier(ForgettingMixin):
         width = batch.X.shape[1]
         self._fold = FoldedView(width, _WIDE, self.random_state) if width > _WIDE else None
         self._labels: list[Label] = []  # by class number, in the order in which they came
+        self._numbers: dict[Label, int] = {}  # the same the other way round
         self._counts: IntArray = np.zeros(0, dtype=np.int64)  # rows of each class in the longest memory
         self._n_seen = 0
         self._low = 0  # number of the oldest row in the longest memory
@@ -231,15 +235,21 @@ class StreamClassifier(ForgettingMixin):
         self._views = Views()
         self._experts = [Expert(trade, self._views) for trade in EXPERTS]
         self._panel = Panel([], [None] * len(EXPERTS), None, self._views)
+        self._waiting = Waiting()
 
     def _learn(self, batch: Batch) -> None:
         self._apply(batch, None, "partial_fit")
 
     def _apply(self, add: Batch | None, retire: Batch | None, method: str) -> None:
-        self._evidence = self._evidence.copy()
-        self._experts = self._sound_experts()
         try:
             added = None if add is None else self._block(add, method)
+            if retire is None and added is not None and self._let_wait(added):
+                if len(self._waiting) < _TOGETHER:
+                    return
+                added = None
+            self._evidence = self._evidence.copy()
+            self._experts = self._sound_experts()
+            self._take_waiting()
             retired = None if retire is None else self._block(retire, "forget")
             if retired is not None:
                 self._try_out(added, retired)
@@ -250,19 +260,52 @@ class StreamClassifier(ForgettingMixin):
         except SteelyardError as error:
             raise error.told_by(f"{type(self).__name__}.{method}") from None
 
+    def _let_wait(self, block: Block) -> bool:
+        """Keep a few rows until there are more; only their labels are followed at once."""
+        panel = self._panel
+        if not (
+            len(self._waiting) + len(block) <= min(_TOGETHER, self._n_seen // 20)
+            and len(block) < _TOGETHER
+            and len(panel.classes) > 1
+            and self.memory == "auto"
+            and self._counts.size == len(self._labels)
+            and self._counts[block.codes].all()
+        ):
+            return False
+        rows, scores = panel.raw_scores(block.X)
+        block = block.seen_as(rows.seen("ranks"))
+        self._waiting = self._waiting.joined_by(block, scores)
+        self._panel = self._following_labels(panel, block.codes.tolist())
+        return True
+
+    def _following_labels(self, panel: Panel, codes: list[int]) -> Panel:
+        rules = [rule.after(codes) if isinstance(rule, LabelRule) else rule for rule in panel.rules]
+        return Panel(panel.classes, rules, panel.judgement, panel.views)
+
+    def _take_waiting(self) -> None:
+        """Learn the rows that wait."""
+        if len(self._waiting):
+            block, scores = self._waiting.together()
+            self._waiting = Waiting()
+            self._take_scored(block, scores)
+
     def _sound_experts(self) -> list[Expert]:
         """Twins of the experts, each with a learner of the rows that are its own."""
         return [expert.twin(self._recent) for expert in self._experts]
 
     def _block(self, batch: Batch, method: str) -> Block:
         """The rows of a batch as experts take them; classes never seen before get numbers."""
-        known = {label: number for number, label in enumerate(self._labels)}
-        if method != "forget":
-            self._labels = [*self._labels, *(label for label in batch.labels if label not in known)]
-        numbers = {label: number for number, label in enumerate(self._labels)}
+        numbers = self._numbers
         missing = [label for label in batch.labels if label not in numbers]
         if missing:
-            raise DataError(f"no rows of class {missing[0]!r} were ever learned; nothing was changed.")
+            if method == "forget":
+                raise DataError(f"no rows of class {missing[0]!r} were ever learned; nothing was changed.")
+            self._labels = [*self._labels, *missing]
+            numbers = self._numbers = {label: number for number, label in enumerate(self._labels)}
+        if len(batch.codes) == 1 and batch.weights is None and self.memory == "auto":
+            # A stream of single rows pays for every call.
+            code = np.array([numbers[batch.labels[0]]], dtype=np.int64)
+            return _ALONE.at(self._dense(batch.X, method), code)
         codes = np.array([numbers[label] for label in batch.labels], dtype=np.int64)[batch.codes]
         weights = np.ones(len(codes)) if batch.weights is None else batch.weights
         times = self._checked_times(len(codes), method)
@@ -311,10 +354,14 @@ class StreamClassifier(ForgettingMixin):
         rows, scores = Rows(block.X, self._views), None
         if len(panel.classes) > 1:
             rows, scores = panel.raw_scores(block.X)
-        first, self._n_seen = self._n_seen, self._n_seen + len(block)
-        block = replace(block.numbered(first), ranks=rows.seen("ranks"))
+        self._take_scored(block.seen_as(rows.seen("ranks")), scores)
+
+    def _take_scored(self, block: Block, scores: FloatArray | None) -> None:
+        panel, first = self._panel, self._n_seen
+        self._n_seen += len(block)
+        block = block.numbered(first)
         self._count(block, 1)
-        recent = self._recent.added(block.thinned(self._work().n_offered(len(block))))
+        recent = self._recent.added(block.thinned(self._work().n_offered(first, len(block))))
         low = self._lowest(recent)
         if low > self._low:
             self._count(recent.between(self._low, low), -1)
@@ -354,7 +401,7 @@ class StreamClassifier(ForgettingMixin):
     def _trim(self, work: Work) -> None:
         """Let go of rows that nobody will ask for again."""
         if self._span() is None:
-            if len(self._recent) <= (1.0 + _SLACK) * _KEPT:
+            if len(self._recent) <= (1.0 + _SLACK) * (_KEPT + _KEPT_OF_CLASSES):
                 return  # a stream of single rows pays for every look
             of_class = _KEPT_OF_CLASSES // max(work.n_classes, 2)
             numbers, slack = self._recent.last(_KEPT, of_class, 0), _SLACK
@@ -465,7 +512,7 @@ class StreamClassifier(ForgettingMixin):
         if linear.learner is None and add is None:
             raise DataError("there are no rows left to forget; nothing was changed.")
         if add is not None:
-            add = replace(add, ranks=Rows(add.X, self._views).seen("ranks"))
+            add = add.seen_as(Rows(add.X, self._views).seen("ranks"))
         waiting = self._recent.between(linear.high, self._n_seen)
         new = waiting if add is None else waiting.joined(add)
         if self._span() is None and linear.learner is not None:
@@ -494,7 +541,8 @@ class StreamClassifier(ForgettingMixin):
     def class_count_(self) -> NDArray[np.int64]:
         """Rows of each class in the longest memory."""
         self._need("class_count_")
-        return self._counts[self._panel.classes]
+        waiting = np.bincount(self._waiting.codes(), minlength=len(self._labels)).astype(np.int64)
+        return (self._counts + waiting)[self._panel.classes]
 
     @of_one_moment
     def decision_function(self, X: ArrayLike) -> FloatArray:
@@ -562,7 +610,7 @@ class StreamClassifier(ForgettingMixin):
             [self._labels[number] for number in classes],
             shares,
             threshold=self.threshold,
-            n_rows=self._n_seen,
+            n_rows=self._n_seen + len(self._waiting),
             spared=self._work().spared(),
             drifts=[],
         )
@@ -589,6 +637,7 @@ class StreamClassifier(ForgettingMixin):
             "judged_at": self._judged_at,
             "settled_at": self._settled_at,
             "recent": self._recent.get_state(),
+            "waiting": self._waiting.get_state(),
             "evidence": self._evidence.get_state(),
             "views": self._views.get_state(),
             "experts": [expert.get_state() for expert in self._sound_experts()],
@@ -600,6 +649,7 @@ class StreamClassifier(ForgettingMixin):
         width = self.n_features_in_
         self._fold = FoldedView(width, _WIDE, self.random_state) if width > _WIDE else None
         self._labels = list(state["labels"])
+        self._numbers = {label: number for number, label in enumerate(self._labels)}
         self._counts = np.zeros(len(self._labels), dtype=np.int64)
         self._counts[state["class_numbers"]] = state["class_counts"]
         self._n_seen, self._low, self._judged_at, self._settled_at = (
@@ -621,5 +671,11 @@ class StreamClassifier(ForgettingMixin):
             judged = (
                 kind.from_state(judged, len(EXPERTS)) if "judgement" in state or kind is Judgement else None
             )
-        rules = [expert.rule for expert in self._experts]
-        self._panel = Panel(classes, rules, judged, self._views)
+        panel = Panel(classes, [expert.rule for expert in self._experts], judged, self._views)
+        self._waiting = Waiting.from_state(state.get("waiting", {}))
+        if len(self._waiting):
+            block, scores = self._waiting.together()
+            ranks = Rows(block.X, self._views).seen("ranks")
+            self._waiting = Waiting().joined_by(block.seen_as(ranks), scores)
+            panel = self._following_labels(panel, block.codes.tolist())
+        self._panel = panel

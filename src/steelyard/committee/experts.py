@@ -248,10 +248,9 @@ class Expert:
         codes = recent.at(self.held).codes[::-1]
         if not len(codes):
             return None
-        shares = np.bincount(codes, _LABEL_WEIGHTS[: len(codes)])
-        classes = np.flatnonzero(shares)
-        shares = shares[classes]
-        return LabelRule(classes.tolist(), shares / shares.sum())
+        counts = np.bincount(codes, _LABEL_WEIGHTS[: len(codes)])
+        classes = np.flatnonzero(counts)
+        return LabelRule(classes.tolist(), counts[classes].astype(np.float64), float(_LABEL_WEIGHTS[1]))
 
     # -- files and copies ---------------------------------------------------------------------------
 

@@ -53,10 +53,10 @@ class Judgement:
     def scores(self, raw: FloatArray) -> FloatArray:
         """Weighted normal scores of rows, before the cut; ``raw`` has a column an expert."""
         total = np.zeros(len(raw))
-        for expert in np.flatnonzero(self.weights):
-            column = raw[:, expert]
-            z = np.interp(column, *self.tables[expert])
-            total += self.weights[expert] * np.where(np.isnan(column), 0.0, z)
+        for expert, weight in enumerate(self.weights.tolist()):
+            if weight:
+                z = np.interp(raw[:, expert], *self.tables[expert])
+                total += weight * (np.nan_to_num(z, nan=0.0) if np.isnan(z).any() else z)
         return total
 
     def get_state(self) -> dict[str, Any]:

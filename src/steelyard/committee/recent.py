@@ -32,6 +32,17 @@ class Block:
     def __len__(self) -> int:
         return len(self.codes)
 
+    @classmethod
+    def of_ones(cls, n_rows: int) -> Block:
+        """Rows without features, of class 0, that count once."""
+        nothing, zeros, ones = np.zeros((n_rows, 0)), np.zeros(n_rows), np.ones(n_rows)
+        numbers = np.zeros(n_rows, dtype=np.int64)
+        return cls(nothing, nothing, numbers, ones, zeros, numbers, np.ones(n_rows, dtype=bool))
+
+    def at(self, X: FloatArray, codes: IntArray) -> Block:
+        """The same with other features and classes, without ranks."""
+        return Block(X, self.ranks[:, :0], codes, self.weights, self.times, self.numbers, self.offered)
+
     def part(self, rows: Any) -> Block:
         """Some of the rows."""
         return Block(
@@ -44,15 +55,21 @@ class Block:
             self.offered[rows],
         )
 
-    def joined(self, other: Block) -> Block:
+    def joined(self, *others: Block) -> Block:
         """These rows, then the others."""
-        if not len(other):
+        blocks = [self, *(other for other in others if len(other))]
+        if len(blocks) == 1:
             return self
-        return Block(*(np.concatenate([getattr(self, name), getattr(other, name)]) for name in _COLUMNS))
+        return Block(*(np.concatenate([getattr(block, name) for block in blocks]) for name in _COLUMNS))
+
+    def seen_as(self, ranks: FloatArray) -> Block:
+        """The same rows with these ranks."""
+        return Block(self.X, ranks, self.codes, self.weights, self.times, self.numbers, self.offered)
 
     def numbered(self, first: int) -> Block:
         """The same rows with running numbers that begin at ``first``."""
-        return replace(self, numbers=np.arange(first, first + len(self)))
+        numbers = np.arange(first, first + len(self))
+        return Block(self.X, self.ranks, self.codes, self.weights, self.times, numbers, self.offered)
 
     def thinned(self, most: int) -> Block:
         """Offer at most about so many of the rows: all of rare classes, evenly spaced ones of others."""
@@ -142,7 +159,7 @@ class Recent:
 
     def seen_as(self, ranks: FloatArray) -> Recent:
         """The same rows on another scale of ranks."""
-        return Recent(replace(self.block, ranks=ranks), 0, len(self))
+        return Recent(self.block.seen_as(ranks), 0, len(self))
 
     def trimmed(self, numbers: IntArray, slack: float) -> Recent:
         """Only the rows with these numbers, if that makes it shorter by more than the slack allows."""

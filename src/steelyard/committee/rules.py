@@ -139,9 +139,23 @@ class LabelRule:
     """How frequent each class was among the last labels; the same for all rows."""
 
     classes: list[int]
-    shares: FloatArray
+    counts: FloatArray  # of labels, each half as much after some rows
+    fading: float  # of a count with every row
 
     def scores(self, rows: Rows) -> FloatArray:
         """Scores of rows."""
-        shares = self.shares[1:] if len(self.classes) == 2 else self.shares
-        return np.tile(shares, (len(rows), 1))
+        shares = self.counts / self.counts.sum()
+        shares = shares[1:] if len(self.classes) == 2 else shares
+        return shares[None] if len(rows) == 1 else np.repeat(shares[None], len(rows), axis=0)
+
+    def after(self, codes: list[int]) -> LabelRule:
+        """What it is after some more labels, the newest last."""
+        classes, counts = self.classes, self.counts
+        for code in codes:
+            counts = counts * self.fading
+            if code not in classes:
+                place = int(np.searchsorted(classes, code))
+                classes = [*classes[:place], code, *classes[place:]]
+                counts = np.insert(counts, place, 0.0)
+            counts[classes.index(code)] += 1.0
+        return LabelRule(classes, counts, self.fading)

@@ -76,10 +76,12 @@ class Work:
         """Whether an expert takes part."""
         return expert == "linear" or (self.judges and not self._left_out.get(expert, False))
 
-    def n_offered(self, n_rows: int) -> int:
-        """Rows of a block that the dear expert is offered."""
-        most = max(_SLOW, n_rows // 4) if self.budget == "auto" else n_rows
-        return int(min(most, n_rows) * self.offered_share)
+    def n_offered(self, n_before: int, n_rows: int) -> int:
+        """Rows of a block that the dear expert is offered; so many rows came before."""
+        share = self.offered_share
+        if self.budget == "auto":
+            share *= min(1.0, max(_SLOW, n_rows // 4) / n_rows)
+        return int((n_before + n_rows) * share) - int(n_before * share)
 
     def of_class(self, most: int) -> int:
         """Rows of each class that are remembered beyond a window."""
