@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar, Self
@@ -22,6 +23,7 @@ from steelyard.base import (
     of_one_moment,
     sorted_classes,
 )
+from steelyard.committee.chances import chances, prior_factors
 from steelyard.committee.cuts import ThresholdChoice
 from steelyard.committee.evidence import Evidence, align
 from steelyard.committee.experts import EXPERTS, Expert
@@ -32,6 +34,7 @@ from steelyard.committee.recent import Block, Recent
 from steelyard.committee.rules import LabelRule, Rows, Views
 from steelyard.committee.views import FoldedView, RankView, row_keys
 from steelyard.committee.waiting import Waiting
+from steelyard.committee.watch import Watch
 from steelyard.committee.work import Work
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.features import RandomFeatures
@@ -236,6 +239,7 @@ class StreamClassifier(ForgettingMixin):
         self._experts = [Expert(trade, self._views) for trade in EXPERTS]
         self._panel = Panel([], [None] * len(EXPERTS), None, self._views)
         self._waiting = Waiting()
+        self._watch = Watch()
 
     def _learn(self, batch: Batch) -> None:
         self._apply(batch, None, "partial_fit")
@@ -359,6 +363,9 @@ class StreamClassifier(ForgettingMixin):
     def _take_scored(self, block: Block, scores: FloatArray | None) -> None:
         panel, first = self._panel, self._n_seen
         self._n_seen += len(block)
+        if scores is not None:
+            hit = panel.answers(scores) == block.codes
+            self._watch = self._watch.after(block.codes, hit, len(self._labels), self._n_seen)
         block = block.numbered(first)
         self._count(block, 1)
         recent = self._recent.added(block.thinned(self._work().n_offered(first, len(block))))
@@ -575,10 +582,42 @@ class StreamClassifier(ForgettingMixin):
         ndarray of shape (n_samples,)
         """
         panel, scores = self._answer(X, "predict")
-        classes = self._classes_of(panel)
-        if scores.shape[1] == 1:
-            return classes[((scores[:, 0] > 0.0) & (len(classes) == 2)).astype(np.intp)]
-        return classes[scores.argmax(axis=1)]
+        return self._classes_of(panel)[panel.places(scores)]
+
+    @of_one_moment
+    def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "balanced") -> FloatArray:
+        """Probabilities of the classes, by how often scores such as these were right lately.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows.
+        prior : {"balanced", "observed"} or mapping of label to float, default="balanced"
+            How frequent the classes are taken to be: equally, so that the likeliest class is the one that
+            ``threshold="gmean"`` answers; as among recent rows; or in these proportions.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        panel, scores = self._answer(X, "predict_proba")
+        labels = [self._labels[number] for number in panel.classes]
+        factors = prior_factors(prior, labels, self._shares(), f"{type(self).__name__}.predict_proba")
+        if len(labels) == 1:
+            return np.ones((len(scores), 1))
+        out = chances(panel, self._evidence, scores, moved=self.threshold != "gmean")
+        if factors is None:
+            return out
+        out = out * factors
+        result: FloatArray = out / out.sum(axis=1, keepdims=True)
+        return result
+
+    def _shares(self) -> FloatArray:
+        """Shares of the classes among recent rows, or, if they are too many for that, among all."""
+        if self._evidence.classes == self._panel.classes:
+            return self._evidence.shares()
+        counts = self._counts[self._panel.classes].astype(np.float64)
+        return counts / max(counts.sum(), 1.0)
 
     def _answer(self, X: Any, method: str) -> tuple[Panel, FloatArray]:
         X = self._check_rows(X, method)
@@ -602,17 +641,15 @@ class StreamClassifier(ForgettingMixin):
         """
         self._check_started("explain")
         classes = self._panel.classes
-        counts = self._counts[classes]
-        shares = self._evidence.shares() if self._evidence.classes else counts / max(counts.sum(), 1)
         return explain_panel(
             self._panel,
             self._experts,
             [self._labels[number] for number in classes],
-            shares,
+            self._shares(),
             threshold=self.threshold,
             n_rows=self._n_seen + len(self._waiting),
             spared=self._work().spared(),
-            drifts=[],
+            drifts=self._watch.drifts,
         )
 
     # -- files and copies ---------------------------------------------------------------------------
@@ -638,6 +675,7 @@ class StreamClassifier(ForgettingMixin):
             "settled_at": self._settled_at,
             "recent": self._recent.get_state(),
             "waiting": self._waiting.get_state(),
+            "watch": self._watch.get_state(),
             "evidence": self._evidence.get_state(),
             "views": self._views.get_state(),
             "experts": [expert.get_state() for expert in self._sound_experts()],
@@ -672,6 +710,7 @@ class StreamClassifier(ForgettingMixin):
                 kind.from_state(judged, len(EXPERTS)) if "judgement" in state or kind is Judgement else None
             )
         panel = Panel(classes, [expert.rule for expert in self._experts], judged, self._views)
+        self._watch = Watch.from_state(state.get("watch", {}))
         self._waiting = Waiting.from_state(state.get("waiting", {}))
         if len(self._waiting):
             block, scores = self._waiting.together()

@@ -257,6 +257,16 @@ class Panel:
             out = np.where(unknown, least - 1.0 if out.shape[1] > 1 else 0.0, out)
         return out
 
+    def places(self, decided: FloatArray) -> IntArray:
+        """Places of the classes that are answered, by what :meth:`decide` gives."""
+        if decided.shape[1] > 1:
+            return decided.argmax(axis=1)
+        return ((decided[:, 0] > 0.0) & (len(self.classes) == 2)).astype(np.int64)
+
+    def answers(self, raw: FloatArray) -> IntArray:
+        """Numbers of the classes that are answered."""
+        return np.array(self.classes, dtype=np.int64)[self.places(self.decide(raw))]
+
 
 def _first_known(raw: FloatArray) -> FloatArray:
     """Scores of the first expert that has any: nothing is known about the experts yet."""
