@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+import numpy as np
 import pytest
 
 from steelyard.service import Scribe, SQLiteStore
@@ -37,6 +38,56 @@ def browser():
         browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+def test_a_committee_shows_its_experts_and_many_classes_are_told_in_words(http, browser):
+    http.put("/v1/models/claims", json={"target": "kind", "learner": {"class": "StreamClassifier"}})
+    http.put("/v1/models/letters", json={"target": "kind"})
+    rng = np.random.default_rng(0)
+    for model, n_classes in (("claims", 2), ("letters", 10)):
+        for _ in range(4):
+            kinds = rng.integers(n_classes, size=100)
+            rows = [{"a": float(k + rng.normal()), "b": float(rng.normal()), "kind": f"k{k}"} for k in kinds]
+            http.post(f"/v1/models/{model}/learn", json={"rows": rows}).raise_for_status()
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(f"{http.base_url}/models/claims")
+    page.get_by_role("heading", name="Experts").wait_for()
+    experts = http.get("/v1/models/claims").json()["experts"]
+    assert len(experts) > 2
+    for expert in experts:
+        page.get_by_role("cell", name=expert["name"], exact=True).wait_for()
+    page.get_by_role("heading", name="Pace").wait_for()
+    page.goto(f"{http.base_url}/models/letters")
+    page.get_by_text("of a class on average").wait_for()
+    page.get_by_text("and 2 more classes").wait_for()
+    assert page.get_by_text("AUC").count() == 0
+    page.close()
+
+
+def test_drift_is_marked_in_the_curve(http, browser):
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+
+    def with_drift(route):
+        route.fulfill(json={**http.get("/v1/models/payments").json(), "drifts": [500, 700]})
+
+    page.route("**/v1/models/payments", with_drift)
+    page.goto(f"{http.base_url}/models/payments")
+    page.get_by_text("Dashed lines: the data had changed (2 seen here).").wait_for()
+    page.close()
+
+
+def test_the_cards_are_reached_and_opened_by_keyboard(http, browser):
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(str(http.base_url))
+    card = page.locator("a.card", has_text="payments")
+    card.wait_for()
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if card.evaluate("card => card === document.activeElement"):
+            break
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/models/payments")
+    page.close()
 
 
 @pytest.mark.parametrize("width", [390, 1280])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from steelyard.exceptions import SteelyardError
@@ -37,6 +39,29 @@ def test_it_answers_and_comes_back_as_it_was(desk):
     again = desk.again()
     assert said(again) == said(desk)
     assert again.model().facts() == desk.model().facts()
+
+
+def test_what_is_inside_is_told(desk):
+    inside = desk.model().inside()
+    committee = type(desk.model().learner).__name__ == "StreamClassifier"
+    assert bool(inside["experts"]) == committee
+    if committee:
+        assert sum(expert["weight"] for expert in inside["experts"]) == pytest.approx(1.0)
+        assert json.dumps(inside, allow_nan=False)
+
+
+def test_drift_that_windows_have_seen_is_told(tmp_path):
+    desk = Desk(tmp_path / "store.db")
+    desk.do(Put("m", spec(memory="drift", rows="none")))
+    for number in range(30):  # from the middle on the labels are the other way round
+        rows = [
+            {**row, "fraud": abs((number >= 15) - row["fraud"])}
+            for row in records(100, seed=number, first=100 * number)
+        ]
+        desk.do(Learn("m", batch(rows)))
+    drifts = desk.model().inside()["drifts"]
+    assert drifts == [int(row) for row in desk.model().learner.drifts_]
+    assert any(row > 1_500 for row in drifts), drifts
 
 
 def test_after_coming_back_it_goes_on_as_if_it_had_never_stopped(desk):

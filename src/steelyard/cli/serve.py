@@ -67,6 +67,14 @@ def _need_service() -> None:
 )
 @click.option("--tls-cert", type=_FILE, metavar="FILE", help="Certificate, for encrypted connections.")
 @click.option("--tls-key", type=_FILE, metavar="FILE", help="Its private key.")
+@click.option(
+    "--log",
+    "log_level",
+    type=click.Choice(["problems", "requests"]),
+    default="problems",
+    show_default=True,
+    help="What stderr tells: requests is one JSON line each, without contents of rows.",
+)
 @click.option("--check", is_flag=True, help="Open everything, say what is there, and stop.")
 @click.option("--demo", is_flag=True, help="Feed a model from the built-in stream; the store is in memory.")
 @click.pass_context
@@ -81,6 +89,7 @@ def serve_command(
     specs: tuple[Path, ...],
     tls_cert: Path | None,
     tls_key: Path | None,
+    log_level: str,
     check: bool,
     demo: bool,
 ) -> None:
@@ -118,6 +127,9 @@ def serve_command(
         from steelyard.service.demo import feed
 
         feed(scribe)
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
+    if log_level == "requests":
+        logging.getLogger("steelyard.service").setLevel(logging.INFO)
     _listen(app, host, port, tls_cert, tls_key)
 
 
@@ -164,7 +176,6 @@ def _tell_state(scribe: Any, store: str) -> None:
 def _listen(app: Any, host: str, port: int, tls_cert: Path | None, tls_key: Path | None) -> None:
     import uvicorn
 
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
     config = uvicorn.Config(
         app,
         host=host,

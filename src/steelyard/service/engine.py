@@ -30,6 +30,7 @@ __all__ = ["Engine", "Given", "Published"]
 
 _PLACE = Place("the request")
 _MAX_CLASSES = 500
+_MOST_DRIFTS = 200  # that are told
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,24 @@ class Published:
     def measures(self) -> dict[str, Any]:
         """What the answers were worth lately: taken when it is asked for, not with every change."""
         return self._gauge.measures()
+
+    def inside(self) -> dict[str, Any]:
+        """Experts and what they are worth, where the learner has some; rows at which drift was seen."""
+        experts, drifts = [], list(getattr(self._learner, "drifts_", ()))
+        if self.is_ready and hasattr(self._learner, "explain"):
+            explained = self._learner.explain()
+            drifts += explained.drifts
+            experts = [
+                {
+                    "name": expert.name,
+                    "weight": float(expert.weight),
+                    "record": None if np.isnan(expert.record) else float(expert.record),
+                    "rows": int(expert.n_rows),
+                    "words": expert.words,
+                }
+                for expert in explained.experts
+            ]
+        return {"experts": experts, "drifts": [int(row) for row in drifts[-_MOST_DRIFTS:]]}
 
     @property
     def is_ready(self) -> bool:

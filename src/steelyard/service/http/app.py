@@ -154,7 +154,8 @@ class Service:
         """One model: version, digest, classes, rows."""
         name = request.path_params["model"]
         self.check(request, "predict", name)
-        return JSONResponse(self._facts(name))
+        inside = self.latest(name).inside()
+        return JSONResponse({**self._facts(name), **inside, "latency_ms": self.meters.latency(name)})
 
     async def put_model(self, request: Request) -> Response:
         """Make a model, or change what may be changed."""
@@ -508,7 +509,9 @@ def _told(handler: Handler, path: str, service: Service) -> Handler:
             _log.error("failed %s: %s\n%s", name, type(error).__name__, where)
             response = respond(Problem(500, f"the service failed; its log says more under {name}."))
         seconds = time.perf_counter() - begin
-        service.meters.took(request.method, path, response.status_code, seconds)
+        service.meters.took(
+            request.method, path, response.status_code, seconds, request.path_params.get("model")
+        )
         if _log.isEnabledFor(logging.INFO):
             _log.info("%s", _log_line(request, path, response.status_code, seconds))
         return response

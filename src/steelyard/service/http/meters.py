@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -13,6 +15,8 @@ from steelyard.service.scribe import Scribe
 
 __all__ = ["Meters"]
 
+_VERBS = ("learn", "predict")  # of which the page shows how long they take
+_LATELY = 500  # requests
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -37,10 +41,24 @@ class Meters:
         self._registry.register(_Models(scribe))
         # Looking a child up by its labels takes longer than counting it.
         self._children: dict[tuple[Any, ...], Any] = {}
+        self._lately: dict[tuple[str, str], deque[float]] = {}
 
-    def took(self, method: str, route: str, status: int, seconds: float) -> None:
+    def took(self, method: str, route: str, status: int, seconds: float, model: str | None) -> None:
         """A request was answered."""
         self._child(self._seconds, method, route, str(status)).observe(seconds)
+        verb = route.rpartition("/")[2]
+        if model is not None and status == 200 and verb in _VERBS:
+            self._lately.setdefault((model, verb), deque(maxlen=_LATELY)).append(seconds)
+
+    def latency(self, model: str) -> dict[str, dict[str, float]]:
+        """Median and 99th percentile of the last requests in milliseconds, by verb."""
+        found = {}
+        for verb in _VERBS:
+            lately = list(self._lately.get((model, verb), ()))
+            if lately:
+                median, most = np.quantile(lately, [0.5, 0.99])
+                found[verb] = {"median": round(1000 * median, 3), "p99": round(1000 * most, 3)}
+        return found
 
     def learned(self, model: str, n_rows: int) -> None:
         """Rows were learned."""

@@ -16,7 +16,11 @@ const pulse = document.getElementById("pulse");
 const number = (x) => x.toLocaleString("en", { maximumFractionDigits: 0 });
 const share = (x) => (x === null || x === undefined ? "–" : (100 * x).toFixed(x > 0.1 ? 0 : 1) + " %");
 const measure = (x) => (x === null || x === undefined ? "–" : x.toFixed(3));
-const moment = (at) => new Date(1000 * at).toLocaleString([], { dateStyle: "short", timeStyle: "short" });
+const moment = (at) => {
+  const then = new Date(1000 * at);
+  const today = then.toDateString() === new Date().toDateString();
+  return then.toLocaleString([], today ? { timeStyle: "medium", hourCycle: "h23" } : { dateStyle: "short", timeStyle: "short" });
+};
 const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 async function ask(path) {
@@ -55,7 +59,12 @@ function headline(now) {
   const r = rare(now);
   if (!r) return "Waiting for labels of more than one class.";
   if (r.recall === undefined) return `No case of “${r.label}” among the last rows.`;
-  if (Object.keys(now.share).length > 2) return `${Object.keys(now.share).length} classes, G-mean ${measure(now.g_mean)} over the last rows.`;
+  const found = Object.entries(now.recall);
+  if (found.length > 2) {
+    const [worst, part] = found.reduce((a, b) => (b[1] < a[1] ? b : a));
+    const mean = sum(found.map(([, v]) => v)) / found.length;
+    return `Finds ${Math.round(100 * mean)} of 100 cases of a class on average; fewest of “${worst}”: ${Math.round(100 * part)} of 100.`;
+  }
   const wrong = alarms(now, r.label);
   return `Finds ${Math.round(100 * r.recall)} of 100 cases of “${r.label}”` +
     (wrong === null ? "." : `; ${Math.round(100 * wrong)} of 100 alarms are false.`);
@@ -100,17 +109,42 @@ function card(title, explanation, ...content) {
   return box;
 }
 
-function lineChart(holder, points, series) {
+const clock = (at, span) => new Date(1000 * at).toLocaleString([], span > 172800
+  ? { month: "short", day: "numeric" } : span > 600
+    ? { hour: "2-digit", minute: "2-digit", hourCycle: "h23" } : { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+
+// Dashed lines where the learner saw that the data had changed.
+const marks = (drifts) => (u) => {
+  u.ctx.save();
+  u.ctx.strokeStyle = ink("--bad");
+  u.ctx.setLineDash([4, 4]);
+  for (const at of drifts) {
+    const x = u.valToPos(at, "x", true);
+    if (x < u.bbox.left || x > u.bbox.left + u.bbox.width) continue;
+    u.ctx.beginPath();
+    u.ctx.moveTo(x, u.bbox.top);
+    u.ctx.lineTo(x, u.bbox.top + u.bbox.height);
+    u.ctx.stroke();
+  }
+  u.ctx.restore();
+};
+
+function lineChart(holder, points, series, drifts = []) {
   const axis = { stroke: ink("--quiet"), grid: { stroke: ink("--line"), width: 1 }, ticks: { stroke: ink("--line"), width: 1 } };
   const data = [points.map((p) => p.at), ...series.map((s) => points.map(s.value))];
   const options = {
     width: holder.clientWidth || 600, height: 240, cursor: { drag: { x: true, y: false } },
     scales: { y: { range: (_u, low, high) => [0, Math.max(high ?? 1, series[0].top ?? 1)] } },
-    axes: [axis, { ...axis, size: 52 }],
-    series: [{}, ...series.map((s) => ({ label: s.name, stroke: ink(s.colour), width: 2, value: (_u, v) => (v === null ? "–" : s.show(v)) }))],
+    axes: [{ ...axis, space: 90, values: (_u, ticks) => ticks.map((at) => clock(at, data[0].at(-1) - data[0][0])) }, { ...axis, size: 52 }],
+    series: [{ label: "at", value: (_u, at) => (at === null ? "–" : moment(at)) },
+      ...series.map((s) => ({ label: s.name, stroke: ink(s.colour), width: 2, points: { show: false }, value: (_u, v) => (v === null || v === undefined ? "–" : s.show(v)) }))],
+    hooks: { draw: [marks(drifts)] },
   };
   holder.replaceChildren();
   const chart = new uPlot(options, data, holder);
+  const latest = () => chart.setLegend({ idx: points.length - 1 }); // the last values where nobody points at others
+  setTimeout(latest);
+  chart.over.addEventListener("mouseleave", () => setTimeout(latest));
   new ResizeObserver(() => chart.setSize({ width: holder.clientWidth, height: 240 })).observe(holder);
   return chart;
 }
@@ -120,7 +154,7 @@ function confusionTable(now) {
   const order = labels.map((_, i) => i).sort((a, b) => sum(counts[b]) - sum(counts[a])).slice(0, 8);
   const table = el("table");
   const head = el("tr");
-  head.append(el("th", "truth ↓ answer →"), ...order.map((i) => el("th", labels[i])), el("th", "found"));
+  head.append(el("th", "truth ↓ answer →", "corner"), ...order.map((i) => el("th", labels[i])), el("th", "found"));
   table.append(el("thead"));
   table.tHead.append(head);
   const body = el("tbody");
@@ -133,7 +167,9 @@ function confusionTable(now) {
   table.append(body);
   if (labels.length > order.length) {
     const more = el("tr");
-    more.append(el("td", `and ${labels.length - order.length} more classes`));
+    const rest = el("td", `and ${labels.length - order.length} more classes`, "quiet");
+    rest.colSpan = order.length + 2;
+    more.append(rest);
     body.append(more);
   }
   const holder = el("div", null, "scroll");
@@ -175,14 +211,16 @@ function cutTable(scores) {
 function certificateTable(certificates) {
   const table = el("table");
   const head = el("tr");
-  head.append(el("th", "when"), el("th", "chosen by"), el("th", "rows"), el("th", "digest before → after"));
+  head.append(el("th", "when"), el("th", "chosen by"), el("th", "rows"), el("th", "digests"));
   table.append(el("thead"));
   table.tHead.append(head);
   const body = el("tbody");
   for (const c of certificates.slice(0, 8)) {
     const row = el("tr");
     row.append(el("td", moment(c.at)), el("td", c.by), el("td", number(c.forgotten)));
-    row.append(el("td", `${c.before.digest.slice(0, 10)} → ${c.after.digest.slice(0, 10)}`, "digest"));
+    const digests = el("td", `${c.before.digest.slice(0, 6)} → ${c.after.digest.slice(0, 6)}`, "digest");
+    digests.title = `${c.before.digest} → ${c.after.digest}`;
+    row.append(digests);
     body.append(row);
   }
   table.append(body);
@@ -191,12 +229,52 @@ function certificateTable(certificates) {
   return holder;
 }
 
+function expertTable(experts) {
+  const table = el("table");
+  const head = el("tr");
+  head.append(el("th", "expert"), el("th", "its rows"), el("th", "record"), el("th", "say"));
+  table.append(el("thead"));
+  table.tHead.append(head);
+  const body = el("tbody");
+  for (const e of [...experts].sort((a, b) => b.weight - a.weight)) {
+    const row = el("tr");
+    const say = el("td", null, "say");
+    const bar = el("meter");
+    Object.assign(bar, { min: 0, max: 1, value: e.weight, title: share(e.weight) });
+    say.append(bar, el("span", share(e.weight)));
+    const name = el("td", e.name);
+    name.title = e.words;
+    row.append(name, el("td", number(e.rows)), el("td", measure(e.record)), say);
+    body.append(row);
+  }
+  table.append(body);
+  const holder = el("div", null, "scroll");
+  holder.append(table);
+  return holder;
+}
+
+function paceTable(latency) {
+  const table = el("table");
+  const head = el("tr");
+  head.append(el("th", "last 500 requests"), el("th", "half within"), el("th", "99 of 100 within"));
+  table.append(el("thead"));
+  table.tHead.append(head);
+  const body = el("tbody");
+  for (const [verb, ms] of Object.entries(latency)) {
+    const row = el("tr");
+    row.append(el("td", verb), el("td", `${ms.median.toFixed(1)} ms`), el("td", `${ms.p99.toFixed(1)} ms`));
+    body.append(row);
+  }
+  table.append(body);
+  return table;
+}
+
 class ModelPage {
   constructor(name) {
     this.name = name;
     this.path = `/v1/models/${encodeURIComponent(name)}`;
     this.points = [];
-    this.rate = 0;
+    this.rate = null; // rows learned a second
   }
 
   async open() {
@@ -205,6 +283,7 @@ class ModelPage {
     const [model, measures, { certificates }] = await Promise.all([
       ask(this.path), ask(`${this.path}/measures`), ask(`${this.path}/certificates`)]);
     Object.assign(this, { model, points: measures.points, now: measures.now, certificates });
+    this.seen = performance.now();
     this.build();
     this.draw();
     this.follow();
@@ -216,10 +295,11 @@ class ModelPage {
     this.tiles = el("div", null, "tiles");
     this.course = el("div", null, "chart");
     this.shares = el("div", null, "chart");
+    this.drift = el("div", null, "quiet small");
     this.details = el("div", null, "details");
     const charts = el("div", null, "grid");
     charts.append(
-      card("How good it is", "G-mean: 1 finds every class fully, 0 misses one altogether. AUC: how often a rare case scores above another. Drag to zoom, double click to go back.", this.course),
+      card("How good it is", `G-mean: 1 finds every class fully, 0 misses one altogether. ${this.now.auc === null ? "" : "AUC: how often a rare case scores above another. "}Drag to zoom, double click to go back.`, this.course, this.drift),
       card("How rare the rare class is", "Its share among the last rows.", this.shares));
     for (const c of charts.children) c.classList.add("wide");
     main.replaceChildren(this.title, this.sub, this.tiles, charts, this.details);
@@ -230,15 +310,18 @@ class ModelPage {
     this.title.textContent = headline(now);
     this.sub.textContent = "Measured on the last 1,000 rows whose labels are known, each answered before its label came.";
     const r = rare(now);
+    const nClasses = Object.keys(now.share).length;
     this.tiles.replaceChildren(
-      tile(measure(now.g_mean), "G-mean"), tile(measure(now.auc), "AUC"),
+      tile(measure(now.g_mean), "G-mean"), nClasses > 2 ? tile(number(nClasses), "classes") : tile(measure(now.auc), "AUC"),
       tile(r ? share(r.share) : "–", r ? `share of “${r.label}”` : "share of the rare class"),
       tile(number(model.rows), "rows that count"), tile(number(model.waiting_for_labels), "wait for labels"),
-      tile(number(model.version), "version"));
+      tile(this.rate === null ? "–" : number(this.rate), "rows a second"));
     if (this.points.length > 1) {
-      lineChart(this.course, this.points, [
-        { name: "G-mean", value: (p) => p.g_mean, colour: "--a", show: (v) => v.toFixed(3), top: 1 },
-        { name: "AUC", value: (p) => p.auc, colour: "--b", show: (v) => v.toFixed(3) }]);
+      const drifts = (model.drifts ?? []).map((row) => (this.points.find((p) => p.row >= row) ?? {}).at).filter((at) => at !== undefined);
+      const curves = [{ name: "G-mean", value: (p) => p.g_mean, colour: "--a", show: (v) => v.toFixed(3), top: 1 }];
+      if (this.points.some((p) => p.auc !== null)) curves.push({ name: "AUC", value: (p) => p.auc, colour: "--b", show: (v) => v.toFixed(3) });
+      lineChart(this.course, this.points, curves, drifts);
+      this.drift.textContent = drifts.length ? `Dashed lines: the data had changed (${drifts.length} seen here).` : "";
       const label = r ? r.label : Object.keys(now.share)[0];
       lineChart(this.shares, this.points, [
         { name: `share of “${label}”`, value: (p) => p.share[label] ?? null, colour: "--c", show: (v) => share(v), top: 0.02 }]);
@@ -252,9 +335,11 @@ class ModelPage {
       parts.push(card("Scores", "How far apart the classes lie.", histogram(now.scores), legend));
       parts.push(card("Other cuts", "What another cut would have found, and cost.", cutTable(now.scores)));
     }
-    parts.push(card("Forgotten", "Each line is a certificate.", this.certificates.length ? certificateTable(this.certificates) : el("p", "Nothing has been forgotten yet.", "quiet")));
+    if (model.experts?.length) parts.push(card("Experts", "Who has a say in the answers now, and how good each was lately.", expertTable(model.experts)));
+    if (Object.keys(model.latency_ms ?? {}).length) parts.push(card("Pace", "How long requests take, from the first byte to the answer.", paceTable(model.latency_ms)));
+    parts.push(card("Forgotten", "Each line is a certificate: what went, and the digests before and after.", this.certificates.length ? certificateTable(this.certificates) : el("p", "Nothing has been forgotten yet.", "quiet")));
     const about = el("div", null, "small");
-    about.append(el("div", `${model.spec.learner.class}, memory ${JSON.stringify(model.spec.memory)}, rows kept: ${model.spec.rows}`), el("div", "digest of everything learned", "quiet"), el("div", model.digest, "digest"));
+    about.append(el("div", `version ${number(model.version)}: ${model.spec.learner.class}, memory ${JSON.stringify(model.spec.memory)}, rows kept: ${model.spec.rows}`), el("div", "digest of everything learned", "quiet"), el("div", model.digest, "digest"));
     parts.push(card("The model", "Equal digests, equal models.", about));
     this.details.replaceChildren(...parts);
   }
@@ -291,6 +376,9 @@ class ModelPage {
     const since = this.points.length ? this.points[this.points.length - 1].at : 0;
     const [model, measures, { certificates }] = await Promise.all([
       ask(this.path), ask(`${this.path}/measures?since=${encodeURIComponent(new Date(1000 * since + 1).toISOString())}`), ask(`${this.path}/certificates`)]);
+    const seen = performance.now();
+    if (this.seen) this.rate = Math.max(0, (1000 * (model.learned - this.model.learned)) / (seen - this.seen));
+    this.seen = seen;
     this.points = [...this.points, ...measures.points.filter((p) => p.at > since)].slice(-2000);
     Object.assign(this, { model, now: measures.now, certificates });
     this.draw();
