@@ -25,7 +25,7 @@ from steelyard.sites import Folder, Hub, ReleasePolicy, Round
 from steelyard.tables import TableModel
 
 TARGET = "disease"
-SIZES = {"north": 240, "east": 180, "south": 150, "west": 120}
+SIZES = {"north": 360, "east": 300, "south": 240, "west": 210}
 BLOOD = [f"blood {k}" for k in range(1, 9)]
 EVERYTHING = ("--least-rows", "1", "--least-change", "0")
 
@@ -63,16 +63,22 @@ def steelyard(*arguments, **options):
 
 
 def all_publish(names, *options):
-    """All hospitals at the same time; returns what each has sent."""
-    running = [
-        steelyard(
-            "site", "publish", f"{name}.csv", "--name", name, "--json", *options, stdout=subprocess.PIPE
-        )
-        for name in names
-    ]
-    sent = [json.loads(process.communicate()[0]) for process in running]
-    assert not any(process.returncode for process in running)
-    return sent
+    """All hospitals at the same time; returns the bytes that they have sent, and what they said."""
+    arguments = {
+        name: ("site", "publish", f"{name}.csv", "--name", name, "--json", *options) for name in names
+    }
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    running = [steelyard(*each, **pipes) for each in arguments.values()]
+    outputs = [process.communicate() for process in running]
+    assert not any(process.returncode for process in running), outputs
+    return sum(json.loads(sent)["bytes"] for sent, _ in outputs), [said.strip() for _, said in outputs]
+
+
+def quietly(*arguments):
+    """A command of which only its success matters."""
+    process = steelyard(*arguments, stderr=subprocess.PIPE)
+    said = process.communicate()[1]
+    assert process.returncode == 0, said
 
 
 @contextlib.contextmanager
@@ -105,7 +111,7 @@ def accuracy(model, test):
 def line(what, model, test, messages):
     """One line of the table."""
     figure = model if isinstance(model, float) else accuracy(model, test)
-    print(f"{what:<44}{figure:>9.3f}  {messages}")
+    return f"{what:<39}{figure:>9.3f}  {messages}"
 
 
 def in_one_place(frames):
@@ -134,26 +140,20 @@ def secure_sum(split, test):
         if kind not in "if":
             terms += ["--category", f"{name}={','.join(sorted(rows[name].unique()))}"]
     terms += [part for name in split for part in ("--site", name)]
-    opening = steelyard(
+    quietly(
         *("hub", "open", "shared", "--round", "first", "--target", TARGET, "--label", 0, "--label", 1, *terms)
     )
-    assert opening.wait() == 0
-    sent = all_publish(split, "--to", "shared", "--round", "first", *EVERYTHING)
+    n_bytes, said = all_publish(split, "--to", "shared", "--round", "first", *EVERYTHING)
+    assert len(set(said)) == 1, "the hospitals must show the same fingerprint"
     model, digest = collected("shared", "--round", "first")
     this = Round(Folder("shared"), "first")
-    bits = "the same bits" if digest == open_sum(this, split) else "OTHER BITS"
-    total = sum(part["bytes"] for part in sent)
-    line("the same as a secure sum", model, test, f"1 round, {total:,} bytes; {bits}")
+    bits = "same bits" if digest == open_sum(this, split) else "OTHER BITS"
+    lines = [line("the same as a secure sum", model, test, f"1 round, {n_bytes:,} B, {bits}")]
     *stay, leaves = split
-    assert (
-        steelyard(
-            "site", "leave", "--name", leaves, "--to", "shared", "--receipt", f"{leaves}.receipt"
-        ).wait()
-        == 0
-    )
+    quietly("site", "leave", "--name", leaves, "--to", "shared", "--receipt", f"{leaves}.receipt")
     model, digest = collected("shared", "--round", "first")
-    bits = "as never there" if digest == open_sum(this, stay) else "OTHER BITS"
-    line(f"the secure sum when {leaves} has left", model, test, bits)
+    bits = "as if never there" if digest == open_sum(this, stay) else "OTHER BITS"
+    return [*lines, line(f"when {leaves} has left that sum", model, test, bits)], said[0]
 
 
 def main():
@@ -167,34 +167,30 @@ def main():
             train.to_csv(f"{name}.csv", index=False)
         n_rows = sum(len(train) for train, _ in split.values())
         print(f"{len(split)} hospitals, {n_rows} training rows that stay there, {len(test)} test rows\n")
-        print(f"{'method':<44}{'accuracy':>9}  messages")
         with hub_over_http() as hub:
-            sent = all_publish(split, "--to", hub, "--target", TARGET)
-            total = sum(part["bytes"] for part in sent)
-            line(
-                "one message each, safe release policy", collected(hub)[0], test, f"1 round, {total:,} bytes"
-            )
-            sent = all_publish(split, "--to", hub, "--target", TARGET, *EVERYTHING)
-            total = sum(part["bytes"] for part in sent)
-            line(
-                "one message each, everything may leave", collected(hub)[0], test, f"1 round, {total:,} bytes"
-            )
-            secure_sum(split, test)
-            line(
-                "all rows in one place",
-                in_one_place([train for train, _ in split.values()]),
-                test,
-                "all rows",
-            )
-            alone = {name: in_one_place([train]) for name, (train, _) in split.items()}
-            best = max(accuracy(model, test) for model in alone.values())
-            line("the best of the hospitals alone", best, test, "none")
-            for name, (figure, messages) in published.items():
-                line(f"published: {name}", figure, test, messages)
+            lines = []
+            for what, options in (("safe release policy", ()), ("everything may leave", EVERYTHING)):
+                n_bytes, _ = all_publish(split, "--to", hub, "--target", TARGET, *options)
+                model, _ = collected(hub)
+                lines.append(line(f"one message each, {what}", model, test, f"1 round, {n_bytes:,} B"))
+            secure, said = secure_sum(split, test)
+            lines += secure
+            trains = [train for train, _ in split.values()]
+            lines.append(line("all rows in one place", in_one_place(trains), test, "all rows"))
+            best = max(accuracy(in_one_place([train]), test) for train in trains)
+            lines.append(line("the best of the hospitals alone", best, test, "none"))
+            lines += [line(f"FLamby: {name}", *figures) for name, figures in told(published, test)]
+            print(f"in the secure sum all hospitals show the\n{said}\n")
+            print(f"{'method':<39}{'accuracy':>9}  messages", *lines, sep="\n")
             print(
                 "\nWhat each hospital brings and gains (on its own rows, from statistics alone):", flush=True
             )
             steelyard("hub", "compare", hub).wait()
+
+
+def told(published, test):
+    """What others have published, as lines want it."""
+    return [(name, (figure, test, messages)) for name, (figure, messages) in published.items()]
 
 
 if __name__ == "__main__":
