@@ -92,7 +92,35 @@ def test_a_short_table_is_talked_about_at_its_end():
     assert noticed(frame(150, index=np.arange(150))) == [
         "column 'index' counts the rows, as an index does (--drop index)"
     ]
-    assert noticed(frame(50, index=np.arange(50))) == []
+    assert noticed(frame(9, index=np.arange(9))) == []
+
+
+def test_a_very_short_table_is_talked_about_where_there_is_enough_to_see():
+    days = DAYS[:12].strftime("%Y-%m-%d")
+    assert noticed(frame(12, index=np.arange(12), when=days, same=1.0, id=[f"k{n}" for n in range(12)])) == [
+        "column 'when' holds dates (take it as the time of the rows (--time when) or leave it out "
+        "(--drop when))",
+        "column 'index' counts the rows, as an index does (--drop index)",
+    ]
+    grows = np.cumsum(np.random.default_rng(2).random(40))
+    table = frame(40, clock=grows, same=1.0, id=[f"k{n * 7919:x}" for n in range(40)])
+    assert [sentence.split(" (")[0] for sentence in noticed(table)] == [
+        "column 'id' has another value in nearly every row, as an identifier has",
+        "column 'clock' grows from row to row, as a clock or a counter does",
+        "column 'same' is the same in the first 40 rows and tells nothing",
+    ]
+
+
+@pytest.mark.parametrize("type_", ["timestamp", "date"])
+def test_moments_of_a_parquet_file_are_named_in_whatever_order_they_come(type_, tmp_path):
+    moments = pd.Series(DAYS).sample(frac=1.0, random_state=0).to_numpy()
+    table = frame(when=moments if type_ == "timestamp" else pd.Series(moments).dt.date)
+    table.to_parquet(tmp_path / "rows.parquet")
+    assert noticed(tmp_path / "rows.parquet") == [
+        "column 'when' holds moments, of which seconds become a feature (--time or --drop when)"
+    ]
+    assert noticed(tmp_path / "rows.parquet", time="when") == []
+    assert noticed(tmp_path / "rows.parquet", drop="when") == []
 
 
 def test_a_saved_model_is_not_asked_again(tmp_path):

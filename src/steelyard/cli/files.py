@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
-__all__ = ["OUT_FILE", "save_model"]
+__all__ = ["OUT_FILE", "save_model", "written_with"]
 
 
 class _OutFile(click.Path):
@@ -39,3 +41,20 @@ def save_model(model: Any, path: Path) -> None:
     from steelyard.persistence import to_parts, write_whole
 
     write_whole(path, to_parts(model), who="save")
+
+
+@contextmanager
+def written_with(path: Path, text: str) -> Iterator[None]:
+    """A text file that stands or falls with what is written inside: when that fails, it is as it was before."""
+    from steelyard.persistence import write_whole
+
+    before = path.read_bytes() if path.is_file() else None
+    write_whole(path, [text.encode()], who="save")
+    try:
+        yield
+    except BaseException:  # Ctrl-C too
+        if before is not None:
+            write_whole(path, [before], who="save")
+        elif path.is_file():
+            path.unlink()
+        raise

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from steelyard.cli.files import OUT_FILE, save_model
+from steelyard.cli.files import OUT_FILE, save_model, written_with
 from steelyard.cli.models_io import load_table_model, summary_of
 from steelyard.cli.options import MODEL_FILE
 from steelyard.cli.output import emit_json, emit_pairs, json_option, talk
@@ -50,9 +50,12 @@ def forget_command(
     else:
         paper = known.forget_certified(rows, again=again)
         n_rows = known.history[-1]["rows"]
-    save_model(known, out or model)  # before the receipt, which says that it was done
-    if paper is not None and certificate is not None:
-        certificate.write_text(paper.to_json() + "\n", encoding="utf-8")
+    # Before the receipt, which says that it was done.
+    if paper is None or certificate is None:
+        save_model(known, out or model)
+    else:
+        with written_with(certificate, paper.to_json() + "\n"):
+            save_model(known, out or model)
         talk(f"wrote the certificate to {certificate}")
     talk(f"forgot {n_rows:,} rows; written to {out or model}")
     receipt = _receipt(known, before, out or model)

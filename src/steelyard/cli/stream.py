@@ -21,7 +21,7 @@ from steelyard.cli.options import (
 )
 from steelyard.cli.output import emit_json, emit_table, json_option, talk, tell
 from steelyard.cli.panel import StreamPanel
-from steelyard.cli.positive import positive_refusal
+from steelyard.cli.positive import check_positive, positive_refusal
 from steelyard.cli.provenance import command_line
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.exceptions import ParameterError, SteelyardError
@@ -178,6 +178,7 @@ def _stream(options: StreamOptions, columns: ColumnOptions) -> RowStream:
         chunk = min(columns.chunk, 500)
         return demo_stream(columns.limit or 60_000, chunk=chunk, **seed)
     assert options.target is not None  # as checked
+    check_positive(options.source, options.target, options.positive, columns.limit)
     return open_table(
         source_of(options.source, options.query), options.target, columns, on_bad_row=options.on_bad_row
     )

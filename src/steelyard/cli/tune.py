@@ -19,7 +19,7 @@ from steelyard.cli.options import (
     tested_column_options,
 )
 from steelyard.cli.output import emit_json, emit_table, json_option, talk, tell
-from steelyard.cli.positive import positive_refusal
+from steelyard.cli.positive import check_positive, positive_refusal
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.exceptions import DataError, ParameterError
 
@@ -86,6 +86,7 @@ def tune_command(
     }
     if out is not None:
         check_can_be_saved(next(iter(candidates.values())), model_name)
+    check_positive(source, target, positive, columns.limit)
     stream = open_table(source, target, columns)
     race = Race(candidates, window=measure_window, metrics=DEFAULT_METRICS, positive=positive)
     race.run(small_first(stream))

@@ -152,6 +152,7 @@ class ArrowSource:
         # The index of a data frame of pandas travels as columns, which are features only if they are named.
         index = (schema.pandas_metadata or {}).get("index_columns", [])
         self.index_names = [column for column in index if isinstance(column, str)]
+        self.moment_names = [field.name for field in schema if _is_moment(field.type)]
         self.place = Place(name)
         self.n_rows = n_rows
         self._done = 0
@@ -309,7 +310,7 @@ def arrow_values(column: Any, name: str) -> NDArray[Any]:
     types = pa.types
     if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         return _floats(column)
-    if pa.types.is_temporal(kind) and not pa.types.is_duration(kind) and not pa.types.is_time(kind):
+    if _is_moment(kind):
         micros = column.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False)
         return np.where(np.isnat(micros), np.nan, micros.astype(np.int64) / 1e6)
     if pa.types.is_null(kind):
@@ -317,6 +318,13 @@ def arrow_values(column: Any, name: str) -> NDArray[Any]:
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or str(kind) == "string_view":
         return np.asarray(column.to_numpy(zero_copy_only=False), dtype=object)
     raise DataTypeError(f"column {name!r} is of type {kind}, which is neither numbers nor text.")
+
+
+def _is_moment(kind: Any) -> bool:
+    """Whether a type is one of dates, or of dates and times."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
 def _floats(column: Any) -> NDArray[Any]:

@@ -26,13 +26,14 @@ from steelyard.tables.read_ahead import ReadAhead, ReadDirectly
 from steelyard.tables.text_sources import JsonLinesSource, csv_source
 from steelyard.tables.watch import ColumnWatch
 
-__all__ = ["ON_BAD_ROW", "TableStream", "open_source", "open_stream", "seconds_of"]
+__all__ = ["ON_BAD_ROW", "TableStream", "has_label", "open_source", "open_stream", "seconds_of"]
 
 _ARROW_BEGINNINGS = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 FLUSH_SECONDS = 0.5  # rows of a live feed wait no longer for the rest of their chunk
 ON_BAD_ROW = ("stop", "skip")
 _MOST_NOTED = 1000
+_MOST_LABELS = 1 << 20  # that are told apart where nothing is learned
 
 
 class TableStream(RowStream):
@@ -105,7 +106,8 @@ class TableStream(RowStream):
         self._watch: ColumnWatch | None = None
         if "columns_" not in vars(encoder):  # else somebody has looked before
             named = (*columns.categorical, *(columns.features or ()))
-            self._watch = ColumnWatch(self._features, named, self.name)
+            moments = getattr(source, "moment_names", ())
+            self._watch = ColumnWatch(self._features, named, self.name, moments)
         self._done = 0
         self.n_bad_rows, self.bad_rows = 0, list[str]()
         self._bad_rows: BadRows = getattr(source, "bad_rows", None) or BadRows(source.place)
@@ -311,6 +313,46 @@ def open_stream(
         learn=target is not None or not known,
         on_bad_row=on_bad_row,
     )
+
+
+def has_label(source: Any, target: str, text: str, limit: int | None = None) -> tuple[bool, list[Any]]:
+    """Whether a label stands in a table, as far as can be told by its column of labels alone.
+
+    Reading ends where the label is found. What is wrong with a table is told when its rows are read, so one
+    that cannot be read to its end is not said to lack anything.
+
+    Parameters
+    ----------
+    source : path or table
+        As for :func:`open_stream`; it must be one that can be read again.
+    target : str
+        The column of labels.
+    text : str
+        The label as it is written.
+    limit : int, optional
+        Look at so many rows only.
+
+    Returns
+    -------
+    bool, list
+        Whether it is there, and the labels that are.
+    """
+    labels = LabelReader(target, _MOST_LABELS)
+    try:
+        reader = open_source(source)
+        try:
+            done = 0
+            for batch in reader.batches([target], reader.kinds(Columns(target), [target])):
+                part = batch if limit is None else batch.take(0, limit - done)
+                labels.read(part.columns[target], reader.place, done)
+                done += part.n_rows
+                if labels.table.find(text) is not None or done == limit:
+                    break
+        finally:
+            reader.close()
+    except (DataError, KeyError):  # also a target that is no column
+        return True, labels.table.labels
+    return labels.table.find(text) is not None, labels.table.labels
 
 
 def seconds_of(text: str) -> float:

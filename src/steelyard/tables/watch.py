@@ -21,7 +21,10 @@ __all__ = ["ColumnWatch"]
 
 _EARLY_ROWS = 200  # enough to see that text does not repeat
 _ALL_ROWS = 1000
-_FEWEST_ROWS = 100  # of a short table
+# Rows of a short table from which on there is enough to see: a date has a form, a counter never misses a
+# step, but values that differ, grow or stay the same may do so by chance.
+_FEWEST_DATES = _FEWEST_STEPS = 10
+_FEWEST_ROWS = 30
 _MOST_COLUMNS = 5000  # of more, looking would take longer than learning
 _NAMED = 5
 _ISO_DATE = re.compile(r"\d{4}-\d{2}(-\d{2})?([T ]\d{2}(:\d{2}.*)?)?$")
@@ -39,12 +42,16 @@ class ColumnWatch:
         Columns that somebody has named as categories or features: these are taken as they are.
     source : str
         Where the rows come from, for sentences.
+    moments : sequence of str
+        Columns that are declared to hold dates or times.
     """
 
-    def __init__(self, features: Sequence[str], wanted: Sequence[str], source: str) -> None:
+    def __init__(
+        self, features: Sequence[str], wanted: Sequence[str], source: str, moments: Sequence[str] = ()
+    ) -> None:
         named = set(wanted)
         self._features = [name for name in features if name not in named][:_MOST_COLUMNS]
-        self._source = source
+        self._source, self._moments = source, frozenset(moments)
         self._parts: list[ColumnBatch] = []
         self._n_rows = 0
         self._looked_early = False
@@ -70,7 +77,7 @@ class ColumnWatch:
         if self.done:
             return []
         self.done = True
-        found = self._sentences() if self._n_rows >= _FEWEST_ROWS else []
+        found = self._sentences() if self._parts else []
         self._parts = []
         return found
 
@@ -94,12 +101,18 @@ class ColumnWatch:
             for name, values in columns.items()
             if values.dtype == object and (found := _kind_of_text(values)) is not None
         ]
-        numbers = {name: values for name, values in columns.items() if values.dtype != object}
+        moments = [name for name in columns if name in self._moments]
+        numbers = {
+            name: values
+            for name, values in columns.items()
+            if values.dtype != object and name not in self._moments
+        }
         counters = [name for name, values in numbers.items() if _counts_rows(values)]
         clocks = [name for name, values in numbers.items() if name not in counters and _only_grows(values)]
         constants = [name for name, values in columns.items() if _is_constant(values)]
         return [
             *texts,
+            *_told(moments, "holds moments, of which seconds become a feature", "--time or --drop"),
             *_told(counters, "counts the rows, as an index does", "--drop"),
             *_told(clocks, "grows from row to row, as a clock or a counter does", "--time or --drop"),
             *_told(constants, f"is the same in the first {self._n_rows:,} rows and tells nothing", "--drop"),
@@ -120,7 +133,7 @@ def _kind_of_text(values: NDArray[Any]) -> tuple[str, str] | None:
     """What a column of text seems to be if it is no category, and what to do about it."""
     known = [value for value in values.tolist() if value is not None]
     distinct = set(known)
-    if len(known) < _FEWEST_ROWS or 2 * len(distinct) < len(known):
+    if len(known) < _FEWEST_DATES or 2 * len(distinct) < len(known):
         return None
     if all(_ISO_DATE.match(value) for value in distinct):
         return (
@@ -132,7 +145,7 @@ def _kind_of_text(values: NDArray[Any]) -> tuple[str, str] | None:
             "holds dates",
             "leave it out (--drop {name}); dates like 2026-01-31 can be the time of the rows (--time {name})",
         )
-    if len(distinct) > 0.9 * len(known):
+    if len(known) >= _FEWEST_ROWS and len(distinct) > 0.9 * len(known):
         return (
             "has another value in nearly every row, as an identifier has",
             "leave it out (--drop {name}), or insist (--categorical {name})",
@@ -141,15 +154,19 @@ def _kind_of_text(values: NDArray[Any]) -> tuple[str, str] | None:
 
 
 def _counts_rows(values: NDArray[Any]) -> bool:
-    return len(values) > 1 and bool(np.all(np.diff(values) == 1.0))
+    return len(values) >= _FEWEST_STEPS and bool(np.all(np.diff(values) == 1.0))
 
 
 def _only_grows(values: NDArray[Any]) -> bool:
     steps = np.diff(values)
-    return len(steps) > 0 and bool(np.all(steps >= 0) and np.count_nonzero(steps) > 0.5 * len(steps))
+    if len(values) < _FEWEST_ROWS:
+        return False
+    return bool(np.all(steps >= 0) and np.count_nonzero(steps) > 0.5 * len(steps))
 
 
 def _is_constant(values: NDArray[Any]) -> bool:
+    if len(values) < _FEWEST_ROWS:
+        return False
     if values.dtype == object:
         return len(set(values.tolist())) == 1
-    return len(values) > 0 and bool(np.all(values == values[0]))
+    return bool(np.all(values == values[0]))
