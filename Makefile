@@ -19,7 +19,7 @@ NATIVE := $(shell find src/native -type f) CMakeLists.txt pyproject.toml
 comma := ,
 CPP := $(shell find src/native -name '*.cpp' -o -name '*.hpp')
 
-.PHONY: torture torture-service torture-sites help demo test lint format bench bench-table papers docs serve sites sanitize sanitize-threads sanitize-python stubs test-native \
+.PHONY: torture torture-service torture-sites help demo test lint format bench bench-table papers rooms docs serve sites sanitize sanitize-threads sanitize-python stubs test-native \
   test-clang test-aarch64 test-lowest clean
 
 help:
@@ -28,6 +28,7 @@ help:
 	@echo "make lint       style, types, import order of the layers"
 	@echo "make bench      speed against peers, side by side; bench-table: the table of docs/benchmarks.md"
 	@echo "make papers     a quick run of every experiment of the papers (DATA=folder of data sets)"
+	@echo "make rooms      files and functions that some walks through the package take"
 	@echo "make docs       the documentation, into docs/_build/html"
 	@echo "make serve      the learning service with a demonstration model; prints the address of its page"
 	@echo "make sites      four hospitals as four processes, one hub, one message each (DATA=folder: four real ones)"
@@ -162,6 +163,9 @@ bench-table: $(VENV)/.dev
 # Minutes, and most of it needs data that is not shipped: no part of `make test`.
 papers: $(VENV)/.dev
 	$(BIN)/python -m papers run all --quick --output build/papers $(if $(DATA),--data-dir $(DATA))
+
+rooms: $(VENV)/.dev
+	$(BIN)/python docs/count_rooms.py
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m sphinx -E -W --keep-going -q -b html docs docs/_build/html

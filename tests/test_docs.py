@@ -250,3 +250,22 @@ def test_badges_say_what_the_project_says():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert f"badge/license-{project['license'].replace('-', '--')}-" in text
     assert f"badge/python-{project['requires-python'].removeprefix('>=')}%2B-" in text
+
+
+def test_the_map_counts_the_rooms_that_walks_take():
+    """Within a tenth: a count that moves more is a change of the house, which its map should tell."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "docs" / "count_rooms.py")], capture_output=True, text=True, check=True
+    )
+    traced = {name: (int(files), int(functions)) for name, files, functions in _rooms(done.stdout)}
+    told = _rooms(
+        (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("rooms a walk takes")[1]
+    )
+    assert len(traced) == len(told) == 3
+    for name, files, functions in told:
+        counts = traced[next(walk for walk in traced if name.startswith(walk))]
+        assert counts == pytest.approx((int(files), int(functions)), rel=0.1), name
+
+
+def _rooms(text):
+    return re.findall(r"^\| (.*?) \| (\d+) \| (\d+) \|$", text, re.MULTILINE)

@@ -97,9 +97,9 @@ def test_a_short_table_is_talked_about_at_its_end():
 
 def test_a_very_short_table_is_talked_about_where_there_is_enough_to_see():
     days = DAYS[:12].strftime("%Y-%m-%d")
+    hint = "(take it as the time of the rows (--time when) or leave it out (--drop when))"
     assert noticed(frame(12, index=np.arange(12), when=days, same=1.0, id=[f"k{n}" for n in range(12)])) == [
-        "column 'when' holds dates (take it as the time of the rows (--time when) or leave it out "
-        "(--drop when))",
+        "column 'when' holds dates " + hint,
         "column 'index' counts the rows, as an index does (--drop index)",
     ]
     grows = np.cumsum(np.random.default_rng(2).random(40))

@@ -45,7 +45,7 @@ def save_model(model: Any, path: Path) -> None:
 
 @contextmanager
 def written_with(path: Path, text: str) -> Iterator[None]:
-    """A text file that stands or falls with what is written inside: when that fails, it is as it was before."""
+    """A text file that stands or falls with what is written inside; when that fails, all is as before."""
     from steelyard.persistence import write_whole
 
     before = path.read_bytes() if path.is_file() else None
