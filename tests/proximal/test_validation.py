@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 from steelyard import ProximalSVC
 from steelyard.exceptions import DataError
 from steelyard.proximal.rule.validation import validate_folds
-from steelyard.proximal.state.folds import fold_numbers
+from steelyard.proximal.state.batches import fold_numbers
 from tests.proximal.data import imbalanced
 
 

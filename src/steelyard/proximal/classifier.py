@@ -38,11 +38,13 @@ from steelyard.proximal.rule.rule import Rule
 from steelyard.proximal.rule.selection import Choice
 from steelyard.proximal.rule.small import is_small, native_rule
 from steelyard.proximal.rule.validation import validate_folds
-from steelyard.proximal.state.folds import FoldedStatistics, GatheringStatistics, blocks
+from steelyard.proximal.state.batches import blocks
+from steelyard.proximal.state.folds import FoldedStatistics
 from steelyard.proximal.state.gathering import Gathered
 from steelyard.proximal.state.grid import Grid
 from steelyard.proximal.state.ledger import Ledger, batch_hashes
 from steelyard.proximal.state.statistics import ClassStatistics
+from steelyard.proximal.state.waiting import GatheringStatistics
 
 __all__ = ["ProximalSVC"]
 

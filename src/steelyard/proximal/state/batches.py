@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,10 +17,20 @@ from steelyard._sparse import canonical_csr
 from steelyard._threads import num_threads
 from steelyard.base import Batch, Label, encode_labels
 from steelyard.exceptions import DataError
+from steelyard.features import RandomFeatures
 
-__all__ = ["FoldLabel", "check_magnitude", "checked_batch", "row_hashes"]
+__all__ = [
+    "BLOCK_ROWS",
+    "FoldLabel",
+    "blocks",
+    "check_magnitude",
+    "checked_batch",
+    "fold_numbers",
+    "row_hashes",
+]
 
 _MANY_VALUES = 1_000_000
+BLOCK_ROWS = 2048  # rows that are mapped to random features at a time
 
 
 class FoldLabel(NamedTuple):
@@ -71,3 +82,20 @@ def check_magnitude(batch: Batch) -> None:
         raise DataError(
             "X has NaN or inf, or values whose squares overflow; nothing was changed.", who="ClassStatistics"
         )
+
+
+def blocks(X: Any, feature_map: RandomFeatures | None) -> Iterator[tuple[slice, Any]]:
+    """Rows as planes see them, and where they stand: as they are, or mapped some at a time."""
+    if feature_map is None:
+        yield slice(None), X
+        return
+    for begin in range(0, X.shape[0], BLOCK_ROWS):
+        part = slice(begin, begin + BLOCK_ROWS)
+        yield part, feature_map.map_rows(X[part])
+
+
+def fold_numbers(X: Any, n_folds: int) -> NDArray[np.uint64]:
+    """The fold of each row: a matter of its values alone, so a row is forgotten where it was learned."""
+    if n_folds == 1:
+        return np.zeros(X.shape[0], dtype=np.uint64)
+    return row_hashes(X) % np.uint64(n_folds)

@@ -8,26 +8,23 @@ from hashlib import blake2b
 from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from steelyard import persistence
 from steelyard.base import Batch, check_same_features
 from steelyard.exceptions import DataError, DataTypeError, FileFormatError
 from steelyard.features import RandomFeatures
 from steelyard.persistence import decode, encode
 from steelyard.proximal.state import messages
-from steelyard.proximal.state.batches import FoldLabel, row_hashes
+from steelyard.proximal.state.batches import BLOCK_ROWS, FoldLabel, fold_numbers
 from steelyard.proximal.state.gathering import Gathered
 from steelyard.proximal.state.grid import Grid
 from steelyard.proximal.state.ledger import Ledger
 from steelyard.proximal.state.removal import never_learned
 from steelyard.proximal.state.statistics import ClassStatistics
 
-__all__ = ["FoldedStatistics", "GatheringStatistics", "LeftMap", "blocks", "fold_numbers"]
+__all__ = ["FoldedStatistics", "LeftMap"]
 
 _MOST_FOLDS = 100  # that a file may speak of; whatever is asked of a model is done for each
 _FEW_ROWS = 512  # that are sooner added to a total of folds than the folds to each other
-_BLOCK_ROWS = 2048  # rows that are mapped to random features at a time
 
 _FORMAT = "steelyard folded statistics"
 _VERSION = 1
@@ -198,7 +195,7 @@ class FoldedStatistics:
         self.statistics = statistics
 
     def _takes_parts(self, batch: Batch) -> bool:
-        return self.feature_map is not None and batch.X.shape[0] > _BLOCK_ROWS
+        return self.feature_map is not None and batch.X.shape[0] > BLOCK_ROWS
 
     def _parts(self, batch: Batch) -> Iterator[Batch]:
         """The batch as statistics take it: labelled by fold, and mapped some rows at a time."""
@@ -209,8 +206,8 @@ class FoldedStatistics:
         if self.feature_map is None:
             yield Batch(batch.X, labels, codes, batch.weights)
             return
-        for begin in range(0, batch.X.shape[0], _BLOCK_ROWS):
-            part = slice(begin, begin + _BLOCK_ROWS)
+        for begin in range(0, batch.X.shape[0], BLOCK_ROWS):
+            part = slice(begin, begin + BLOCK_ROWS)
             weights = None if batch.weights is None else batch.weights[part]
             yield Batch(self.feature_map.map_rows(batch.X[part]), labels, codes[part], weights)
 
@@ -403,7 +400,9 @@ class FoldedStatistics:
 
     def to_bytes(self) -> bytes:
         """A compact message: one triangle for each class and fold, a version and a checksum."""
-        return encode({"format": _FORMAT, "version": _VERSION, **_maps_as(_packed, self.get_state())})
+        return encode(
+            {"format": _FORMAT, "version": _VERSION, **messages.maps_as(messages.packed, self.get_state())}
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes) -> FoldedStatistics:
@@ -412,7 +411,10 @@ class FoldedStatistics:
         tree = decode(data)
         if isinstance(tree, Mapping) and tree.get("format") == _FORMAT:
             return messages.opened(
-                tree, (_VERSION,), lambda state: cls.from_state(_maps_as(_unpacked, state)), who
+                tree,
+                (_VERSION,),
+                lambda state: cls.from_state(messages.maps_as(messages.unpacked, state)),
+                who,
             )
         if isinstance(tree, Mapping) and "format" in tree:
             return FoldedStatistics(ClassStatistics.from_bytes(data))
@@ -445,6 +447,8 @@ class FoldedStatistics:
             gathered = Gathered.from_state(state["gathered"])
             if gathered.X.shape[1] != n_features:
                 raise ValueError("the gathered rows do not have the width of the features")
+            from steelyard.proximal.state.waiting import GatheringStatistics  # which is made of this
+
             return GatheringStatistics.of(gathered, int(state["n_folds"]))  # type: ignore[return-value]
         if "folds" in state:  # written by an earlier version
             n_folds, statistics = len(state["folds"]), _joined(state["folds"])
@@ -462,85 +466,6 @@ class FoldedStatistics:
         return cls(statistics, n_folds, state["map"], left_map=left)
 
 
-class GatheringStatistics(FoldedStatistics):
-    """Statistics of the first rows of a stream, whose map is not settled for good yet.
-
-    The rows are kept beside the statistics, which are those of the rows under a map for the time being. Where
-    the stream is cut into batches does not matter, and neither does what was forgotten on the way.
-    """
-
-    @classmethod
-    def of(cls, gathered: Gathered, n_folds: int) -> FoldedStatistics:
-        """What such rows make, for good if they are enough."""
-        feature_map = gathered.settled() if len(gathered) else gathered.unsettled.settled(_no_row(gathered))
-        state = cls.start(gathered.X.shape[1], n_folds, feature_map)
-        if len(gathered):
-            FoldedStatistics.add(state, gathered.batch())
-        state.gathered = None if gathered.is_enough else gathered
-        return state
-
-    def _with(self, statistics: ClassStatistics) -> FoldedStatistics:
-        if self.gathered is None:
-            return super()._with(statistics)
-        twin = GatheringStatistics(statistics, self.n_folds, self.feature_map)
-        twin.gathered = self.gathered
-        return twin
-
-    def empty(self) -> FoldedStatistics:
-        if self.gathered is None:
-            return super().empty()
-        return self.of(Gathered.start(self.gathered.unsettled, self.gathered.X.shape[1]), self.n_folds)
-
-    def add(self, batch: Batch) -> None:
-        if self.gathered is None:
-            super().add(batch)
-            return
-        # Enough rows settle the map, wherever in a batch they come; those after them are not gathered.
-        room = min(self.gathered.room, batch.X.shape[0])
-        gathered = self.gathered.with_rows(_rows_of(batch, slice(0, room)))
-        if gathered.is_enough or gathered.n_settling != self.gathered.n_settling:
-            after = self.of(gathered, self.n_folds)
-        else:
-            after = self.copy()
-            FoldedStatistics.add(after, _rows_of(batch, slice(0, room)))
-            after.gathered = gathered
-        if room < batch.X.shape[0]:
-            after.add(_rows_of(batch, slice(room, None)))
-        self._become(after)
-
-    def remove(self, batch: Batch, who: str) -> None:
-        if self.gathered is None:
-            super().remove(batch, who)
-        else:
-            self._become(self.of(self.gathered.without(batch, who), self.n_folds))
-
-    def faded(self, factor: float, drop_below: float) -> FoldedStatistics:
-        result = super().faded(factor, drop_below)
-        if result.gathered is not None:
-            kept = set(result.total.classes)
-            lost = {label for label in result.gathered.labels if label not in kept}
-            result.gathered = result.gathered.faded(factor).without_classes(lost)
-        return result
-
-    def get_state(self) -> dict[str, Any]:
-        gathered = None if self.gathered is None else self.gathered.get_state()
-        return {**super().get_state(), "gathered": gathered}
-
-    def _become(self, other: FoldedStatistics) -> None:
-        choice = self.choice if other.feature_map is self.feature_map else None
-        self.__dict__ = {**other.__dict__, "choice": choice}  # the one moment
-
-
-def _rows_of(batch: Batch, part: slice) -> Batch:
-    weights = None if batch.weights is None else batch.weights[part]
-    return Batch(batch.X[part], batch.labels, batch.codes[part], weights)
-
-
-def _no_row(gathered: Gathered) -> Any:
-    """Settles a map for rows of this width before any has come."""
-    return np.zeros((1, gathered.X.shape[1]))
-
-
 def _joined(states: Sequence[Mapping[str, Any]]) -> ClassStatistics:
     """Folds that an earlier version kept apart, in one."""
     folds = [messages.from_state(fold, ClassStatistics) for fold in states]
@@ -550,25 +475,6 @@ def _joined(states: Sequence[Mapping[str, Any]]) -> ClassStatistics:
     for number, fold in enumerate(folds):
         total.merge(fold.regrouped({label: FoldLabel(label, number) for label in fold.classes}))
     return total
-
-
-def _maps_as(form: Callable[[Any], Any], state: Mapping[str, Any]) -> dict[str, Any]:
-    """The same values with maps in another form: files of models hold objects, messages plain values."""
-    result = {**state, "map": form(state["map"])}
-    if state.get("gathered") is not None:
-        result["gathered"] = {**state["gathered"], "unsettled": form(state["gathered"]["unsettled"])}
-    return result
-
-
-def _packed(feature_map: RandomFeatures | None) -> NDArray[np.uint8] | None:
-    return None if feature_map is None else np.frombuffer(persistence.to_bytes(feature_map), dtype=np.uint8)
-
-
-def _unpacked(data: Any) -> RandomFeatures | None:
-    feature_map = None if data is None else persistence.from_bytes(data.tobytes())
-    if not isinstance(feature_map, RandomFeatures | None):
-        raise TypeError("rows pass through feature maps only")
-    return feature_map
 
 
 def _earlier_message(tree: Mapping[str, Any]) -> FoldedStatistics:
@@ -601,20 +507,3 @@ def _different_folds() -> DataError:
         who="ProximalSVC.merge",
         hint='start both with C="auto" or both with a number',
     )
-
-
-def blocks(X: Any, feature_map: RandomFeatures | None) -> Iterator[tuple[slice, Any]]:
-    """Rows as planes see them, and where they stand: as they are, or mapped some at a time."""
-    if feature_map is None:
-        yield slice(None), X
-        return
-    for begin in range(0, X.shape[0], _BLOCK_ROWS):
-        part = slice(begin, begin + _BLOCK_ROWS)
-        yield part, feature_map.map_rows(X[part])
-
-
-def fold_numbers(X: Any, n_folds: int) -> NDArray[np.uint64]:
-    """The fold of each row: a matter of its values alone, so a row is forgotten where it was learned."""
-    if n_folds == 1:
-        return np.zeros(X.shape[0], dtype=np.uint64)
-    return row_hashes(X) % np.uint64(n_folds)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard import persistence
 from steelyard._limits import LARGEST
 from steelyard.exceptions import DataError, FileFormatError
+from steelyard.features import RandomFeatures
 from steelyard.persistence import decode, encode
 from steelyard.proximal.state import earlier
 from steelyard.proximal.state.batches import FoldLabel
@@ -18,7 +20,17 @@ from steelyard.proximal.state.grid import Grid
 if TYPE_CHECKING:
     from steelyard.proximal.state.statistics import ClassStatistics
 
-__all__ = ["from_bytes", "from_state", "from_sums", "get_state", "opened", "to_bytes"]
+__all__ = [
+    "from_bytes",
+    "from_state",
+    "from_sums",
+    "get_state",
+    "maps_as",
+    "opened",
+    "packed",
+    "to_bytes",
+    "unpacked",
+]
 
 _FORMAT = "steelyard class statistics"
 _VERSION = 2
@@ -166,3 +178,24 @@ def _array(values: Any, dtype: Any) -> NDArray[Any]:
     if array.dtype != dtype or array.ndim != 1:
         raise ValueError(f"a list of {np.dtype(dtype).name} numbers was expected")
     return np.ascontiguousarray(array)
+
+
+def maps_as(form: Callable[[Any], Any], state: Mapping[str, Any]) -> dict[str, Any]:
+    """The same values with maps in another form: files of models hold objects, messages plain values."""
+    result = {**state, "map": form(state["map"])}
+    if state.get("gathered") is not None:
+        result["gathered"] = {**state["gathered"], "unsettled": form(state["gathered"]["unsettled"])}
+    return result
+
+
+def packed(feature_map: RandomFeatures | None) -> NDArray[np.uint8] | None:
+    """A feature map as bytes, for a message."""
+    return None if feature_map is None else np.frombuffer(persistence.to_bytes(feature_map), dtype=np.uint8)
+
+
+def unpacked(data: Any) -> RandomFeatures | None:
+    """The feature map of a message."""
+    feature_map = None if data is None else persistence.from_bytes(data.tobytes())
+    if not isinstance(feature_map, RandomFeatures | None):
+        raise TypeError("rows pass through feature maps only")
+    return feature_map
