@@ -38,6 +38,7 @@ help:
 	@echo "make torture    threads, signals, and fuzzed files, tables, calls and commands (SIZE=inputs of each kind, SEED=)"
 	@echo "make torture-sites     sites that crash, rejoin, change and leave, messages that are lost, late or doubled (HISTORIES=, SEED=)"
 	@echo "make torture-service   a real service, killed under load (KILLS=how often, SEED=)"
+	@echo "make release-check   wheels for every Python here, clang, aarch64; a table (STEPS= some of them)"
 	@echo "make format     bring all code into its format"
 
 # -- set-up -------------------------------------------------------------------------------------------
@@ -177,6 +178,18 @@ test-lowest:
 	build/lowest/bin/python -m pip install --quiet $(BUILD_TOOLS) -r tests/lowest-requirements.txt
 	build/lowest/bin/python -m pip install --quiet --no-build-isolation --no-deps .
 	build/lowest/bin/python -m pytest -n 2 -p no:cacheprovider -o testpaths=tests --ignore=tests/test_stubs.py
+
+# Wheels, clean environments of every Python here, both compilers, both processors: a table at the end.
+.PHONY: release-check lock
+release-check: $(VENV)/.dev
+	$(BIN)/python .ci/release_check.py $(STEPS)
+
+# Exact versions and hashes for CI, beside the open bounds of pyproject.toml; no address of an index is written.
+lock: $(VENV)/.dev
+	$(PIP) "uv>=0.5"
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-emit-find-links --no-header --no-annotate --extra dev --no-emit-package steelyard \
+	  pyproject.toml -o .ci/requirements.lock
 
 clean:
 	rm -rf build dist docs/_build docs/gallery docs/generated $(VENV)

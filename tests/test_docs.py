@@ -141,6 +141,8 @@ def test_every_public_module_has_a_page():
 def test_the_reference_lists_every_public_name():
     reference = folder_module(DOCS / "_ext", "api_reference")
     modules = api_modules()
+    for module in modules:
+        pytest.importorskip(module, reason="the reference is made where all extras are", exc_type=ImportError)
     homes = reference.homes(modules)
     for module in modules:
         text = reference.page(module, homes)

