@@ -58,7 +58,7 @@ def deprecated(*, since: str, gone_in: str, instead: str) -> Callable[[Thing], T
 
         marked.__doc__ = f"{inspect.cleandoc(thing.__doc__ or '')}\n\n{note}".strip()
         marked.__deprecated__ = said
-        return marked  # type: ignore[no-any-return]
+        return marked
 
     return mark
 

@@ -44,7 +44,7 @@ def _classifier() -> type:
     """The class, made when CapyMOA is first needed: its import starts Java."""
     from capymoa.base import Classifier
 
-    class CapyMOAClassifier(Classifier):  # type: ignore[misc]  # CapyMOA ships no types
+    class CapyMOAClassifier(Classifier):
         """A learner among CapyMOA's classifiers."""
 
         def __init__(self, learner: Any, schema: Any, random_seed: int = 1) -> None:

@@ -24,7 +24,7 @@ from steelyard.persistence import from_bytes, to_bytes
 __all__ = ["LearnerNode"]
 
 
-class LearnerNode(_audit.Node):  # type: ignore[misc]  # skops ships no types
+class LearnerNode(_audit.Node):
     """A learner as skops reads it: the bytes of a file of this package."""
 
     def __init__(self, state: dict[str, Any], load_context: Any, trusted: Any = None) -> None:
@@ -33,7 +33,6 @@ class LearnerNode(_audit.Node):  # type: ignore[misc]  # skops ships no types
         own = [f"{self.module_name}.{self.class_name}"] if self.module_name.startswith("steelyard.") else []
         self.trusted = self._get_trusted(trusted, own)
         self._bytes = load_context.src.read(state["file"])
-        self.children = {}
 
     def _construct(self) -> Any:
         return from_bytes(self._bytes)
