@@ -130,3 +130,23 @@ def test_rows_of_the_other_byte_order_are_taken(learner, rows):
     learner.fit(X, y)
     np.testing.assert_array_equal(learner.predict(X.astype(">f8")), learner.predict(X))
     assert learner.partial_fit(X.astype(">f8"), y.astype(">i8")).classes_.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        np.array([True, False, True]),
+        np.array([5, 6, 5], dtype=np.uint8),
+        np.array([-1, 0, -1]),
+        np.array([2**63, 2**63 + 1], dtype=np.uint64),
+        np.array([7, 9, 8, 7]),
+    ],
+    ids=str,
+)
+def test_labels_are_numbered_as_numpy_sorts_them(y):
+    labels, codes = encode_labels(y)
+    expected, places = np.unique(y, return_inverse=True)
+    assert labels == expected.tolist()
+    assert [type(label) for label in labels] == [type(label) for label in expected.tolist()]
+    np.testing.assert_array_equal(codes, places)
+    assert codes.dtype == np.int32

@@ -139,6 +139,8 @@ def encode_labels(y: NDArray[Any]) -> tuple[list[Label], NDArray[np.int32]]:
         return y.tolist(), np.zeros(1, dtype=np.int32)
     if y.dtype.kind in "iub":
         low, high = int(y.min()), int(y.max())
+        if high - low == 1 and high <= _LARGEST_INT64:
+            return np.array([low, high]).astype(y.dtype).tolist(), (y != low).astype(np.int32)
         # A table of the few labels beats sorting many rows.
         if high - low < 10_000 and high <= _LARGEST_INT64:
             present = np.zeros(high - low + 1, dtype=np.int32)
@@ -146,7 +148,7 @@ def encode_labels(y: NDArray[Any]) -> tuple[list[Label], NDArray[np.int32]]:
             present[positions] = 1
             ranks = np.cumsum(present, dtype=np.int32) - 1
             labels = (np.flatnonzero(present) + low).astype(y.dtype).tolist()
-            return labels, ranks[positions]
+            return labels, ranks.take(positions)
     distinct, codes = np.unique(y, return_inverse=True)
     return distinct.tolist(), codes.astype(np.int32)
 

@@ -19,6 +19,19 @@ template <class T>
     for (size_t c = 0; c < n; ++c) values[c] = static_cast<double>(x[c]);
     return load(values);
 }
+#if defined(__AVX512F__)  // one load, which reads no more than there is
+[[gnu::always_inline]] static inline VecD first_values(const double* x, size_t n) {
+    return (VecD)_mm512_maskz_loadu_pd(static_cast<__mmask8>((1u << n) - 1), x);
+}
+[[gnu::always_inline]] static inline VecD first_values(const float* x, size_t n) {
+    return (VecD)_mm512_cvtps_pd(_mm256_maskz_loadu_ps(static_cast<__mmask8>((1u << n) - 1), x));
+}
+#elif defined(__AVX2__)
+[[gnu::always_inline]] static inline VecD first_values(const double* x, size_t n) {
+    const __m256i places = _mm256_set_epi64x(3, 2, 1, 0);
+    return (VecD)_mm256_maskload_pd(x, _mm256_cmpgt_epi64(_mm256_set1_epi64x(static_cast<long long>(n)), places));
+}
+#endif
 
 [[gnu::always_inline]] static inline VecD floored(VecD x) {
 #if defined(__AVX512F__)
@@ -31,7 +44,7 @@ template <class T>
 #endif
 }
 
-[[gnu::always_inline]] static inline VecD magnitude(VecD x) { return x < 0.0 ? -x : x; }
+[[gnu::always_inline]] static inline VecD magnitude(VecD x) { return larger(x, -x); }
 
 // The whole number of quanta nearest to a value, halves upwards. The product is exact, being one with a power of two,
 // and so are the differences, also the one with the origin: what is learned does not depend on that.
