@@ -229,6 +229,8 @@ def texts(batch: ColumnBatch, name: str | None) -> list[str | None]:
 def names(batch: ColumnBatch, column: str | None) -> list[str | None]:
     """Identifiers and subjects; what a store could not look up again is refused."""
     found = texts(batch, column)
+    if column is None:
+        return found
     for row, name in enumerate(found):
         if name is not None and not is_name(name):
             raise RowError(
@@ -317,31 +319,30 @@ def cut(batch: ColumnBatch, keep: Any) -> ColumnBatch:
 
 def pack(batch: ColumnBatch, extra: Mapping[str, Any] | None = None) -> bytes:
     """Rows as bytes, with whatever belongs to them; columns of numbers as one block."""
-    numbers = [name for name, values in batch.columns.items() if values.dtype == np.float64]
-    columns: dict[str, Any] = {}
-    for name, values in batch.columns.items():
-        if values.dtype == np.float64:
-            columns[name] = None  # it stands in the block
-        else:
-            columns[name] = values.tolist() if values.dtype == object else values
-    block = np.array([batch.columns[name] for name in numbers])
-    return encode(
-        {"n": batch.n_rows, "columns": columns, "numbers": numbers, "block": block, **(extra or {})}
-    )
+    numbers = [values for values in batch.columns.values() if values.dtype == np.float64]
+    others = {
+        name: values.tolist() if values.dtype == object else values
+        for name, values in batch.columns.items()
+        if values.dtype != np.float64
+    }
+    names = msgspec.json.encode(list(batch.columns)).decode()  # one text: many small parts take long
+    tree = {"n": batch.n_rows, "names": names, "block": np.array(numbers), "columns": others}
+    return encode({**tree, **(extra or {})})
 
 
 def unpack(data: bytes) -> tuple[ColumnBatch, dict[str, Any]]:
     """What :func:`pack` wrote, also before it wrote blocks."""
     tree: Any = decode(data)
-    block = dict(zip(tree.pop("numbers", ()), np.asarray(tree.pop("block", ())), strict=True))
-    columns = {}
-    for name, values in tree.pop("columns").items():
-        if values is None:
-            columns[name] = block[name]
-        elif isinstance(values, list):
-            column = np.empty(len(values), dtype=object)
-            column[:] = values
-            columns[name] = column
-        else:
-            columns[name] = np.asarray(values)
+    others = {name: _unpacked(values) for name, values in tree.pop("columns").items()}
+    block = iter(tree.pop("block", ()))
+    names = msgspec.json.decode(tree.pop("names")) if "names" in tree else list(others)
+    columns = {name: others[name] if name in others else next(block) for name in names}
     return ColumnBatch(columns, tree.pop("n")), tree
+
+
+def _unpacked(values: Any) -> Any:
+    if not isinstance(values, list):
+        return np.asarray(values)
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column
