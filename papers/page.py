@@ -83,7 +83,9 @@ def _surpassed(sections: Sequence[Section]) -> list[str]:
             if learner == CHOSEN:
                 stream = verdicts.get((on, STREAM, measure), ("-", "", ""))[0]
                 of = _PAPERS[section.name.split("-")[1]]
-                lines.append(f"| {of} | {on} | {measure} | {paper} | {ours} | {stream} | {verdict} |")
+                extent = section.circumstances.split(" ")[0]
+                cells = [of, on, measure, paper, ours, stream, verdict, extent]
+                lines.append(f"| {' | '.join(cells)} |")
                 counts[verdict] += 1
     if not lines:
         return []
@@ -97,8 +99,8 @@ def _surpassed(sections: Sequence[Section]) -> list[str]:
         words,
         "\n".join(
             [
-                f"| paper | on | measure | its best | {CHOSEN} | {STREAM} | verdict |",
-                f"|{'---|' * 7}",
+                f"| paper | on | measure | its best | {CHOSEN} | {STREAM} | verdict | run |",
+                f"|{'---|' * 8}",
                 *lines,
                 "",
             ]

@@ -103,5 +103,7 @@ def test_the_page_of_our_best_begins_with_what_is_surpassed(tmp_path):
     head = page.partition("\n## ")[0]
     assert "Of 6 figures: better 2, reached 2, short 2." in head
     for paper in ("KOIL", "DCIL"):
-        assert f"| {paper} | a set | AUC | 0.900 | 0.950 | 0.950 | better |" in head
+        assert f"| {paper} | a set | AUC | 0.900 | 0.950 | 0.950 | better | full |" in head
     assert head.count("ProximalSVC, automatic") == 0
+    table = [line for line in head.splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in table} == {9}
