@@ -67,7 +67,7 @@ def csv(tmp_path):
 
 @pytest.mark.parametrize("how", ["pushed", "streamed", "auto"])
 def test_fit_on_a_table_in_a_database_is_the_fit_on_the_same_file(shop, csv, tmp_path, how):
-    run("fit", csv, "--target", "kind", "-o", tmp_path / "file.steelyard")
+    run("fit", csv, "--target", "kind", "--model", "proximal", "-o", tmp_path / "file.steelyard")
     address = with_table(shop[0])
     run("fit", address, "--target", "kind", "--how", how, "-o", tmp_path / "db.steelyard")
     models = [load(tmp_path / name).learner for name in ("file.steelyard", "db.steelyard")]

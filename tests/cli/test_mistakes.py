@@ -34,7 +34,8 @@ def table(tmp_path):
 
 @pytest.fixture
 def model(run, table, tmp_path):
-    assert run("fit", table, "--target", "y", "-o", tmp_path / "model").exit_code == 0
+    words = ("fit", table, "--target", "y", "--model", "proximal", "-o", tmp_path / "model")
+    assert run(*words).exit_code == 0
     return tmp_path / "model"
 
 

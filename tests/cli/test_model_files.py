@@ -13,6 +13,8 @@ from steelyard import ProximalSVC
 from steelyard.cli import main
 from tests.runner import cli_runner
 
+PLANES = ("--model", "proximal")  # what merges, and equals one fit to the last digit
+
 
 @pytest.fixture
 def run():
@@ -47,7 +49,7 @@ def _scores(run, model, rows):
 
 
 def test_predict_gives_the_scores_of_the_learner(run, files):
-    run("fit", files / "first.csv", "--target", "y", "-o", files / "m")
+    run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "m")
     frame = _frame(seed=0)
     X = np.column_stack(
         [frame["a"], frame["b"], frame["kind"] == frame["kind"][0], frame["kind"] != frame["kind"][0]]
@@ -57,7 +59,7 @@ def test_predict_gives_the_scores_of_the_learner(run, files):
 
 
 def test_predict_needs_no_target_and_writes_csv_and_parquet(run, files):
-    run("fit", files / "first.csv", "--target", "y", "-o", files / "m")
+    run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "m")
     _frame(5).drop(columns="y").to_csv(files / "rows.csv", index=False)
     run("predict", files / "m", files / "rows.csv", "-o", files / "out.csv")
     run("predict", files / "m", files / "rows.csv", "-o", files / "out.parquet")
@@ -67,33 +69,35 @@ def test_predict_needs_no_target_and_writes_csv_and_parquet(run, files):
 
 
 def test_continuing_equals_learning_all_at_once(run, files):
-    run("fit", files / "first.csv", "--target", "y", "-o", files / "a")
+    run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "a")
     run("fit", files / "second.parquet", "--continue", files / "a", "-o", files / "ab")
-    run("fit", files / "both.csv", "--target", "y", "-o", files / "both")
+    run("fit", files / "both.csv", "--target", "y", *PLANES, "-o", files / "both")
     scores = [_scores(run, files / name, files / "both.csv") for name in ("ab", "both")]
     np.testing.assert_allclose(*scores, atol=1e-9)
 
 
 def test_merging_equals_learning_all_at_once_whatever_categories_each_has_met(run, files):
-    run("fit", files / "first.csv", "--target", "y", "-o", files / "a")
-    run("fit", files / "second.parquet", "--target", "y", "-o", files / "b")
-    run("fit", files / "both.csv", "--target", "y", "-o", files / "both")
+    run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "a")
+    run("fit", files / "second.parquet", "--target", "y", *PLANES, "-o", files / "b")
+    run("fit", files / "both.csv", "--target", "y", *PLANES, "-o", files / "both")
     run("merge", files / "b", files / "a", "-o", files / "c")
     scores = [_scores(run, files / name, files / "both.csv") for name in ("c", "both")]
     np.testing.assert_allclose(*scores, atol=1e-9)
 
 
 def test_forgetting_equals_never_having_learned(run, files):
-    run("fit", files / "both.csv", "--target", "y", "-o", files / "m")
+    run("fit", files / "both.csv", "--target", "y", *PLANES, "-o", files / "m")
     out = json.loads(run("forget", files / "m", files / "second.parquet", "--json"))
     assert out["forgot"] == 600
-    run("fit", files / "first.csv", "--target", "y", "-o", files / "a")
+    run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "a")
     scores = [_scores(run, files / name, files / "first.csv") for name in ("m", "a")]
     np.testing.assert_allclose(*scores, atol=1e-7)
 
 
 def test_forgetting_rows_that_never_came_changes_nothing(files):
-    cli_runner().invoke(main, ["fit", str(files / "first.csv"), "--target", "y", "-o", str(files / "m")])
+    cli_runner().invoke(
+        main, ["fit", str(files / "first.csv"), "--target", "y", *PLANES, "-o", str(files / "m")]
+    )
     before = (files / "m").read_bytes()
     result = cli_runner().invoke(main, ["forget", str(files / "m"), str(files / "both.csv")])
     assert result.exit_code == 1
@@ -102,7 +106,7 @@ def test_forgetting_rows_that_never_came_changes_nothing(files):
 
 
 def test_inspect_tells_classes_features_size_and_history(run, files):
-    run("fit", files / "first.csv", "--target", "y", "-o", files / "m", "--set", "C=5")
+    run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "m", "--set", "C=5")
     facts = json.loads(run("inspect", files / "m", "--json"))
     assert facts["class"] == "ProximalSVC"
     assert facts["parameters"]["C"] == 5
@@ -116,7 +120,7 @@ def test_inspect_tells_classes_features_size_and_history(run, files):
 def test_evaluate_agrees_with_the_metrics_of_the_package(run, files):
     from steelyard.metrics import g_mean_score, roc_auc_score
 
-    run("fit", files / "first.csv", "--target", "y", "-o", files / "m")
+    run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "m")
     facts = json.loads(run("evaluate", files / "m", files / "second.parquet", "--json"))
     lines = [
         json.loads(line)
@@ -157,7 +161,7 @@ def refused(*arguments):
 
 
 def test_the_same_rows_are_not_forgotten_twice(run, files):
-    run("fit", files / "both.csv", "--target", "y", "-o", files / "m")
+    run("fit", files / "both.csv", "--target", "y", *PLANES, "-o", files / "m")
     run("forget", files / "m", files / "second.parquet")
     before = (files / "m").read_bytes()
     assert "600 rows were forgotten already" in refused("forget", files / "m", files / "second.parquet")
@@ -165,25 +169,25 @@ def test_the_same_rows_are_not_forgotten_twice(run, files):
 
 
 def test_rows_that_were_learned_twice_are_forgotten_again_on_request(run, files):
-    run("fit", files / "first.csv", "--target", "y", "-o", files / "m")
+    run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "m")
     for _ in range(2):
         run("fit", files / "second.parquet", "--continue", files / "m", "-o", files / "m")
     run("forget", files / "m", files / "second.parquet")
     run("forget", files / "m", files / "second.parquet", "--again")
-    run("fit", files / "first.csv", "--target", "y", "-o", files / "a")
+    run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "a")
     scores = [_scores(run, files / name, files / "first.csv") for name in ("m", "a")]
     np.testing.assert_allclose(*scores, atol=1e-7)
 
 
 def test_rows_that_were_learned_again_may_be_forgotten_again(run, files):
-    run("fit", files / "both.csv", "--target", "y", "-o", files / "m")
+    run("fit", files / "both.csv", "--target", "y", *PLANES, "-o", files / "m")
     run("forget", files / "m", files / "second.parquet")
     run("fit", files / "second.parquet", "--continue", files / "m", "-o", files / "m")
     assert json.loads(run("forget", files / "m", files / "second.parquet", "--json"))["forgot"] == 600
 
 
 def test_the_receipt_says_what_went_and_what_is_left(run, files):
-    run("fit", files / "both.csv", "--target", "y", "-o", files / "m")
+    run("fit", files / "both.csv", "--target", "y", *PLANES, "-o", files / "m")
     receipt = json.loads(run("forget", files / "m", files / "second.parquet", "--json"))
     gone = _frame(seed=1)["y"].value_counts()
     assert receipt["forgot by class"] == {str(label): n for label, n in gone.items()}
@@ -193,8 +197,8 @@ def test_the_receipt_says_what_went_and_what_is_left(run, files):
 
 
 def test_a_model_is_not_merged_with_itself_nor_with_one_that_it_is_part_of(run, files):
-    run("fit", files / "first.csv", "--target", "y", "-o", files / "a")
-    run("fit", files / "second.parquet", "--target", "y", "-o", files / "b")
+    run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "a")
+    run("fit", files / "second.parquet", "--target", "y", *PLANES, "-o", files / "b")
     run("merge", files / "a", files / "b", "-o", files / "ab")
     for pair in (("a", "a"), ("ab", "b"), ("a", "ab")):
         assert "would count twice" in refused("merge", *(files / name for name in pair), "-o", files / "no")
@@ -202,8 +206,8 @@ def test_a_model_is_not_merged_with_itself_nor_with_one_that_it_is_part_of(run, 
 
 
 def test_rows_that_both_had_may_be_merged_after_one_has_forgotten_them(run, files):
-    run("fit", files / "both.csv", "--target", "y", "-o", files / "both")
-    run("fit", files / "second.parquet", "--target", "y", "-o", files / "b")
+    run("fit", files / "both.csv", "--target", "y", *PLANES, "-o", files / "both")
+    run("fit", files / "second.parquet", "--target", "y", *PLANES, "-o", files / "b")
     run("fit", files / "second.parquet", "--continue", files / "both", "-o", files / "more")
     run("forget", files / "more", files / "second.parquet")
     run("merge", files / "more", files / "b", "-o", files / "merged")
@@ -211,9 +215,9 @@ def test_rows_that_both_had_may_be_merged_after_one_has_forgotten_them(run, file
 
 def test_statistics_and_models_merge(run, files):
     run("statistics", files / "first.csv", "--target", "y", "-o", files / "a.stats")
-    run("fit", files / "second.parquet", "--target", "y", "-o", files / "b")
+    run("fit", files / "second.parquet", "--target", "y", *PLANES, "-o", files / "b")
     run("merge", files / "b", files / "a.stats", "-o", files / "ab")
-    run("fit", files / "both.csv", "--target", "y", "-o", files / "both")
+    run("fit", files / "both.csv", "--target", "y", *PLANES, "-o", files / "both")
     scores = [_scores(run, files / name, files / "both.csv") for name in ("ab", "both")]
     np.testing.assert_allclose(*scores, atol=1e-9)
     message = refused("merge", files / "b", files / "a.stats", "-o", files / "ab.stats")
@@ -222,7 +226,7 @@ def test_statistics_and_models_merge(run, files):
 
 def test_statistics_of_rows_that_a_model_has_learned_are_refused(run, files):
     run("statistics", files / "first.csv", "--target", "y", "-o", files / "a.stats")
-    run("fit", files / "first.csv", "--target", "y", "-o", files / "a")
+    run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "a")
     assert "would count twice" in refused("merge", files / "a", files / "a.stats", "-o", files / "no")
 
 
@@ -251,9 +255,37 @@ def test_inspect_tells_what_a_learner_without_columns_is(run, files):
 
 
 def test_learning_the_same_rows_again_is_said(run, files):
-    run("fit", files / "first.csv", "--target", "y", "-o", files / "m")
+    run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "m")
     words = ["fit", files / "first.csv", "--continue", files / "m", "-o", files / "m"]
     result = cli_runner().invoke(main, [str(word) for word in words])
     assert result.exit_code == 0
     assert "these very rows were learned before" in result.stderr
     assert sum(json.loads(run("inspect", files / "m", "--json"))["classes"].values()) == 1200
+
+
+def test_without_a_name_the_committee_is_fitted_and_every_command_takes_its_file(run, files):
+    run("fit", files / "first.csv", "--target", "y", "-o", files / "m")
+    assert json.loads(run("inspect", files / "m", "--json"))["class"] == "StreamClassifier"
+    measured = json.loads(run("evaluate", files / "m", files / "second.parquet", "--json"))
+    assert measured["g_mean"] > 0.8
+    lines = [
+        json.loads(line)
+        for line in run("predict", files / "m", files / "first.csv", "--proba", "--json").splitlines()
+    ]
+    assert all(0.0 <= line["proba_1"] <= 1.0 for line in lines)
+    _frame().head(20).to_csv(files / "gone.csv", index=False)
+    run("forget", files / "m", files / "gone.csv", "-o", files / "less")
+    assert (
+        json.loads(run("inspect", files / "less", "--json"))["classes"]
+        != json.loads(run("inspect", files / "m", "--json"))["classes"]
+    )
+    run("fit", files / "second.parquet", "--continue", files / "less", "-o", files / "more")
+    for words in (
+        ["merge", files / "m", files / "less", "-o", files / "n"],
+        ["export", files / "m", "--c", files / "m.h"],
+    ):
+        refused = cli_runner().invoke(main, [str(word) for word in words])
+        assert refused.exit_code == 1
+        assert "StreamClassifier" in refused.output
+        assert "ProximalSVC" in refused.output or "--model proximal" in refused.output
+    assert not (files / "n").exists()

@@ -27,7 +27,16 @@ def folder(tmp_path_factory):
     three = frame.assign(y=np.where(y, "fraud", np.where(frame["a"] < 0, "low", "ok"))).drop(columns="id")
     three.to_csv(folder / "three.csv", index=False)
     for name in ("rows", "three"):
-        words = ["fit", str(folder / f"{name}.csv"), "--target", "y", "-o", str(folder / name)]
+        words = [
+            "fit",
+            str(folder / f"{name}.csv"),
+            "--target",
+            "y",
+            "--model",
+            "proximal",
+            "-o",
+            str(folder / name),
+        ]
         assert cli_runner().invoke(main, words).exit_code == 0
     return folder
 

@@ -30,4 +30,4 @@ def test_a_model_with_its_columns_loads_where_only_load_was_imported(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert done.stdout == "ProximalSVC\n"
+    assert done.stdout == "StreamClassifier\n"

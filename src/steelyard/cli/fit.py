@@ -49,7 +49,7 @@ __all__ = ["fit_command"]
     metavar="[DIALECT]",
     help="Print the SELECTs that take the sums, perhaps for another engine, and learn nothing.",
 )
-@model_options(multiple=False, peers=False)
+@model_options(multiple=False, peers=False, unnamed="auto, of a database proximal")
 @column_options
 @json_option
 def fit_command(
@@ -62,7 +62,7 @@ def fit_command(
     weight: str | None,
     how: str,
     show: str | None,
-    model_name: str,
+    model_name: str | None,
     settings: tuple[str, ...],
     columns: ColumnOptions,
     as_json: bool,
@@ -94,6 +94,8 @@ def fit_command(
     else:
         if target is None:
             raise click.UsageError("--target must name the column of the labels.")
+        # Planes are the model whose sums a database can take itself.
+        model_name = model_name or ("proximal" if is_address(source) else "auto")
         (learner,) = make_models([model_name], parse_settings(settings)).values()
         check_can_be_saved(learner, model_name)
         model = TableModel(learner, TableEncoder(columns.missing), target, columns.time)

@@ -128,11 +128,16 @@ def _column_options(command: Command, chunk: Callable[[Any], Any]) -> Command:
     return command
 
 
-def model_options(*, multiple: bool, peers: bool = True) -> Callable[[Command], Command]:
-    """Which model, with which parameters; peers can race but not be saved."""
+def model_options(
+    *, multiple: bool, peers: bool = True, default: str | None = None, unnamed: str = ""
+) -> Callable[[Command], Command]:
+    """Which model, with which parameters; peers can race but not be saved.
+
+    ``unnamed`` tells which one it is without a name, where that depends.
+    """
 
     def add(command: Command) -> Command:
-        several = " Several race each other." if multiple else ""
+        several = " Several race each other." if multiple else f" Not named: {unnamed}." if unnamed else ""
         by_name = ", or sklearn:... or river:... by dotted name" if peers else ""
         command = click.option(
             "--set", "settings", metavar="NAME=VALUE", multiple=True, help="A parameter: C=10, or LABEL.C=10."
@@ -142,7 +147,8 @@ def model_options(*, multiple: bool, peers: bool = True) -> Callable[[Command], 
             "model_names" if multiple else "model_name",
             metavar="[LABEL=]NAME",
             multiple=multiple,
-            default=None if multiple else "proximal",
+            default=default,
+            show_default=default is not None,
             shell_complete=complete_models,
             help=f"A model of `steelyard models`{by_name}.{several}",
         )(command)

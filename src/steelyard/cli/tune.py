@@ -48,7 +48,7 @@ _MEASURES = (
 )
 @positive_option
 @click.option("--measure-window", type=click.IntRange(1), default=1000, show_default=True, metavar="N")
-@model_options(multiple=False)
+@model_options(multiple=False, default="proximal")
 @tested_column_options
 @click.option(
     "-o", "--out", type=OUT_FILE, metavar="FILE", help="Save the best model; it has learned all rows."

@@ -396,6 +396,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
                 f"models of class {type(self.learner).__name__} and {type(other.learner).__name__} "
                 f"cannot be {method}d.",
                 who=method,
+                hint="ProximalSVC can, after fit --model proximal",
             )
         if (self.target, self.encoder.columns_) != (other.target, other.encoder.columns_):
             raise DataError(
