@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from steelyard import _native
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.persistence import storable
@@ -120,7 +121,7 @@ class TableEncoder(BaseEstimator):
         if text is not None:
             raise _text_error(batch.columns[text], text, place, first_row)
         X = batch.side_by_side(self.numeric_)
-        if not np.isfinite(X.sum()):
+        if not _native.all_finite(X):
             self._check_finite(X, place, first_row)
             if self.missing == "zero":
                 X = np.where(np.isnan(X), 0.0, X)

@@ -55,7 +55,37 @@ def is_missing(text: str) -> bool:
     return text in _MISSING
 
 
-class CsvSource:
+class TextSource:
+    """What sources of text have in common.
+
+    Parameters
+    ----------
+    data : ByteSource
+        The file.
+    first_line : int
+        The line of the first row.
+    """
+
+    def __init__(self, data: ByteSource, first_line: int) -> None:
+        self.data = self.bytes_source = data
+        self.place = Place(data.name, first_line)
+        self.bad_rows = BadRows(self.place)
+
+    def _whole_lines(self) -> bytes:
+        """The beginning of the file, by which columns are judged."""
+        head = self.data.head
+        return head if self.data.whole_in_head else head[: head.rfind(b"\n") + 1]
+
+    def fraction_read(self) -> float | None:
+        """How much of the file has been read."""
+        return self.data.fraction_read()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.data.close()
+
+
+class CsvSource(TextSource):
     """Lines of text with a delimiter and a header line.
 
     Parameters
@@ -67,10 +97,8 @@ class CsvSource:
     """
 
     def __init__(self, data: ByteSource, delimiter: str) -> None:
-        self.data = data
+        super().__init__(data, first_line=2)
         self.delimiter = delimiter
-        self.place = Place(data.name, first_line=2)
-        self.bad_rows = BadRows(self.place)
         beginning = list(islice(self._lines(io.BytesIO(self._whole_lines())), _JUDGED_ROWS + 1))
         if not beginning:
             raise DataError("the file is empty.", who=data.name)
@@ -104,25 +132,8 @@ class CsvSource:
         rows = self._checked_rows(self._lines(io.BytesIO(block), n_before), done)
         return _converted(self, rows, lambda row, name: row[places[name]], wanted, kinds, done=done)
 
-    def fraction_read(self) -> float | None:
-        """How much of the file has been read."""
-        return self.data.fraction_read()
-
-    @property
-    def bytes_source(self) -> ByteSource:
-        """Where the bytes come from."""
-        return self.data
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self.data.close()
-
     def _places(self) -> dict[str, int]:
         return {name: place for place, name in enumerate(self.names)}
-
-    def _whole_lines(self) -> bytes:
-        head = self.data.head
-        return head if self.data.whole_in_head else head[: head.rfind(b"\n") + 1]
 
     def _lines(self, stream: Any, n_before: int = 0) -> Iterator[list[str]]:
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
@@ -161,16 +172,14 @@ class CsvSource:
                 self.bad_rows.refuse(refusal, done)
 
 
-class JsonLinesSource:
+class JsonLinesSource(TextSource):
     """One JSON object a line; the fields of the first rows are the columns."""
 
     def __init__(self, data: ByteSource) -> None:
-        self.data = data
-        self.place = Place(data.name, first_line=1)
-        head = data.head if data.whole_in_head else data.head[: data.head.rfind(b"\n") + 1]
+        super().__init__(data, first_line=1)
+        head = self._whole_lines()
         self._judged = list(islice(_good_records(io.BytesIO(head)), _JUDGED_ROWS))
         self.names = list(dict.fromkeys(name for record in self._judged for name in record))
-        self.bad_rows = BadRows(self.place)
         if not self.names:
             list(self._records(io.BytesIO(head)))  # which says what is wrong with it
             raise DataError("the file is empty.", who=data.name)
@@ -191,19 +200,6 @@ class JsonLinesSource:
             for batch in _converted(self, records, _json_cell, wanted, kinds, done=done):
                 yield batch
                 done += batch.n_rows
-
-    def fraction_read(self) -> float | None:
-        """How much of the file has been read."""
-        return self.data.fraction_read()
-
-    @property
-    def bytes_source(self) -> ByteSource:
-        """Where the bytes come from."""
-        return self.data
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self.data.close()
 
     def _records(self, lines: io.BytesIO, done: int = 0) -> Iterator[dict[str, Any]]:
         known = set(self.names)
@@ -281,7 +277,7 @@ def csv_source(data: ByteSource) -> CsvSource:
 
 
 def _converted(
-    source: CsvSource | JsonLinesSource,
+    source: TextSource,
     rows: Iterator[Any],
     cell: Callable[[Any, str], str],
     wanted: list[str],
