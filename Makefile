@@ -5,11 +5,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Modules are compiled when they are first imported: most of those that come along never are.
+PIP := $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check
 # An installation that talks while it works: what is fetched, and how far the compiler is. The rest is in the log.
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
-INSTALL := $(BIN)/python -m pip install --verbose --disable-pip-version-check --no-build-isolation --editable
+INSTALL := $(BIN)/python -m pip install --no-compile --verbose --disable-pip-version-check --no-build-isolation --editable
 PROGRESS = 2>&1 | tee $(VENV)/install.log | \
   grep --line-buffered -oE '^ *(Collecting [^ ]+|\[[0-9]+/[0-9]+\] (Building|Linking) .*|Successfully .*)' || \
   { tail -n 40 $(VENV)/install.log; exit 1; }

@@ -141,7 +141,7 @@ def sdist() -> str:
 
 
 def wheel(version: str, python: Path, *settings: str) -> Path:
-    """A wheel of this machine's compiler; its C++ library goes in, so that only glibc is asked of others."""
+    """A wheel as the compiler and the libraries of this machine make it."""
     name = f"build-{version}{'-abi3' if settings else ''}"
     here = environment(name, python, *BUILD)
     target = WORK / "dist" / name
@@ -159,7 +159,6 @@ def wheel(version: str, python: Path, *settings: str) -> Path:
         target,
         *settings,
         CMAKE_BUILD_PARALLEL_LEVEL="2",
-        LDFLAGS="-static-libstdc++ -static-libgcc",
     )
     (made,) = target.glob("*.whl")
     return made
