@@ -366,3 +366,20 @@ def test_cross_validate_does_not_depend_on_the_partitions(rng, spark):
     )
     for name, values in once.items():
         np.testing.assert_allclose(many[name], values, rtol=1e-9)
+
+
+def test_partitions_add_up_to_the_cube_of_all_rows(spark):
+    from steelyard.sql import StatisticsCube
+
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(
+        {"shop": rng.choice(["A", "B"], 600), "x": rng.normal(size=600), "y": rng.integers(0, 2, 600)}
+    )
+    cube = StatisticsCube(["shop"], "y").add(spark.createDataFrame(rows).repartition(3))
+    whole = StatisticsCube(["shop"], "y").add(rows)
+    assert cube.cells == whole.cells
+    grid = cube.model().learner.grid_
+    for shop, model in cube.models("shop").items():
+        part = rows[rows["shop"] == shop]
+        fresh = ProximalSVC(grid=grid).fit(part[["x"]].to_numpy(), part["y"].to_numpy())
+        assert model.learner.digest() == fresh.digest()

@@ -29,6 +29,7 @@ class Entry(NamedTuple):
 # Modules are imported when a command is run: neither --help nor the completion of a shell waits for them.
 COMMANDS = {
     "compare": Entry("compare", "Compare two runs of stream."),
+    "cube": Entry("cube", "Keep the statistics of every slice, and ask for its model."),
     "evaluate": Entry("evaluate", "Test a saved model on labelled rows."),
     "export": Entry("export", "Write a model for programs without Python."),
     "fit": Entry("fit", "Learn a table and save the model."),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -14,19 +16,28 @@ from numpy.typing import NDArray
 from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
 from steelyard.base import Batch
-from steelyard.exceptions import DataError, ParameterError
+from steelyard.exceptions import DataError, MemoryLimitError, ParameterError
 from steelyard.memory.windows import window_size
+from steelyard.params import Integer
 from steelyard.persistence import storable
 from steelyard.proximal import ClassStatistics, ProximalSVC
 from steelyard.proximal.rule.validation import measure
+from steelyard.proximal.state.batches import fold_numbers
+from steelyard.sql import engines
+from steelyard.sql.engines import cell_names
 from steelyard.tables import TableEncoder, TableModel
-from steelyard.tables.columns import ColumnBatch, Columns, Place, as_texts
+from steelyard.tables.arrow_sources import has_pyarrow
+from steelyard.tables.columns import ColumnBatch, Columns, Place, as_texts, near
+from steelyard.tables.databases import DatabaseSource, is_address, open_database
 from steelyard.tables.labels import LabelReader
 from steelyard.tables.table_stream import open_source, seconds_of
 
 __all__ = ["SliceStanding", "StatisticsCube"]
 
 _MAX_CLASSES = 500
+_MOST_FOLDS = 100
+_CELL_BYTES = 400  # what a cell and class takes beside its sums
+_BORROWED = (0.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 10_000.0)  # what borrow="auto" chooses from
 _WHO = "StatisticsCube"
 
 
@@ -77,6 +88,11 @@ class StatisticsCube:
         The length of a bucket of time: "1h", "1d", "4w".
     missing : {"refuse", "mean", "zero"}, default="refuse"
         What to do with missing values.
+    folds : int, default=0
+        Into how many folds the rows of a cell are put by their values, for ``borrow="auto"``; each takes the
+        memory of a cell. 0 keeps none.
+    max_bytes : int, optional
+        How much memory cells may take; more are refused with what they would take. By default what is free.
 
     Examples
     --------
@@ -99,9 +115,14 @@ class StatisticsCube:
         time: str | None = None,
         bucket: str = "1d",
         missing: str = "refuse",
+        folds: int = 0,
+        max_bytes: int | None = None,
     ) -> None:
         self.by = [by] if isinstance(by, str) else list(by)
         self.target, self.time, self.bucket, self.missing = target, time, bucket, missing
+        self.folds, self.max_bytes = folds, max_bytes
+        if not Integer(0).accepts(folds) or folds == 1 or folds > _MOST_FOLDS:
+            raise ParameterError(f"folds must be 0, or from 2 to {_MOST_FOLDS}; got {folds!r}.", who=_WHO)
         if len(set(self.by)) < len(self.by) or target in self.by or time in self.by:
             raise ParameterError("by, target and time must be different columns.", who=_WHO)
         if not isinstance(window_size(bucket), timedelta):
@@ -112,52 +133,103 @@ class StatisticsCube:
 
     # -- rows ---------------------------------------------------------------------------------------
 
-    def add(self, source: Any, *, features: Sequence[str] | None = None, drop: Sequence[str] = ()) -> Self:
-        """Take in the rows of a table; on error nothing of the batch at fault is taken.
+    def add(
+        self,
+        source: Any,
+        *,
+        features: Sequence[str] | None = None,
+        drop: Sequence[str] = (),
+        how: str = "auto",
+    ) -> Self:
+        """Take in the rows of a table, all or none.
 
         Parameters
         ----------
-        source : table, path or address
-            As for :func:`steelyard.tables.open_stream`.
+        source : table, stream, path, address or data frame of Dask or Spark
+            As for :func:`steelyard.tables.open_stream`, or :func:`steelyard.sql.source`.
         features, drop : sequences of str
             Columns to use or to leave out; settled by the first table.
+        how : {"auto", "pushed", "streamed"}
+            Of a database: whether it takes the sums of all cells itself (``GROUP BY``) or gives its rows.
         """
-        for batch in self._read(source, features, drop):
-            X, labels, codes = self._cut(batch, learn=True)
-            statistics = self._grown(X.shape[1])
-            self._check_memory(statistics, labels)
-            statistics.add_batch(Batch(X, labels, codes, None))
-            self._statistics = statistics
+        engine = type(source).__module__.partition(".")[0]
+        if engine in ("dask", "dask_expr", "pyspark"):
+            return self._adopt(engines.added(self, source, engine, features, drop))
+        if is_address(source):
+            source = open_database(source)
+        if isinstance(source, DatabaseSource) and how == "pushed":
+            return self._adopt(engines.pushed(self, source, features, drop))
+        twin = self._twin()
+        for batch in _gathered(twin._read(source, features, drop), twin._wide_batch):
+            X, labels, codes = twin._cut(batch, learn=True)
+            if twin._statistics is None:
+                twin._statistics = ClassStatistics(X.shape[1])
+            twin._statistics.grow(X.shape[1])
+            twin._check_memory(labels)
+            twin._statistics.add_batch(Batch(X, labels, codes, None))
+        twin._compact()
+        return self._adopt(twin)
+
+    def _wide_batch(self) -> int:
+        """How many rows are worth a visit to every cell."""
+        return 64 * len(self._statistics.classes) if self._statistics is not None else 0
+
+    def _compact(self) -> None:
+        """Bring rows that wait into the sums of their cells, where these take less room."""
+        statistics = self._statistics
+        if statistics is None or not statistics.is_settled:
+            return
+        d = statistics.n_features
+        if statistics.nbytes > 9 * (d + 1) * (d + 2) * len(statistics.classes):
+            # Written and read, as vectors that were emptied keep their room.
+            self._statistics = ClassStatistics.from_bytes(statistics.fold().to_bytes())
+
+    def _twin(self) -> StatisticsCube:
+        """A copy that can be changed while this one stays."""
+        twin = StatisticsCube(**self.get_params())
+        twin._encoder, twin._labels = deepcopy(self._encoder), self._labels
+        twin._statistics = None if self._statistics is None else self._statistics.copy()
+        return twin
+
+    def _adopt(self, twin: StatisticsCube) -> Self:
+        self._encoder, self._statistics = twin._encoder, twin._statistics
         return self
+
+    def empty(self) -> StatisticsCube:
+        """A cube of the same columns and grid without any rows: what workers fill and give back to merge."""
+        twin = self._twin()
+        if twin._statistics is not None:
+            twin._statistics = ClassStatistics(twin._statistics.n_features, grid=twin._statistics.grid)
+        return twin
 
     def forget(self, source: Any) -> Self:
         """Take out rows that were added before, all or none of a table."""
-        if self._statistics is None:
-            raise DataError("no rows have been added yet.", who=_WHO)
-        statistics = self._statistics.copy()
-        for batch in self._read(source, None, ()):
-            X, labels, codes = self._cut(batch, learn=False)
-            statistics.remove_batch(Batch(X, labels, codes, None), f"{_WHO}.forget")
-        self._statistics = statistics
-        return self
+        self._keys()  # says so where nothing was added
+        twin = self._twin()
+        assert twin._statistics is not None
+        for batch in twin._read(source, None, ()):
+            X, labels, codes = twin._cut(batch, learn=False)
+            twin._statistics.remove_batch(Batch(X, labels, codes, None), f"{_WHO}.forget")
+        return self._adopt(twin)
 
     def merge(self, other: StatisticsCube) -> Self:
         """Add the cells of another cube of the same kind."""
-        same = (self.by, self.target, self.time, self.bucket)
-        if (
-            not isinstance(other, StatisticsCube)
-            or (other.by, other.target, other.time, other.bucket) != same
-        ):
-            raise DataError("cubes of the same columns and buckets can be merged.", who=_WHO)
+        if not isinstance(other, StatisticsCube) or other._kind != self._kind:
+            raise DataError("cubes of the same columns, buckets and folds can be merged.", who=_WHO)
         if other._statistics is None:
             return self
         if self._statistics is None:
-            self._encoder, self._statistics = other._encoder, other._statistics.copy()
-            return self
-        order = self._encoder.adopt(other._encoder)
-        width = len(self._encoder.feature_names)
-        self._statistics = self._grown(width).merge(other._statistics.rearranged(order, width))
-        return self
+            return self._adopt(other._twin())
+        twin = self._twin()
+        assert twin._statistics is not None
+        order = twin._encoder.adopt(other._encoder)
+        width = len(twin._encoder.feature_names)
+        twin._statistics.grow(width).merge(other._statistics.rearranged(order, width))
+        return self._adopt(twin)
+
+    @property
+    def _kind(self) -> tuple[Any, ...]:
+        return tuple(self.by), self.target, self.time, self.bucket, self.folds
 
     def _read(
         self, source: Any, features: Sequence[str] | None, drop: Sequence[str]
@@ -185,20 +257,27 @@ class StatisticsCube:
     def _cut(self, batch: ColumnBatch, *, learn: bool) -> tuple[FloatArray, list[str], NDArray[np.int32]]:
         """Features, and for each row the cell and class that it belongs to."""
         place = Place(_WHO)
-        y = self._labels.read(batch.columns[self.target], place, 0)
-        buckets = self._buckets(batch)
+        _, classes = self._labels.numbered(batch.columns[self.target], place, 0)
         X, _ = self._encoder.encode(batch, place, 0, learn=learn)
         if self._statistics is not None and X.shape[1] < self._statistics.n_features:
             X = np.pad(X, ((0, 0), (0, self._statistics.n_features - X.shape[1])))
-        columns = [as_texts(batch.columns[name]) for name in self.by]
-        keys = list(zip(*columns, buckets, y.tolist(), strict=True))
-        names: dict[tuple[Any, ...], int] = {}
-        codes = np.fromiter((names.setdefault(key, len(names)) for key in keys), np.int32, len(keys))
-        return np.ascontiguousarray(X), [json.dumps(key) for key in names], codes
+        X = np.ascontiguousarray(X)
+        parts = [_numbered(batch.columns[name]) for name in self.by]
+        parts.append(_numbered_whole(self._buckets(batch)))
+        if self.folds:
+            parts.append(_numbered_whole(fold_numbers(X, self.folds).astype(np.int64)))
+        parts.append((self._labels.table.labels, np.asarray(classes, dtype=np.int64)))
+        sizes = [max(len(values), 1) for values, _ in parts]
+        mixed = np.ravel_multi_index([codes for _, codes in parts], sizes)
+        found, codes = np.unique(mixed, return_inverse=True)
+        places = np.unravel_index(found, sizes)
+        columns = [[values[k] for k in at] for at, (values, _) in zip(places, parts, strict=True)]
+        keys = zip(*columns, strict=True)
+        return X, [_name_of(key) for key in keys], codes.astype(np.int32)
 
-    def _buckets(self, batch: ColumnBatch) -> list[int]:
+    def _buckets(self, batch: ColumnBatch) -> NDArray[np.int64]:
         if self.time is None:
-            return [0] * batch.n_rows
+            return np.zeros(batch.n_rows, dtype=np.int64)
         values = batch.columns[self.time]
         seconds = np.array(
             [seconds_of(value) for value in values] if values.dtype == object else values, dtype=np.float64
@@ -206,7 +285,7 @@ class StatisticsCube:
         if not np.isfinite(seconds).all():
             row = int(np.flatnonzero(~np.isfinite(seconds))[0])
             raise DataError(f"the time is missing in row {row + 1:,}, column {self.time!r}.", who=_WHO)
-        whole: list[int] = np.floor(seconds / self._length).astype(np.int64).tolist()
+        whole: NDArray[np.int64] = np.floor(seconds / self._length).astype(np.int64)
         return whole
 
     @property
@@ -215,21 +294,29 @@ class StatisticsCube:
         assert isinstance(length, timedelta)
         return length.total_seconds()
 
-    def _grown(self, width: int) -> ClassStatistics:
-        if self._statistics is None:
-            return ClassStatistics(width)
-        statistics = self._statistics.copy()
-        return statistics.grow(width) if statistics.n_features < width else statistics
+    def _check_memory(self, labels: Sequence[str]) -> None:
+        """Refuse more cells than there is room for, before they take any."""
+        assert self._statistics is not None
+        self._check_room(labels, self._statistics.n_features)
 
-    def _check_memory(self, statistics: ClassStatistics, labels: list[str]) -> None:
-        known = set(statistics.classes)
+    def _check_memory_of(self, statistics: ClassStatistics) -> None:
+        self._check_room([str(label) for label in statistics.classes], statistics.n_features)
+
+    def _check_room(self, labels: Sequence[str], d: int) -> None:
+        known = set() if self._statistics is None else set(self._statistics.classes)
         n_new = sum(label not in known for label in labels)
-        size = 16 * (statistics.n_features + 1) * (statistics.n_features + 2) // 2
-        check_fits_memory(
-            n_new * size,
-            f"{n_new:,} new cells and classes of {statistics.n_features:,} features",
-            "cut by fewer columns, or take longer buckets of time",
-        )
+        size = 8 * (d + 1) * (d + 2) + _CELL_BYTES  # sums of 16 bytes, and what stands around them
+        what = f"{len(known) + n_new:,} cells and classes of {d:,} features"
+        hint = "cut by fewer columns, or take longer buckets of time"
+        total = (len(known) + n_new) * size
+        if self.max_bytes is not None and total > self.max_bytes:
+            raise MemoryLimitError(
+                f"{what} would take {total:,} bytes; at most {self.max_bytes:,} are allowed; nothing was "
+                "added.",
+                who=_WHO,
+                hint=hint,
+            )
+        check_fits_memory(n_new * size, what, hint)
 
     # -- slices -------------------------------------------------------------------------------------
 
@@ -239,9 +326,14 @@ class StatisticsCube:
         return 0.0 if self._statistics is None else self._statistics.n_rows
 
     @property
+    def nbytes(self) -> int:
+        """Bytes that the cells take."""
+        return 0 if self._statistics is None else self._statistics.nbytes
+
+    @property
     def cells(self) -> list[tuple[Any, ...]]:
         """Values and bucket of every cell that has rows."""
-        return sorted({key[:-1] for key in self._keys().values()})
+        return sorted({key[: len(self.by) + 1] for key in self._keys().values()})
 
     def _keys(self) -> dict[str, tuple[Any, ...]]:
         if self._statistics is None:
@@ -260,21 +352,12 @@ class StatisticsCube:
         **where
             A column and its value, or a list of values.
         """
-        chosen = self._chosen(since, until, where)
-        if not chosen:
-            raise DataError("no row is in this slice.", who=_WHO, hint="cells lists the values there are")
-        assert self._statistics is not None
-        return self._statistics.regrouped(chosen)
+        return self._regrouped(self._chosen(since, until, where))
 
     def _chosen(
         self, since: str | float | None, until: str | float | None, where: Mapping[str, Any]
     ) -> dict[Any, Any]:
-        strange = [name for name in where if name not in self.by]
-        if strange:
-            raise ParameterError(
-                f"{strange[0]!r} is none of the columns that the cube is cut by: {', '.join(self.by)}.",
-                who=_WHO,
-            )
+        self._check_cut_by(where)
         allowed = {
             self.by.index(name): {
                 str(v) for v in (value if isinstance(value, list | tuple | set) else [value])
@@ -286,8 +369,8 @@ class StatisticsCube:
             label: key[-1]
             for label, key in self._keys().items()
             if all(key[place] in values for place, values in allowed.items())
-            and (low is None or key[-2] >= low)
-            and (high is None or key[-2] < high)
+            and (low is None or key[len(self.by)] >= low)
+            and (high is None or key[len(self.by)] < high)
         }
 
     def _border(self, moment: str | float | None) -> int | None:
@@ -312,7 +395,7 @@ class StatisticsCube:
         *,
         since: str | float | None = None,
         until: str | float | None = None,
-        borrow: float = 0.0,
+        borrow: float | str = 0.0,
         learner: ProximalSVC | None = None,
         **where: Any,
     ) -> TableModel:
@@ -322,37 +405,90 @@ class StatisticsCube:
         ----------
         since, until, **where
             As for :meth:`statistics`.
-        borrow : float, default=0.0
+        borrow : float or "auto", default=0.0
             A slice with few rows may borrow: all rows of the cube are added with so much weight together as
-            this many rows of the slice would have.
+            this many rows of the slice would have. "auto" takes what does best on rows of the slice left
+            out, fold by fold, and needs a cube with ``folds``.
         learner : ProximalSVC, optional
             Whose parameters are used.
         """
-        own = self.statistics(since=since, until=until, **where)
+        own = self._chosen(since, until, where)
+        statistics = self._regrouped(own)
+        if borrow == "auto":
+            borrow = self._best_borrow(own, learner)
+        if not isinstance(borrow, int | float) or not borrow >= 0.0:
+            raise ParameterError(f'borrow must be a number of rows or "auto"; got {borrow!r}.', who=_WHO)
         if borrow > 0.0:
-            everything = self.statistics()
-            own.merge(everything.scale(min(1.0, borrow / everything.n_rows)))
-        return self._table_model(own, learner)
+            statistics.merge(self._lent(self.statistics(), float(borrow)))
+        return self._table_model(statistics, learner)
+
+    @staticmethod
+    def _lent(everything: ClassStatistics, borrow: float) -> ClassStatistics:
+        return everything.scale(min(1.0, borrow / everything.n_rows))
+
+    def _best_borrow(self, own: Mapping[Any, Any], learner: ProximalSVC | None) -> float:
+        """The weight of all rows under which rows of a slice that were left out are met best."""
+        if not self.folds:
+            raise ParameterError('borrow="auto" needs folds.', who=_WHO, hint="make the cube with folds=5")
+        parameters = {} if learner is None else learner.get_params(deep=False)
+        fold_of = {label: key[-2] for label, key in self._keys().items()}
+        errors = dict.fromkeys(_BORROWED, 0.0)
+        for fold in range(self.folds):
+            left_out = {label: c for label, c in own.items() if fold_of[label] == fold}
+            if len(set(left_out.values())) < 2:
+                continue  # a fold of one class tells nothing
+            test = self._regrouped(left_out)
+            rest = {label: c for label, c in own.items() if fold_of[label] != fold}
+            others = {label: key[-1] for label, key in self._keys().items() if label not in left_out}
+            everything = self._regrouped(others)
+            for borrow in _BORROWED:
+                training = self._regrouped(rest) if rest else everything.empty()
+                if borrow:
+                    training.merge(self._lent(everything.copy(), borrow))
+                if len(training.classes) < 2:
+                    errors[borrow] = np.inf
+                    continue
+                found = measure(ProximalSVC(**parameters).merge(training), test)
+                errors[borrow] += found["squared_error"] * test.n_rows
+        return min(errors, key=lambda borrow: errors[borrow])
 
     def models(self, by: str | Sequence[str], learner: ProximalSVC | None = None) -> dict[Any, TableModel]:
-        """One model for each value of a column, or for each combination of several."""
+        """One model for each value of a column, or for each combination of several.
+
+        Parameters
+        ----------
+        by : str or sequence of str
+            Columns that the cube is cut by.
+        learner : ProximalSVC, optional
+            Whose parameters are used.
+        """
         return {key: self._table_model(part, learner) for key, part in self._slices(by).items()}
+
+    def _regrouped(self, chosen: Mapping[Any, Any]) -> ClassStatistics:
+        if not chosen:
+            raise DataError("no row is in this slice.", who=_WHO, hint="cells lists the values there are")
+        assert self._statistics is not None
+        return self._statistics.regrouped(chosen)
 
     def _slices(self, by: str | Sequence[str]) -> dict[Any, ClassStatistics]:
         names = [by] if isinstance(by, str) else list(by)
-        strange = [name for name in names if name not in self.by]
-        if strange:
-            raise ParameterError(
-                f"{strange[0]!r} is none of the columns that the cube is cut by: {', '.join(self.by)}.",
-                who=_WHO,
-            )
+        self._check_cut_by(names)
         places = [self.by.index(name) for name in names]
         groups: dict[Any, dict[Any, Any]] = {}
         for label, key in self._keys().items():
             chosen = tuple(key[place] for place in places)
             groups.setdefault(chosen[0] if isinstance(by, str) else chosen, {})[label] = key[-1]
-        assert self._statistics is not None
-        return {key: self._statistics.regrouped(labels) for key, labels in sorted(groups.items())}
+        return {key: self._regrouped(labels) for key, labels in sorted(groups.items())}
+
+    def _check_cut_by(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self.by:
+                closest = near(name, self.by)
+                raise ParameterError(
+                    f"{name!r} is none of the columns that the cube is cut by: {', '.join(self.by)}.",
+                    who=_WHO,
+                    hint=f"did you mean {closest!r}?" if closest else None,
+                )
 
     def _table_model(self, statistics: ClassStatistics, learner: ProximalSVC | None) -> TableModel:
         parameters = {} if learner is None else learner.get_params(deep=False)
@@ -394,6 +530,8 @@ class StatisticsCube:
             "time": self.time,
             "bucket": self.bucket,
             "missing": self.missing,
+            "folds": self.folds,
+            "max_bytes": self.max_bytes,
         }
 
     def _get_state(self) -> dict[str, Any]:
@@ -407,3 +545,41 @@ class StatisticsCube:
 
     def __repr__(self) -> str:
         return f"StatisticsCube(by={self.by!r}, {self.n_rows:,.0f} rows)"
+
+
+def _numbered(values: NDArray[Any]) -> tuple[list[Any], NDArray[np.int64]]:
+    """Distinct values of a column as text, and the place of each."""
+    if values.dtype != object:
+        found, codes = np.unique(values, return_inverse=True)
+        return cell_names(as_texts(found)), codes
+    if has_pyarrow():
+        import pyarrow as pa
+
+        encoded = pa.array(values, pa.string()).dictionary_encode(null_encoding="encode")
+        return cell_names(encoded.dictionary.to_pylist()), encoded.indices.to_numpy().astype(np.int64)
+    places: dict[Any, int] = {}
+    codes = np.fromiter((places.setdefault(v, len(places)) for v in values.tolist()), np.int64, len(values))
+    return cell_names(list(places)), codes
+
+
+@lru_cache(maxsize=1 << 16)
+def _name_of(key: tuple[Any, ...]) -> str:
+    """What the statistics call a cell and class."""
+    return json.dumps(key)
+
+
+def _numbered_whole(values: NDArray[np.int64]) -> tuple[list[Any], NDArray[np.int64]]:
+    found, codes = np.unique(values, return_inverse=True)
+    return found.tolist(), codes
+
+
+def _gathered(batches: Iterable[ColumnBatch], enough: Callable[[], int]) -> Iterator[ColumnBatch]:
+    """The same rows in batches as large as is worth it."""
+    waiting: list[ColumnBatch] = []
+    for batch in batches:
+        waiting.append(batch)
+        if sum(part.n_rows for part in waiting) >= enough():
+            yield ColumnBatch.joined(waiting)
+            waiting = []
+    if waiting:
+        yield ColumnBatch.joined(waiting)

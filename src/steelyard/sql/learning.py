@@ -36,6 +36,7 @@ HOW = ("auto", "pushed", "streamed")
 _FEW_NUMBERS = {"duckdb": (2, 3), "postgres": (2, 16), "sqlite": (0, 2)}
 _FEW_CATEGORICAL = 2  # columns of categories, of which every pair is a query
 _CHUNK = 16_384  # rows that are read and learned together
+_NOT_THERE = ("does not exist", "no such table", "doesn't exist")  # as engines say it of a table
 _WHO = "steelyard.sql"
 
 
@@ -286,7 +287,7 @@ def source(
     try:
         return DatabaseSource(raw, query, parameters, name=name, close=close, table=table, where=where)
     except DataError as error:
-        if table is None or isinstance(connection, DatabaseSource):
+        if table is None or not any(words in error.sentence for words in _NOT_THERE):
             raise
         try:
             there = tables_of(raw)

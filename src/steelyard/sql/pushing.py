@@ -9,7 +9,7 @@ for bit, what a learner would hold that had read the rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -108,6 +108,7 @@ def look(
     grid: Grid | None = None,
     max_classes: int = 500,
     dialect: str | None = None,
+    cells: tuple[str, ...] = (),
 ) -> Look:
     """Look at the rows as a whole; CannotPush where sums cannot be taken exactly.
 
@@ -127,6 +128,8 @@ def look(
         How many labels there can be.
     dialect : str, optional
         For which engine queries of sums are written, if not for the one that is asked.
+    cells : tuple of str
+        Columns whose values cut the rows further, for sums of each.
     """
     names = columns.chosen(source.names, source.place.source, source.index_names)
     encoder, first = _settled(source, columns, names, encoder)
@@ -156,6 +159,7 @@ def look(
         0 if weight is None else bounds.weight_bits(weight, fractions=fractions),
         fractions,
     )
+    made.writer.cells = cells
     _check_size(made)
     return made
 
@@ -391,7 +395,9 @@ def _check_size(made: Look) -> None:
         raise CannotPush(f"{made.n_rows:,} rows with such weights leave no room in 62 bits.", who=place)
 
 
-def take_sums(made: Look, max_classes: int = 500) -> ClassStatistics:
+def take_sums(
+    made: Look, max_classes: int = 500, name_of: Callable[[list[str | None], Label], Label] | None = None
+) -> ClassStatistics:
     """The statistics of all rows, taken inside the database.
 
     Parameters
@@ -400,7 +406,10 @@ def take_sums(made: Look, max_classes: int = 500) -> ClassStatistics:
         What :func:`look` found, in the same moment of the database.
     max_classes : int
         How many labels there can be.
+    name_of : callable, optional
+        What to call the rows of a class with certain values of the cells.
     """
+    n_cells = len(made.writer.cells)
     width = made.grid.n_features
     triangles: dict[Label, list[int]] = {}
     read_label = _LabelsOnce(made, max_classes)
@@ -408,8 +417,10 @@ def take_sums(made: Look, max_classes: int = 500) -> ClassStatistics:
     for number, query in enumerate(made.queries()):
         for row in answers(made.source, query.text):
             label = read_label(row[0])
+            if name_of is not None:
+                label = name_of(texts_of(row[1 : 1 + n_cells]).tolist(), label)
             triangle = triangles.setdefault(label, [0] * ((width + 1) * (width + 2) // 2))
-            _add_row(triangle, made.encoder, query, row[1:], first=number == 0)
+            _add_row(triangle, made.encoder, query, row[1 + n_cells :], first=number == 0)
         if number == 0:
             weighed = sum(triangle[-1] for triangle in triangles.values())
     if made.writer.weight is None and weighed != made.n_rows:

@@ -105,6 +105,8 @@ class Writer:
         A column of weights.
     """
 
+    cells: tuple[str, ...] = ()  # columns whose values cut the rows of a class further
+
     def __init__(self, arithmetic: Arithmetic, given: str, target: str, weight: str | None = None) -> None:
         from sqlglot import exp
 
@@ -239,7 +241,7 @@ class Writer:
         exp = self._exp
         used = {place for aggregate in aggregates for place in aggregate.places}
         chosen = [number for place, number in enumerate(numbers) if place in used]
-        grouped = [self._column(name) for name in (self.target, *keys)]
+        grouped = [self._column(name) for name in (self.target, *self.cells, *keys)]
         counted = exp.Count(this=exp.Star())
         if self.weight is not None:
             counted = exp.Sum(this=self._column(self.weight))
@@ -271,7 +273,7 @@ class Writer:
     ) -> list[tuple[str, Any]]:
         """The steps from columns to whole numbers, each a SELECT from the one before."""
         exp = self._exp
-        passed = [self._column(name) for name in (self.target, *keys)]
+        passed = [self._column(name) for name in (self.target, *self.cells, *keys)]
         weights = [] if self.weight is None else [self._column(self.weight)]
         if not numbers and self.weight is None:
             return []

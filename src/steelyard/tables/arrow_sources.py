@@ -349,4 +349,5 @@ def arrow_texts(column: Any, name: str) -> NDArray[Any]:
 
     if pa.types.is_integer(column.type):
         column = column.cast(pa.string())  # exact also where a float is not
-    return np.array(as_texts(arrow_values(column, name)), dtype=object)
+    values = arrow_values(column, name)
+    return values if pa.types.is_string(column.type) else np.array(as_texts(values), dtype=object)

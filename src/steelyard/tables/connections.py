@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -188,11 +189,27 @@ class _Psycopg2(Connection):
         return text.replace("%", "%%")
 
 
+@dataclass(frozen=True)
+class _Fetched:
+    """Rows that are here already, as a cursor has them."""
+
+    description: Any
+    found: list[tuple[Any, ...]]
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        return self.found
+
+
 class _Adbc(Connection):
+    def run(self, query: str, parameters: Sequence[Any] = ()) -> Any:
+        with self.raw.cursor() as cursor:  # which must be closed
+            cursor.execute(query, tuple(parameters) or None)
+            return _Fetched(cursor.description, cursor.fetchall())
+
     def arrow(self, query: str, parameters: Sequence[Any] = ()) -> Generator[Any, None, None] | None:
         cursor = self.raw.cursor()
         cursor.execute(query, tuple(parameters) or None)
-        return _closing(cursor.fetch_record_batch())
+        return _closing(cursor.fetch_record_batch(), cursor)
 
 
 class _SQLAlchemy(Connection):
@@ -264,12 +281,14 @@ def _of_sqlalchemy(connection: Any) -> Connection:
     return _SQLAlchemy(connection, connected(fairy.driver_connection), lent)
 
 
-def _closing(reader: Any) -> Generator[Any, None, None]:
+def _closing(reader: Any, cursor: Any = None) -> Generator[Any, None, None]:
     """The batches of a reader, which is let go of when nobody wants more: it holds the database."""
     try:
         yield from reader
     finally:
         reader.close()
+        if cursor is not None:
+            cursor.close()
 
 
 def told(error: Exception, who: str) -> DataError:

@@ -360,7 +360,10 @@ class ClassStatistics:
     def regrouped(self, labels: Mapping[Label, Label]) -> ClassStatistics:
         """A copy in which classes have other labels, several perhaps the same; others are left out."""
         slots = {label: k for k, label in enumerate(dict.fromkeys(labels.values()))}
-        places = np.array([slots.get(labels.get(label), -1) for label in self._slots], dtype=np.int32)
+        places = np.full(len(self._slots), -1, dtype=np.int32)  # of few classes out of very many
+        for label, new in labels.items():
+            if label in self._slots:
+                places[self._slots[label]] = slots[new]
         sums = self._sums
         if not self.is_settled:  # parts of one whole share its grid, also one for the time being
             sums = sums.copy()
