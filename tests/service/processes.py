@@ -28,14 +28,14 @@ class Process:
             line = self.process.stderr.readline()
             said += line
             assert line, f"the service did not start: {said}"
-        self.url = found.group(0)
+        self.url, self.log = found.group(0), ""
         self._log = threading.Thread(target=self._read_log)
         self._log.start()
 
     def _read_log(self):
         """A pipe that nobody reads would stop the service."""
         with self.process.stderr as log:
-            log.read()
+            self.log = log.read()
 
     def get(self, path):
         return httpx.get(self.url + path, timeout=30)
@@ -44,9 +44,14 @@ class Process:
         return httpx.post(self.url + path, timeout=30, **more)
 
     def kill(self):
-        self.process.send_signal(signal.SIGKILL)
+        self.end(signal.SIGKILL)
+
+    def end(self, how):
+        """Send a signal and wait for the end; returns the exit code."""
+        self.process.send_signal(how)
         self.process.wait()
         self._log.join()
+        return self.process.returncode
 
     def __enter__(self):
         return self

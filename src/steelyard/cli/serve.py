@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import signal
 import sys
 import tomllib
 from pathlib import Path
@@ -192,8 +193,15 @@ def _listen(app: Any, host: str, port: int, tls_cert: Path | None, tls_key: Path
     shown = f"[{host}]" if ":" in host else host
     tell(f"serving at {scheme}://{shown}:{socket.getsockname()[1]}/  (Ctrl-C stops)")
     sys.setswitchinterval(_TURN)
-    uvicorn.Server(config).run(sockets=[socket])
-    tell("stopped; everything that was acknowledged is kept")
+    signal.signal(signal.SIGTERM, _end)  # the server finishes first, then passes the signal on to this
+    try:
+        uvicorn.Server(config).run(sockets=[socket])
+    finally:
+        tell("stopped; everything that was acknowledged is kept")
+
+
+def _end(*_: object) -> None:
+    raise SystemExit(0)
 
 
 # -- keys -------------------------------------------------------------------------------------------
