@@ -44,7 +44,7 @@ def _commands():
         "version": ["version"],
         "models": ["models"],
         "stream": ["stream", *table, "--report", "r.html", "--table", "t.csv", "--save", "s.steelyard"],
-        "fit": ["fit", *table, "-o", "m.steelyard"],
+        "fit": ["fit", *table, "--model", "proximal", "-o", "m.steelyard"],
         "tune": ["tune", *table, "--grid", "C=0.1,1", "-o", "best.steelyard"],
         "inspect": ["inspect", "m.steelyard"],
         "export": ["export", "m.steelyard", "--c", "m.h"],
