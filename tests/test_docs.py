@@ -138,11 +138,18 @@ def test_every_public_module_has_a_page():
     assert public - WITHOUT_PAGE <= set(api_modules())
 
 
+def _can_be_imported(module):
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        return False
+    return True
+
+
 def test_the_reference_lists_every_public_name():
     reference = folder_module(DOCS / "_ext", "api_reference")
-    modules = api_modules()
-    for module in modules:
-        pytest.importorskip(module, reason="the reference is made where all extras are", exc_type=ImportError)
+    modules = [module for module in api_modules() if _can_be_imported(module)]
+    assert len(modules) > 20  # those of extras that are not installed are listed where they are
     homes = reference.homes(modules)
     for module in modules:
         text = reference.page(module, homes)
