@@ -36,6 +36,7 @@ __all__ = ["SliceStanding", "StatisticsCube"]
 
 _MAX_CLASSES = 500
 _MOST_FOLDS = 100
+_LITTLE = 1 << 25  # bytes that are not worth the time to save some
 _CELL_BYTES = 400  # what a cell and class takes beside its sums
 _BORROWED = (0.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 10_000.0)  # what borrow="auto" chooses from
 _WHO = "StatisticsCube"
@@ -180,7 +181,7 @@ class StatisticsCube:
         if statistics is None or not statistics.is_settled:
             return
         d = statistics.n_features
-        if statistics.nbytes > 9 * (d + 1) * (d + 2) * len(statistics.classes):
+        if statistics.nbytes > max(9 * (d + 1) * (d + 2) * len(statistics.classes), _LITTLE):
             # Written and read, as vectors that were emptied keep their room.
             self._statistics = ClassStatistics.from_bytes(statistics.fold().to_bytes())
 
