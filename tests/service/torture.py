@@ -64,6 +64,8 @@ class Forked:
             os._exit(code)  # nothing of the parent may run here
 
     def kill(self) -> None:
+        if self._lines.closed:
+            return
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         self._lines.close()
@@ -162,43 +164,52 @@ def torture(store: str, kills: int, seed: int, *, n_clients: int = 4, longest: f
     opener = Client(99, seed)
     first = [opener._row() for _ in range(50)]
     server = Forked(store)
-    with httpx.Client(base_url=server.url, timeout=30) as http:
-        assert http.put("/v1/models/m", json=SPEC).status_code == 201
-        assert http.post("/v1/models/m/learn", json={"rows": first}).status_code == 200
-    for number in range(kills):
-        stop = threading.Event()
-        threads = [threading.Thread(target=client.run, args=(server.url, stop)) for client in clients]
-        for thread in threads:
-            thread.start()
-        answered = sum(client.n_answers for client in clients)
-        while sum(client.n_answers for client in clients) < answered + n_clients and any(
-            thread.is_alive() for thread in threads
-        ):
-            time.sleep(0.005)  # under load, not before it
-        time.sleep(longest * rng.random())
-        server.kill()
-        stop.set()
-        for thread in threads:
-            thread.join()
-        server = Forked(store)
+    try:
         with httpx.Client(base_url=server.url, timeout=30) as http:
-            for client in clients:
-                if client.pending is not None:
-                    assert client.send(http, again=True), (
-                        f"no answer after the recovery of kill {number + 1} of seed {seed}: {client.trouble}"
-                    )
-            found = http.get("/v1/models/m").json()
-            assert (found["digest"], found["rows"]) == expected_digest(first, clients), (
-                f"after kill {number + 1} of seed {seed} the model is not that of the ledger"
-            )
-            assert found["waiting_for_labels"] == sum(len(client.waiting) for client in clients)
-    server.kill()
+            assert http.put("/v1/models/m", json=SPEC).status_code == 201
+            assert http.post("/v1/models/m/learn", json={"rows": first}).status_code == 200
+        for number in range(kills):
+            _load_and_kill(server, clients, longest * rng.random())
+            server = Forked(store)
+            _compare(server, clients, first, f"kill {number + 1} of seed {seed}")
+    finally:
+        server.kill()  # also when a comparison has failed
     return {
         "kills": kills,
         "answers": sum(client.n_answers for client in clients),
         "repeated": sum(client.n_repeated for client in clients),
         "rows": sum(client.n_made for client in clients),
     }
+
+
+def _load_and_kill(server: Forked, clients: list[Client], pause: float) -> None:
+    stop = threading.Event()
+    threads = [threading.Thread(target=client.run, args=(server.url, stop)) for client in clients]
+    answered = sum(client.n_answers for client in clients)
+    for thread in threads:
+        thread.start()
+    while sum(client.n_answers for client in clients) < answered + len(clients) and any(
+        thread.is_alive() for thread in threads
+    ):
+        time.sleep(0.005)  # under load, not before it
+    time.sleep(pause)
+    server.kill()
+    stop.set()
+    for thread in threads:
+        thread.join()
+
+
+def _compare(server: Forked, clients: list[Client], first: list[dict], when: str) -> None:
+    """What had no answer is sent again; then the model is that of the ledger."""
+    with httpx.Client(base_url=server.url, timeout=30) as http:
+        for client in clients:
+            if client.pending is not None:
+                assert client.send(http, again=True), f"no answer after {when}: {client.trouble}"
+        found = http.get("/v1/models/m").json()
+        assert (found["digest"], found["rows"]) == expected_digest(first, clients), (
+            f"after {when} the model is not that of the ledger"
+        )
+        assert found["waiting_for_labels"] == sum(len(client.waiting) for client in clients)
 
 
 def main() -> None:
