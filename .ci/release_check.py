@@ -195,11 +195,11 @@ def tested(version: str, python: Path) -> str:
     if not found:
         raise Missing("no wheel was made that fits")
     name = f"test-{version}"
-    here = environment(name, python, str(found[-1]), *NEEDED)
+    here = environment(name, python, f"{found[-1]}[service]", *NEEDED)
     place = WORK / "trees" / version
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    for part in ("tests", "pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE"):
+    for part in (".ci", "tests", "pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE"):
         (place / part).symlink_to(ROOT / part)
     said = run(
         name,
