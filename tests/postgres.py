@@ -1,7 +1,4 @@
-"""A PostgreSQL of one's own for tests: a private cluster in a temporary folder, reached by a socket there.
-
-``address`` of :func:`running` is what a driver takes; every test may make a database of its own in it.
-"""
+"""A PostgreSQL of one's own for tests: a private cluster in a temporary folder, reached by a socket there."""
 
 from __future__ import annotations
 
@@ -16,26 +13,26 @@ from pathlib import Path
 import pytest
 
 _SETTINGS = {
-    "fsync": "off",  # nothing here outlives the tests
-    "synchronous_commit": "off",
-    "full_page_writes": "off",
-    "listen_addresses": "",
-    "max_connections": "40",
+    "listen_addresses": "''",
+    "max_connections": "60",
     "shared_buffers": "32MB",
+    "dynamic_shared_memory_type": "mmap",
 }
+_FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
-def program(name):
-    """The path of a program of PostgreSQL, wherever Debian or others put it; None where there is none."""
-    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    return shutil.which(name) or next((str(f / name) for f in folders if (f / name).exists()), None)
+def programs():
+    """The folder of the server's programs, wherever Debian or others put them; None where there are none."""
+    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: int(p.parts[-3]))
+    found = shutil.which("initdb") or (versions[-1] if versions else None)
+    return None if found is None else Path(found).parent
 
 
 def missing():
     """Why there can be no server here, in words; None where there can."""
-    if program("initdb") is None or program("pg_ctl") is None:
-        return "PostgreSQL (initdb and pg_ctl) is not installed here"
-    if os.getuid() == 0 and _other_user() is None:
+    if programs() is None:
+        return "no PostgreSQL server is installed (Debian: apt install postgresql)"
+    if os.geteuid() == 0 and _other_user() is None:
         return "PostgreSQL does not run as root, and there is no user named postgres or nobody"
     try:
         import psycopg  # noqa: F401
@@ -45,46 +42,85 @@ def missing():
 
 
 def _other_user():
-    for name in ("postgres", "nobody"):
+    for name in ("nobody", "postgres"):
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name)
     return None
 
 
-def _run(*command):
-    user = {"user": _other_user().pw_uid, "group": _other_user().pw_gid} if os.getuid() == 0 else {}
-    subprocess.run(
-        command, check=True, capture_output=True, cwd="/", extra_groups=[] if user else None, **user
-    )
+class Cluster:
+    """A server that is started in a temporary folder; skips the test where there can be none.
+
+    ``safe`` servers keep what they acknowledge; for others nothing needs to outlive the tests.
+    """
+
+    def __init__(self, *, safe=False):
+        if (reason := missing()) is not None:
+            pytest.skip(reason)
+        self.folder = Path(tempfile.mkdtemp(prefix="sy-pg-", dir="/tmp"))  # a socket's path must be short
+        if os.geteuid() == 0:
+            os.chown(self.folder, _other_user().pw_uid, _other_user().pw_gid)
+        self.data = self.folder / "data"
+        self._run("initdb", "-D", self.data, "-U", "steelyard", "-A", "trust", "-E", "UTF8", "--no-sync")
+        settings = _SETTINGS | {"unix_socket_directories": f"'{self.folder}'"} | ({} if safe else _FAST)
+        with (self.data / "postgresql.conf").open("a") as file:
+            file.writelines(f"{name} = {value}\n" for name, value in settings.items())
+        self.start()
+
+    def _run(self, program, *arguments):
+        user = {}
+        if os.geteuid() == 0:
+            other = _other_user()
+            user = {"user": other.pw_uid, "group": other.pw_gid, "extra_groups": []}
+        log = self.folder.with_name(f"{self.folder.name}.log")
+        with log.open("ab") as file:
+            command = [str(programs() / program), *map(str, arguments)]
+            done = subprocess.run(command, stdout=file, stderr=file, cwd="/", timeout=60, check=False, **user)
+        if done.returncode:
+            raise RuntimeError(f"{program} failed: {log.read_text(errors='replace')[-2000:]}")
+
+    def start(self):
+        self._run("pg_ctl", "-D", self.data, "-l", self.folder / "server.log", "-w", "start")
+
+    def stop(self, how="fast"):
+        self._run("pg_ctl", "-D", self.data, "-m", how, "-w", "stop")
+
+    @property
+    def url(self):
+        return f"postgresql://steelyard@/postgres?host={self.folder}"
+
+    def empty(self):
+        """Away with the store of the last trial, and with whoever still holds on to it."""
+        import psycopg
+
+        with psycopg.connect(self.url, autocommit=True) as db:
+            db.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'steelyard'"
+            )
+            db.execute("DROP SCHEMA IF EXISTS steelyard CASCADE")
+        return self.url
+
+    def remove(self):
+        self.stop("immediate")
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.with_name(f"{self.folder.name}.log").unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def running():
-    """The address of a server that runs as long as this is open."""
-    folder = Path(tempfile.mkdtemp(prefix="steelyard-pg-"))  # short: a path of a socket has 107 characters
+def running(*, safe=False):
+    """A server that runs as long as this is open."""
+    cluster = Cluster(safe=safe)
     try:
-        if os.getuid() == 0:
-            os.chown(folder, _other_user().pw_uid, _other_user().pw_gid)
-        data = str(folder / "data")
-        _run(program("initdb"), "-D", data, "-U", "steelyard", "-A", "trust", "-E", "UTF8", "--no-sync")
-        options = " ".join(f"-c {name}={value!r}" for name, value in _SETTINGS.items())
-        log = str(folder / "log")
-        _run(program("pg_ctl"), "-D", data, "-w", "-l", log, "-o", f"-k {folder} {options}", "start")
-        try:
-            yield f"postgresql://steelyard@/postgres?host={folder}"
-        finally:
-            _run(program("pg_ctl"), "-D", data, "-m", "immediate", "-w", "stop")
+        yield cluster
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        cluster.remove()
 
 
 @pytest.fixture(scope="session")
 def postgres_server():
-    """The address of a server that all tests of a session share; skips where there can be none."""
-    if (reason := missing()) is not None:
-        pytest.skip(reason)
-    with running() as address:
-        yield address
+    """The address of a server that all tests of a session share."""
+    with running() as cluster:
+        yield cluster.url
 
 
 @pytest.fixture

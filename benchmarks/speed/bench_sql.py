@@ -67,7 +67,7 @@ def databases(folder: Path) -> Iterator[dict[str, tuple[str, Any]]]:
         if (reason := postgres.missing()) is None:
             import psycopg
 
-            address = stack.enter_context(postgres.running())
+            address = stack.enter_context(postgres.running()).url
             found["postgres"] = address, stack.enter_context(psycopg.connect(address, autocommit=True))
         else:
             print(f"PostgreSQL is left out: {reason}")

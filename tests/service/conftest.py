@@ -5,17 +5,15 @@ from __future__ import annotations
 import pytest
 
 from steelyard.service import open_store
+from tests.postgres import running
 from tests.service.desks import Desk
-from tests.service.postgres_server import Cluster
 
 
 @pytest.fixture(scope="session")
 def cluster():
     """A PostgreSQL server of one's own; what needs it is skipped where there is none."""
-    pytest.importorskip("psycopg", reason="psycopg speaks to PostgreSQL; it is not installed")
-    cluster = Cluster()
-    yield cluster
-    cluster.remove()
+    with running(safe=True) as cluster:
+        yield cluster
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
