@@ -265,10 +265,3 @@ def test_the_client_speaks_the_same_words(http):
             client.learn("nobody", records(1))
         assert refused.value.status == 404
         assert client.model("c")["rows"] == 61
-
-
-def test_the_client_has_a_verb_for_every_path_of_the_description(http):
-    described = {path.rsplit("/", 1)[-1] for path in http.get("/openapi.json").json()["paths"]}
-    verbs = {"learn", "predict", "labels", "forget", "measures", "{model}"}
-    assert verbs <= described
-    assert all(hasattr(Client, {"labels": "label", "{model}": "model"}.get(v, v)) for v in verbs)

@@ -152,11 +152,26 @@ class Client:
         """Measures over time."""
         return self._send("GET", f"/v1/models/{model}/measures")
 
+    def certificates(self, model: str) -> list[dict[str, Any]]:
+        """Proofs of forgetting."""
+        found: list[dict[str, Any]] = self._send("GET", f"/v1/models/{model}/certificates")["certificates"]
+        return found
+
+    def file(self, model: str) -> bytes:
+        """The learner as it is now, as the bytes of a file that :func:`steelyard.load` reads."""
+        return self._response("GET", f"/v1/models/{model}/file").content
+
     # -- sending ------------------------------------------------------------------------------------
 
     def _send(
         self, method: str, path: str, body: Any = None, *, key: str | None = None, changes: bool = True
     ) -> dict[str, Any]:
+        answer: dict[str, Any] = self._response(method, path, body, key=key, changes=changes).json()
+        return answer
+
+    def _response(
+        self, method: str, path: str, body: Any = None, *, key: str | None = None, changes: bool = True
+    ) -> httpx.Response:
         headers = {}
         if method == "POST" and changes:
             key = key or uuid.uuid4().hex
@@ -174,22 +189,17 @@ class Client:
                     f"no answer came: {type(error).__name__}.", who=f"{method} {path}", key=key
                 )
             else:
-                if response.status_code not in {429, 503}:
-                    return _answer(response)
+                if response.status_code < 400:
+                    return response
                 failure = _refusal(response)
+                if response.status_code not in {429, 503}:
+                    break
         assert failure is not None
         raise failure
 
 
 def _pause(attempt: int) -> float:
     return min(2.0, 0.1 * 2.0**attempt)
-
-
-def _answer(response: httpx.Response) -> dict[str, Any]:
-    if response.status_code >= 400:
-        raise _refusal(response)
-    answer: dict[str, Any] = response.json()
-    return answer
 
 
 def _refusal(response: httpx.Response) -> RefusedError:

@@ -1,0 +1,111 @@
+"""The client and the description agree: what it sends and gets is held against the description itself."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import httpx
+import pytest
+
+from steelyard.persistence import from_bytes
+from steelyard.service import Scribe, SQLiteStore
+from steelyard.service.client import Client, RefusedError
+from steelyard.service.http import make_app
+from tests.service.data import SPEC, records
+from tests.service.server import serving
+
+jsonschema_rs = pytest.importorskip("jsonschema_rs", reason="jsonschema_rs checks values against schemas")
+
+# What the description has and the client leaves to others.
+OF_OTHERS = {
+    "/v1/models/{model}/sites": "steelyard.sites.Service speaks for sites",
+    "/v1/models/{model}/sites/{site}": "steelyard.sites.Service speaks for sites",
+    "/v1/models/{model}/pooled": "steelyard.sites.Service speaks for sites",
+    "/v2/models/{model}": "the Open Inference Protocol has clients of its own",
+    "/v2/models/{model}/ready": "the Open Inference Protocol has clients of its own",
+    "/v2/models/{model}/infer": "the Open Inference Protocol has clients of its own",
+    "/health/live": "for whoever watches over the process",
+    "/health/ready": "for whoever watches over the process",
+    "/health/learner": "for whoever watches over the process",
+}
+
+
+class Witness(httpx.BaseTransport):
+    """Carries requests, and holds each of them and each answer against the description."""
+
+    def __init__(self, description):
+        self.description = description
+        self.seen = set()
+        self._inner = httpx.HTTPTransport()
+
+    def handle_request(self, request):
+        path, operation = self._operation(request)
+        self.seen.add((request.method, path))
+        if request.content:
+            sent = operation["requestBody"]["content"]["application/json"]["schema"]
+            self._check(sent, json.loads(request.content))
+        headers = {p["name"].lower() for p in operation["parameters"] if p["in"] == "header"}
+        assert "idempotency-key" not in request.headers or "idempotency-key" in headers
+        response = self._inner.handle_request(request)
+        response.read()
+        answers = operation["responses"]
+        content = answers.get(str(response.status_code), answers["default"])["content"]
+        kind = response.headers["content-type"].partition(";")[0]
+        assert kind in content
+        if "schema" in content[kind]:
+            self._check(content[kind]["schema"], response.json())
+        return response
+
+    def close(self):
+        self._inner.close()
+
+    def _operation(self, request):
+        for path, operations in self.description["paths"].items():
+            if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", path), request.url.path):
+                return path, operations[request.method.lower()]
+        raise AssertionError(f"{request.method} {request.url.path} is not described")
+
+    def _check(self, schema, value):
+        whole = {**schema, "components": self.description["components"]}
+        jsonschema_rs.validate(whole, value)
+
+
+@pytest.fixture
+def witness(tmp_path):
+    with serving(make_app(Scribe(SQLiteStore(tmp_path / "store.db")))) as http:
+        witness = Witness(http.get("/openapi.json").json())
+        with Client(str(http.base_url), transport=witness) as client:
+            yield client, witness
+
+
+def test_all_that_the_client_says_is_described_and_all_that_is_described_it_says(witness):
+    client, transport = witness
+    client.put("c", SPEC)
+    client.learn("c", records(60))
+    rows = [{k: v for k, v in row.items() if k not in {"fraud", "row"}} for row in records(3)]
+    answer = client.predict("c", rows, remember=True)
+    client.predict("c", rows, as_of=client.model("c")["version"])
+    client.label("c", dict.fromkeys(answer["ids"], 0))
+    client.forget("c", ids=["r5"])
+    client.measures("c")
+    assert [model["name"] for model in client.models()] == ["c"]
+    assert len(client.certificates("c")) == 1
+    assert from_bytes(client.file("c")).class_count_.sum() == 62
+    with pytest.raises(RefusedError):
+        client.learn("nobody", records(1))
+    described = {
+        (method.upper(), path)
+        for path, operations in transport.description["paths"].items()
+        for method in operations
+        if path not in OF_OTHERS
+    }
+    assert transport.seen == described
+
+
+def test_a_request_that_is_not_described_would_be_noticed(witness):
+    client, _ = witness
+    with pytest.raises(AssertionError, match="not described"):
+        client._send("POST", "/v1/models/c/guess", {})
+    with pytest.raises(jsonschema_rs.ValidationError):
+        client._send("POST", "/v1/models/c/predict", {"lines": []})
