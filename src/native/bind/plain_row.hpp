@@ -22,11 +22,17 @@ inline bool is_finite(const double* values, std::size_t n) {
     return !found;
 }
 
+// The type of NumPy's arrays, found once: it stays as long as the process.
+inline const PyTypeObject* array_type() {
+    static const PyObject* const type = nb::object(nb::module_::import_("numpy").attr("ndarray")).release().ptr();
+    return reinterpret_cast<const PyTypeObject*>(type);
+}
+
 // A buffer of a NumPy array, given back at the end. None at all of other objects, subclasses among them.
 class ArrayView {
   public:
     explicit ArrayView(PyObject* array) {
-        if (std::string_view(Py_TYPE(array)->tp_name) != "numpy.ndarray") return;
+        if (Py_TYPE(array) != array_type()) return;
         is_open_ = PyObject_GetBuffer(array, &view_, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) == 0;
         if (!is_open_) PyErr_Clear();
     }
@@ -70,8 +76,8 @@ struct PlainRow {
     }
 
     static PyObject* item(nb::handle pair, Py_ssize_t i) {
-        const bool is_pair = PyTuple_CheckExact(pair.ptr()) && PyTuple_GET_SIZE(pair.ptr()) == 2;
-        return is_pair ? PyTuple_GET_ITEM(pair.ptr(), i) : Py_None;
+        const bool is_pair = PyTuple_CheckExact(pair.ptr()) && PyTuple_Size(pair.ptr()) == 2;
+        return is_pair ? PyTuple_GetItem(pair.ptr(), i) : Py_None;
     }
 };
 
