@@ -20,7 +20,7 @@ NATIVE := $(shell find src/native -type f) CMakeLists.txt pyproject.toml
 comma := ,
 CPP := $(shell find src/native -name '*.cpp' -o -name '*.hpp')
 
-.PHONY: torture torture-service torture-sites help demo test lint format bench bench-table papers rooms docs serve sites sanitize sanitize-threads sanitize-python stubs test-native \
+.PHONY: torture torture-service torture-sites help demo test lint format bench bench-table papers rooms docs serve sites sanitize sanitize-threads sanitize-python sanitize-python-threads stubs test-native \
   test-clang test-aarch64 test-lowest clean
 
 help:
@@ -34,7 +34,8 @@ help:
 	@echo "make serve      the learning service with a demonstration model; prints the address of its page"
 	@echo "make sites      four hospitals as four processes, one hub, one message each (DATA=folder: four real ones)"
 	@echo "make sanitize   the native tests under the address and undefined-behaviour sanitizers; sanitize-threads: under"
-	@echo "                the one for threads; sanitize-python: Python tests on an extension with the first two"
+	@echo "                the one for threads; sanitize-python: Python tests on an extension with the first two;"
+	@echo "                sanitize-python-threads: those of threads on one with the last"
 	@echo "make test-clang, make test-aarch64   the native tests with the other compiler, on the other processor"
 	@echo "make torture    threads, signals, and fuzzed files, tables, calls and commands (SIZE=inputs of each kind, SEED=)"
 	@echo "make torture-sites     sites that crash, rejoin, change and leave, messages that are lost, late or doubled (HISTORIES=, SEED=)"
@@ -112,20 +113,27 @@ sanitize-threads: $(VENV)/.created
 	$(call native_tests,sanitize-threads,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSTEELYARD_SANITIZE=thread)
 	$(call NATIVE_TESTS,sanitize-threads)
 
-# The Python tests of the learners whose loops are native, on an extension with the address and undefined-behaviour
-# sanitizers. It lives in an environment of its own that borrows the packages of the first: a path in a .pth file brings
-# them without the first one's own extension. The interpreter leaks on purpose, so leaks are not looked for.
-SANITIZED := build/sanitize-python
+# Python tests on an extension with sanitizers. It lives in an environment of its own that borrows the packages of the
+# first: a path in a .pth file brings them without the first one's own extension. The interpreter leaks on purpose, so
+# leaks are not looked for; its locks are seen by the sanitizer for threads, which stands before the system's.
+# $(call sanitized_python,folder,sanitizers,library,options of the sanitizer,tests)
+define sanitized_python
+$(BIN)/python -m venv --without-pip build/$1/venv
+$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > build/$1/packages
+cp build/$1/packages $$(build/$1/venv/bin/python -c 'import site; print(site.getsitepackages()[0])')/borrowed.pth
+build/$1/venv/bin/python -m pip install --disable-pip-version-check --no-build-isolation --no-deps \
+  --force-reinstall --prefix build/$1/venv -C build-dir=build/$1/build -C cmake.build-type=RelWithDebInfo \
+  -C install.strip=false -C cmake.define.STEELYARD_SANITIZE=$2 .
+LD_PRELOAD="$$($(CXX) -print-file-name=$3) $$($(CXX) -print-file-name=libstdc++.so)" $4 \
+  build/$1/venv/bin/python -m pytest -q -p no:cacheprovider $5
+endef
+
 SANITIZED_TESTS ?= tests/online tests/exact tests/enclosing tests/proximal
 sanitize-python: $(VENV)/.dev
-	$(BIN)/python -m venv --without-pip $(SANITIZED)/venv
-	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > $(SANITIZED)/packages
-	cp $(SANITIZED)/packages $$($(SANITIZED)/venv/bin/python -c 'import site; print(site.getsitepackages()[0])')/borrowed.pth
-	$(SANITIZED)/venv/bin/python -m pip install --disable-pip-version-check --no-build-isolation --no-deps \
-	  --force-reinstall --prefix $(SANITIZED)/venv -C build-dir=$(SANITIZED)/build -C cmake.build-type=RelWithDebInfo \
-	  -C install.strip=false -C cmake.define.STEELYARD_SANITIZE=address,undefined .
-	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
-	  ASAN_OPTIONS=detect_leaks=0 $(SANITIZED)/venv/bin/python -m pytest -q -p no:cacheprovider $(SANITIZED_TESTS)
+	$(call sanitized_python,sanitize-python,address$(comma)undefined,libasan.so,ASAN_OPTIONS=detect_leaks=0,$(SANITIZED_TESTS))
+
+sanitize-python-threads: $(VENV)/.dev
+	$(call sanitized_python,sanitize-python-threads,thread,libtsan.so,OPENBLAS_NUM_THREADS=1,tests/safety/test_threads.py)
 
 SIZE ?= 20000
 SEED ?= 0
