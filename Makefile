@@ -5,9 +5,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Modules are compiled when they are first imported: most of those that come along never are.
-# Packages are installed without bytecode, and whatever imports one first writes it down; were that forbidden, every
-# start would compile everything again.
+# Modules are compiled when they are first imported: most of those that come along never are. What was compiled is
+# written down, also where the environment forbids it, or every start would compile it all again.
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check
 # An installation that talks while it works: what is fetched, and how far the compiler is. The rest is in the log.
