@@ -11,7 +11,7 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import f1_score, recall_score, roc_auc_score
 from sklearn.naive_bayes import GaussianNB
 
-from steelyard import KOIL, ProximalSVC
+from steelyard import KOIL, ProximalSVC, StreamClassifier
 from steelyard.evaluation import SklearnPeer, prequential
 from steelyard.evaluation.contributions import contributions
 from steelyard.evaluation.measures import bands
@@ -338,6 +338,22 @@ def test_the_strength_of_features_is_followed_along_the_stream():
     assert strengths[rows.index(7800)].argmax() == 2
     expected = model.learner_.coef_ * X[7000:].std(axis=0)
     np.testing.assert_allclose(contributions(model), expected, rtol=1e-9)
+
+
+def test_a_committee_is_carried_by_the_features_of_its_linear_expert():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(1500, 3)) * [1.0, 10.0, 1.0], rng.integers(0, 2, size=1500)
+    X[:, 2] += 3.0 * y
+    model = StreamClassifier()
+    result = prequential({"a": model}, ArrayStream(X, y, chunk=100), window=400)
+    rows, strengths = result.carried_by("a")
+    assert len(rows) > 1
+    assert strengths.shape == (len(rows), 3)
+    assert strengths[-1].argmax() == 2
+    told = model.linear_.class_count_.sum()
+    model.linear_.partial_fit(X[:10], y[:10])  # a copy: the committee does not hear of it
+    assert model.linear_.class_count_.sum() == told
+    assert not hasattr(StreamClassifier(), "linear_")
 
 
 def test_strengths_and_moments_stay_bounded():

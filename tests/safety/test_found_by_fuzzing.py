@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from steelyard import IncrementalSVC, RandomFeatures
+from steelyard import IncrementalSVC, RandomFeatures, StreamClassifier
 from steelyard.cli.app import main
 from steelyard.exceptions import DataTypeError, FileFormatError
 from steelyard.features import FourierMap
@@ -65,3 +65,14 @@ def test_a_solution_from_a_file_that_is_none_is_refused(class_weight):
     problem["z"] = np.where(np.arange(40) < 2, middle, problem["z"])
     with pytest.raises(ValueError, match="its conditions hold only to"):
         IncrementalSVC(gamma=0.4, class_weight=class_weight)._set_state(state)
+
+
+@pytest.mark.parametrize(
+    "change", [{"seen": 20}, {"low": 41}, {"low": -1}, {"held": [38, 39, 40]}, {"high": 41}]
+)
+def test_a_committee_from_a_file_remembers_rows_that_it_has_seen(change):
+    state = StreamClassifier().fit(X[:40], Y[:40])._get_state()
+    part = state if change.keys() <= {"seen", "low"} else state["experts"][-1]
+    part.update(change)
+    with pytest.raises(ValueError, match=r"not been seen|cannot be"):
+        StreamClassifier()._set_state(state)

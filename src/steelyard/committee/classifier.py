@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -41,6 +42,7 @@ from steelyard.features import RandomFeatures
 from steelyard.memory.windows import window_size
 from steelyard.params import AnyOf, Constraint, Integer, OneOf, Positive
 from steelyard.persistence import storable
+from steelyard.proximal import ProximalSVC
 
 __all__ = ["StreamClassifier"]
 
@@ -109,6 +111,9 @@ class StreamClassifier(ForgettingMixin):
         Labels of the classes that have rows now.
     class_count_ : ndarray of shape (n_classes,)
         Rows of each class in the longest memory.
+    linear_ : ProximalSVC
+        A copy of the expert with planes over all rows that are remembered, which tells what features do. Its
+        labels are the numbers of the labels here, in the order in which they came.
     n_features_in_ : int
         Number of features seen.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -545,6 +550,16 @@ class StreamClassifier(ForgettingMixin):
 
     @property
     @of_one_moment
+    def linear_(self) -> ProximalSVC:
+        """A copy of the expert with planes over all rows that are remembered."""
+        self._need("linear_")
+        learner: ProximalSVC | None = self._experts[0].learner
+        if learner is None:
+            raise AttributeError("StreamClassifier has no linear_ while its linear expert has no rows.")
+        return copy.deepcopy(learner)
+
+    @property
+    @of_one_moment
     def class_count_(self) -> NDArray[np.int64]:
         """Rows of each class in the longest memory."""
         self._need("class_count_")
@@ -694,6 +709,8 @@ class StreamClassifier(ForgettingMixin):
             int(state[name]) for name in ("seen", "low", "judged_at", "settled_at")
         )
         self._recent = Recent.from_state(state["recent"])
+        if not 0 <= self._low <= self._n_seen or not self._recent.is_within(0, self._n_seen):
+            raise ValueError("rows are remembered that have not been seen yet")
         self._evidence = Evidence.from_state(state["evidence"], len(EXPERTS))
         self._views = Views.from_state(state["views"])
         rows = Rows(self._recent.block.X, self._views)
@@ -701,6 +718,8 @@ class StreamClassifier(ForgettingMixin):
         self._experts = [Expert(trade, self._views) for trade in EXPERTS]
         for expert, learned in zip(self._experts, state["experts"], strict=True):
             expert.set_state(learned, self._recent)
+            if expert.high > self._n_seen:
+                raise ValueError("an expert remembers rows that have not been seen yet")
         classes = self._class_numbers()
         # Files of version 0.2 have a list, one a plane; of many classes the next rows are judged anew.
         judged = state["judgement"] if "judgement" in state else [*state["judgements"], None][0]

@@ -274,7 +274,7 @@ class Expert:
         self.low, self.high, self.n_rebuilt = (int(state[name]) for name in ("low", "high", "rebuilt"))
         self.held = np.asarray(state["held"], dtype=np.int64)
         self._become(state["learner"])
-        if not 0 <= self.low <= self.high or (np.diff(self.held) <= 0).any():
+        if not 0 <= self.low <= self.high or (np.diff(self.held) <= 0).any() or not recent.has(self.held):
             raise ValueError("an expert remembers a stretch of rows that cannot be")
         self.is_left_out = bool(state.get("left_out", False))
         if self.is_ready:

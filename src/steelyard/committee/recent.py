@@ -126,6 +126,15 @@ class Recent:
         """The rows with these running numbers, which must be here."""
         return self._store.part(self._begin + np.searchsorted(self._numbers(), numbers))
 
+    def has(self, numbers: IntArray) -> bool:
+        """Whether the rows with these running numbers, which rise, are all here."""
+        return bool(np.isin(numbers, self._numbers(), assume_unique=True).all())
+
+    def is_within(self, low: int, high: int) -> bool:
+        """Whether no running number is below ``low`` or has reached ``high``."""
+        numbers = self._numbers()
+        return not len(numbers) or bool(low <= numbers[0] and numbers[-1] < high)
+
     def _numbers(self) -> IntArray:
         return self._store.numbers[self._begin : self._end]
 

@@ -20,14 +20,14 @@ def contributions(model: Any) -> FloatArray | None:
     Parameters
     ----------
     model : learner
-        A learner with planes and statistics, or a window around one.
+        A learner with planes and statistics, a window around one, or a committee with one.
 
     Returns
     -------
     ndarray of shape (n_planes, n_features) or None
         None where the model has no planes over its features.
     """
-    learner = getattr(model, "learner_", model)
+    learner = getattr(model, "learner_", None) or getattr(model, "linear_", None) or model
     coef, statistics = getattr(learner, "coef_", None), getattr(learner, "statistics_", None)
     if coef is None or statistics is None:
         return None
