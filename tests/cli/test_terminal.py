@@ -109,6 +109,25 @@ def test_the_summary_can_be_read_at_any_width(folder, columns):
     assert "…" not in summary
 
 
+def test_a_note_stands_above_the_panel_and_stays(folder):
+    frame = pd.read_csv(folder / "rows.csv").assign(constant=1.0)
+    pd.concat([frame] * 6).to_csv(folder / "constant.csv", index=False)
+    (ended,) = in_terminal(
+        ["stream", "constant.csv", "--target", "label", "--model", "proximal"], folder=folder
+    )
+    before, _, after = ended.text.partition("note: ")
+    # The panel is wiped out before the note is written; else the next picture would wipe out the note.
+    assert not before.rstrip(" ").endswith("╯")
+    assert "'constant'" in after[: after.index("╭")]
+
+
+def test_rows_that_wait_to_be_learned_have_not_come_yet(folder):
+    """A small packed file is read at once; the panel's bar does not run ahead with it."""
+    stream = open_stream(folder / "rows.csv.gz", "label", chunk=100)
+    assert [stream.fraction_read() for _ in stream][4] == pytest.approx(500 / 1500)
+    assert stream.fraction_read() == 1.0
+
+
 def test_an_error_in_drawing_ends_the_panel_and_not_the_run(monkeypatch, capsys):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     stream = demo_stream(2000)

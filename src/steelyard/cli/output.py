@@ -56,8 +56,10 @@ def talk(message: str) -> None:
 
 
 def tell(message: str) -> None:
-    """Say something on standard error, to whoever listens."""
-    click.echo(visible(message, keep="\n"), err=True)
+    """Say something on standard error, to whoever listens; above a live panel, if there is one."""
+    if sys.stderr is not None:  # not click.echo, which would write past the panel, into its picture
+        sys.stderr.write(visible(message, keep="\n") + "\n")
+        sys.stderr.flush()
 
 
 def emit_text(text: str) -> None:

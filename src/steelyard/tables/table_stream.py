@@ -108,7 +108,7 @@ class TableStream(RowStream):
             named = (*columns.categorical, *(columns.features or ()))
             moments = getattr(source, "moment_names", ())
             self._watch = ColumnWatch(self._features, named, self.name, moments)
-        self._done = 0
+        self._done = self._n_read = 0
         self.n_bad_rows, self.bad_rows = 0, list[str]()
         self._bad_rows: BadRows = getattr(source, "bad_rows", None) or BadRows(source.place)
         if on_bad_row == "skip":
@@ -131,7 +131,7 @@ class TableStream(RowStream):
         wanted += as_text
         columns = replace(self.columns, categorical=(*self.columns.categorical, *as_text))
         kinds = self._source.kinds(columns, wanted)
-        batches = self._source.batches(wanted, kinds)
+        batches = self._counted(self._source.batches(wanted, kinds))
         reader = (ReadAhead if hasattr(self._source, "bytes_source") else ReadDirectly)(batches)
         flush_after = FLUSH_SECONDS if self.live else None
         try:
@@ -153,10 +153,10 @@ class TableStream(RowStream):
 
     def fraction_read(self) -> float | None:
         """How much of the stream has come."""
-        if self.limit is not None:
-            return max(self._done / self.limit, self._source.fraction_read() or 0.0)
         fraction: float | None = self._source.fraction_read()
-        return fraction
+        if fraction is not None:  # of what the file has given, which is ahead of what has come out here
+            fraction *= min(1.0, self._done / max(self._n_read, 1))
+        return fraction if self.limit is None else max(self._done / self.limit, fraction or 0.0)
 
     @property
     def live(self) -> bool:
@@ -172,6 +172,11 @@ class TableStream(RowStream):
         """SHA-256 of the file, or of what a pipe has brought; None for a table in memory."""
         found = self._source.bytes_source.fingerprint() if hasattr(self._source, "bytes_source") else None
         return None if found is None else str(found)
+
+    def _counted(self, batches: Iterator[ColumnBatch]) -> Iterator[ColumnBatch]:
+        for batch in batches:
+            self._n_read += batch.n_rows
+            yield batch
 
     def _notice(self, sentences: list[str]) -> None:
         for sentence in sentences:
