@@ -1,4 +1,4 @@
-"""Labels: told apart, numbered and sorted."""
+"""Labels: told apart, numbered, sorted, and read off scores."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ __all__ = [
     "check_sortable",
     "encode_labels",
     "is_plain_labels",
+    "none_left",
     "numpy_labels",
     "sorted_classes",
     "unsortable_error",
+    "winners",
 ]
 
 Label = Any  # str, int, float or bool: whatever the user's labels are
@@ -161,3 +163,25 @@ def sorted_classes(labels: list[Label]) -> NDArray[Any]:
         # Whole numbers too large for one type of integer would be rounded, two of them to the same label.
         return classes if (classes == exact).all() else exact
     return classes
+
+
+def winners(scores: NDArray[np.float64], n_classes: int) -> NDArray[np.intp]:
+    """Place, among the sorted classes, of the one that wins each row.
+
+    One column, or a flat array, is a single plane: the second class, if there is one, lies above zero. Of
+    several columns the largest wins.
+    """
+    if scores.ndim == 2 and scores.shape[1] > 1:
+        return scores.argmax(axis=1)
+    if n_classes < 2:
+        return np.zeros(len(scores), dtype=np.intp)
+    return (scores.reshape(-1) > 0.0).astype(np.intp)
+
+
+def none_left(who: str) -> DataError:
+    """The sentence for a question after all rows were forgotten."""
+    return DataError(
+        "all rows have been forgotten, so there is no class to predict.",
+        who=who,
+        hint="learn rows with partial_fit() first",
+    )

@@ -17,7 +17,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import (
     column_or_1d,
 )
@@ -28,8 +28,10 @@ from steelyard._labels import (
     encode_labels,
     numpy_labels,
     sorted_classes,
+    winners,
 )
 from steelyard._turns import Told, all_or_nothing, in_turn, lock_of, of_one_moment
+from steelyard._types import FloatArray
 from steelyard.exceptions import DataError
 from steelyard.params import Constraint, check_params
 
@@ -77,7 +79,7 @@ class BatchLearner(Door):
     """Base of all learners; on its own, of those that need all rows at once.
 
     A subclass gives ``_constraints``, ``_traits``, ``_start`` (an empty state), ``_learn`` (take in a
-    checked batch), ``decision_function``, and ``_get_state`` / ``_set_state`` for saving.
+    checked batch), ``_scored`` (what the state says of rows), and ``_get_state`` / ``_set_state`` for saving.
     """
 
     _constraints: ClassVar[Mapping[str, Constraint]] = {}
@@ -130,6 +132,44 @@ class BatchLearner(Door):
     @abstractmethod
     def _set_state(self, state: dict[str, Any]) -> None:
         """Become what ``_get_state`` described; raise ValueError if the description makes no sense."""
+
+    # -- answering ----------------------------------------------------------------------------------
+
+    @of_one_moment
+    def decision_function(self, X: ArrayLike) -> FloatArray:
+        """Scores of rows: positive for the second class, or one column a class when there are more.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features), or a list of sequences
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+        """
+        scores, _ = self._scored(X, "decision_function")
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    @of_one_moment
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Labels of rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features), or a list of sequences
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        scores, classes = self._scored(X, "predict")
+        return classes[winners(scores, len(classes))]
+
+    @abstractmethod
+    def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
+        """Scores of rows that ``method`` was given, one column a plane, and the classes, sorted."""
 
     # -- turns and copies ---------------------------------------------------------------------------
 

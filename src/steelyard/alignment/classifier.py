@@ -343,36 +343,8 @@ class AlignedSVC(BatchLearner):
 
     # -- answers ------------------------------------------------------------------------------------
 
-    @of_one_moment
-    def decision_function(self, X: ArrayLike) -> FloatArray:
-        """Scores of the rows: positive for the second class, or one column for each of several classes.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, table} of shape (n_samples, n_features), or a list of sequences
-            For a precomputed kernel see the parameter ``kernel``.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_classes)
-        """
-        return self._answers(X, "decision_function", Machine.scores)
-
-    @of_one_moment
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Labels of the rows.
-
-        Parameters
-        ----------
-        X : as in :meth:`decision_function`
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        scores = self._answers(X, "predict", Machine.scores)
-        chosen = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
-        return np.asarray(self.classes_[chosen])
+    def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
+        return self._answers(X, method, Machine.scores), self.classes_
 
     @of_one_moment
     def alignment_factor(self, X: ArrayLike) -> FloatArray:
@@ -386,9 +358,11 @@ class AlignedSVC(BatchLearner):
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
-        return self._answers(X, "alignment_factor", Machine.factor)
+        factors = self._answers(X, "alignment_factor", Machine.factor)
+        return factors[:, 0] if len(self._machines) == 1 else factors
 
     def _answers(self, X: Any, method: str, ask: Callable[..., FloatArray]) -> FloatArray:
+        """What every machine says of the rows, a column each."""
         self._check_started(method)
         if self.kernel == "precomputed":
             parts = self._precomputed_parts(X, method)
@@ -400,8 +374,7 @@ class AlignedSVC(BatchLearner):
             )
             for values, diagonal, d in parts
         ]
-        table = np.concatenate(answers)
-        return table[:, 0] if len(self._machines) == 1 else table
+        return np.concatenate(answers)
 
     def _finite_rows(self, X: Any, method: str) -> Any:
         rows = self._check_rows(X, method)

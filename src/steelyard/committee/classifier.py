@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from steelyard import _native
+from steelyard._labels import none_left
 from steelyard._turns import Told, lock_of, twin_of
 from steelyard._types import FloatArray, IntArray
 from steelyard.base import (
@@ -566,38 +567,10 @@ class StreamClassifier(ForgettingMixin):
         waiting = np.bincount(self._waiting.codes(), minlength=len(self._labels)).astype(np.int64)
         return (self._counts + waiting)[self._panel.classes]
 
-    @of_one_moment
-    def decision_function(self, X: ArrayLike) -> FloatArray:
-        """Scores of rows: positive for the second class, or one column a class when there are more.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_classes)
-            Normal scores above or below the cut; zeros while there is only one class.
-        """
-        _, scores = self._answer(X, "decision_function")
-        return scores[:, 0] if scores.shape[1] == 1 else scores
-
-    @of_one_moment
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Labels of rows.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        panel, scores = self._answer(X, "predict")
-        return self._classes_of(panel)[panel.places(scores)]
+    def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
+        """Normal scores above or below the cut; zeros while there is only one class."""
+        panel, scores = self._answer(X, method)
+        return scores, self._classes_of(panel)
 
     @of_one_moment
     def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "balanced") -> FloatArray:
@@ -638,11 +611,7 @@ class StreamClassifier(ForgettingMixin):
         X = self._check_rows(X, method)
         panel = self._panel
         if not panel.classes:
-            raise DataError(
-                "all rows have been forgotten, so there is no class to predict.",
-                who=f"{type(self).__name__}.{method}",
-                hint="learn rows with partial_fit() first",
-            )
+            raise none_left(f"{type(self).__name__}.{method}")
         return panel, panel.decide(panel.raw_scores(self._dense(X, method))[1])
 
     @of_one_moment

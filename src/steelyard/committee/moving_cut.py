@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
+from steelyard._labels import winners
 from steelyard._turns import Following, all_or_nothing, in_turn, lock_of, twin_of
 from steelyard._types import FloatArray
 from steelyard.base import BatchLearner, Learner, Traits, sorted_classes
@@ -277,8 +278,7 @@ class MovingCut(Learner):
         classes, cuts = self.classes_, self._now[1]
         if len(classes) < 2 or np.isnan(cuts).any():
             return np.asarray(self.classifier_.predict(rows))
-        scores = self._cut_scores(rows)
-        return np.asarray(classes[scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0.0).astype(int)])
+        return np.asarray(classes[winners(self._cut_scores(rows), len(classes))])
 
     # -- files --------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
+from steelyard._labels import winners
 from steelyard._types import FloatArray, IntArray
 from steelyard.committee.cuts import choose_cut
 from steelyard.committee.evidence import Evidence, Sides, align, n_planes
@@ -257,15 +258,9 @@ class Panel:
             out = np.where(unknown, least - 1.0 if out.shape[1] > 1 else 0.0, out)
         return out
 
-    def places(self, decided: FloatArray) -> IntArray:
-        """Places of the classes that are answered, by what :meth:`decide` gives."""
-        if decided.shape[1] > 1:
-            return decided.argmax(axis=1)
-        return ((decided[:, 0] > 0.0) & (len(self.classes) == 2)).astype(np.int64)
-
     def answers(self, raw: FloatArray) -> IntArray:
         """Numbers of the classes that are answered."""
-        return np.array(self.classes, dtype=np.int64)[self.places(self.decide(raw))]
+        return np.array(self.classes, dtype=np.int64)[winners(self.decide(raw), len(self.classes))]
 
 
 def _first_known(raw: FloatArray) -> FloatArray:

@@ -7,11 +7,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from steelyard import _native
+from steelyard._labels import none_left
 from steelyard._shared_text import spelled_out
-from steelyard._turns import lock_of, of_one_moment
+from steelyard._turns import lock_of
 from steelyard._types import FloatArray
 from steelyard.base import Batch, ForgettingMixin, Label, Traits, sorted_classes
 from steelyard.exact.expansion import KernelExpansion
@@ -321,50 +322,10 @@ class IncrementalSVC(ForgettingMixin):
 
     # -- answering ----------------------------------------------------------------------------------
 
-    @of_one_moment
-    def decision_function(self, X: ArrayLike) -> FloatArray:
-        """Scores of rows: positive for the second class, or one column a class when there are more.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_classes)
-            Zeros while there is only one class.
-        """
-        scores, _ = self._scores(X, "decision_function")
-        return scores[:, 0] if scores.shape[1] == 1 else scores
-
-    @of_one_moment
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Labels of rows.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        scores, classes = self._scores(X, "predict")
-        if scores.shape[1] == 1:
-            return classes[((scores[:, 0] > 0.0) & (len(classes) == 2)).view(np.uint8)]
-        return classes[scores.argmax(axis=1)]
-
-    def _scores(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
-        """Scores of one column a plane, and the classes."""
+    def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         X, answer = self._check_rows(X, method), self._state.answer(lock_of(self), self.threshold)
         if not len(answer.classes):
-            raise DataError(
-                "all rows have been forgotten, so there is no class to predict.",
-                who=f"IncrementalSVC.{method}",
-                hint="learn rows with partial_fit() first",
-            )
+            raise none_left(f"IncrementalSVC.{method}")
         self._need_finite(X, method)
         return answer.expansion.scores(X.toarray() if sp.issparse(X) else X), answer.classes
 

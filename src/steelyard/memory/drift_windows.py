@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 
+from steelyard._labels import winners
 from steelyard._turns import twin_of
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError
@@ -198,8 +199,7 @@ class DriftWindows(Wrapper):
         classes = best.classes_
         if self.rule == "best" or len(classes) == 1:
             return np.asarray(best.predict(X))
-        scores = self._scores_of(best, X)
-        return np.asarray(classes[scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(int)])
+        return np.asarray(classes[winners(self._scores_of(best, X), len(classes))])
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: ArrayLike) -> FloatArray:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from steelyard._memory import check_fits_memory
@@ -168,42 +168,14 @@ class OnlineLearner(Learner):
             return towards_label if self._labels[0] == classes[-1] else -towards_label
         return towards_label[[self._labels.index(label) for label in classes]]
 
-    @in_turn
-    def decision_function(self, X: ArrayLike) -> FloatArray:
-        """Scores of rows: positive for the second class, or one column a class when there are more.
+    # The machines are changed in place and keep no answer.
+    decision_function = in_turn(Learner.decision_function)
+    predict = in_turn(Learner.predict)
 
-        Parameters
-        ----------
-        X : {array-like, table} of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_classes)
-        """
-        self._check_started("decision_function")
-        rows = self._check_rows(X, "decision_function")
+    def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
+        rows = self._check_rows(X, method)
         scores = self._by_class(self._target_scores(rows) - self._target_cuts()[:, None])
-        return scores[0] if len(scores) == 1 else scores.T
-
-    @in_turn
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Labels of rows.
-
-        Parameters
-        ----------
-        X : {array-like, table} of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        self._check_started("predict")
-        scores, classes = self.decision_function(X), self.classes_
-        if len(classes) == 1:
-            return np.repeat(classes, len(scores))
-        return classes[np.argmax(scores, axis=1) if scores.ndim == 2 else (scores > 0.0).astype(np.intp)]
+        return scores.T, sorted_classes(self._labels)
 
     # -- saving -----------------------------------------------------------------------------------------
 

@@ -232,24 +232,6 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        """Learn these rows too.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
-            Rows to learn.
-        y : array-like of shape (n_samples,)
-            Their labels; a label never seen before simply becomes a class.
-        classes : array-like, optional
-            Labels that may occur, as in scikit-learn. When given, any other label in ``y`` is refused.
-            It is never needed.
-        sample_weight : array-like of shape (n_samples,), optional
-            How often each row counts; 1 when not given.
-
-        Returns
-        -------
-        self
-        """
         if classes is None and sample_weight is None and "_state" in self.__dict__:
             with self.__dict__.get("_lock") or lock_of(self):
                 attributes = self.__dict__
@@ -688,34 +670,7 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
 
     # -- answering ----------------------------------------------------------------------------------
 
-    @of_one_moment
-    def decision_function(self, X: ArrayLike) -> FloatArray:
-        """Scores of rows: positive for the second class, or one column a class when there are more.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_classes)
-        """
-        scores, _ = self._scores(X, "decision_function")
-        return scores[:, 0] if scores.shape[1] == 1 else scores
-
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Labels of rows.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
         attributes = self.__dict__
         state = attributes.get("_state")
         if state is not None and state.rows_in_turn is not None:
@@ -805,6 +760,10 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         if not (np.isfinite(factors).all() and (factors > 0.0).all()):
             raise ParameterError(f"prior must give positive, finite numbers; got {dict(prior)!r}.", who=who)
         return factors
+
+    def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
+        scores, answer = self._scores(X, method)
+        return scores, answer.classes.array
 
     def _scores(self, X: Any, method: str) -> tuple[FloatArray, _Answer]:
         X, answer = self._check_rows(X, method), self._answer()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._labels import winners
 from steelyard._types import FloatArray
 from steelyard.base import BatchLearner, encode_labels
 from steelyard.streams.chunks import Chunk, padded
@@ -121,7 +122,7 @@ def ask(model: Any, chunk: Chunk) -> Answers:
     if getattr(model, "labels_follow_scores", False):
         given = _scores(model, X, len(classes))
         if given is not None:
-            return Answers(classes, _winners(given), classes, given)
+            return Answers(classes, winners(given, len(classes)), classes, given)
         if len(classes) == 1:
             return Answers(classes, np.zeros(len(X), dtype=np.intp), classes, None)
     said, positions = _numbered(np.asarray(model.predict(X)))
@@ -139,10 +140,6 @@ def teach(model: Any, chunk: Chunk) -> None:
         model.partial_fit(X, chunk.y, time=chunk.time)
     else:
         model.partial_fit(X, chunk.told_labels() if isinstance(model, BatchLearner) else chunk.y)
-
-
-def _winners(scores: FloatArray) -> Codes:
-    return scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0.0).astype(np.intp)
 
 
 def _numbered(labels: NDArray[Any]) -> tuple[list[Any], Codes]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
 from steelyard import _native
+from steelyard._labels import winners
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 
@@ -61,8 +62,7 @@ class Planes:
             return _native.linear_labels(rows, self.coef, self.intercept, labels_of, labels, threads)
         scores = np.empty((rows.shape[0], len(self.coef)))
         finite = self.write_scores(rows, scores)
-        won = (scores[:, 0] > 0.0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)
-        labels_of.take(won, out=labels)
+        labels_of.take(winners(scores, len(labels_of)), out=labels)
         return finite
 
     def probabilities(self, scores: FloatArray) -> FloatArray:

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from steelyard._labels import none_left
 from steelyard._types import FloatArray
 from steelyard.base import Label
 from steelyard.cuts import normal_gmean_cut
-from steelyard.exceptions import DataError, ParameterError
+from steelyard.exceptions import ParameterError
 from steelyard.params import class_factors
 from steelyard.proximal.rule.left_out import moments_left_out
 from steelyard.proximal.rule.planes import Planes
@@ -117,9 +118,5 @@ class Rule:
 def _labels(statistics: ClassStatistics) -> list[Label]:
     labels = statistics.classes
     if not labels:
-        raise DataError(
-            "all rows have been forgotten, so there is no class to predict.",
-            who="ProximalSVC",
-            hint="learn rows with partial_fit() first",
-        )
+        raise none_left("ProximalSVC")
     return labels
