@@ -10,8 +10,8 @@ from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from papers.arrays import Floats, Labels
 from papers.context import Context
 from papers.experiment import experiment
 from papers.plots import line_picture
@@ -25,9 +25,6 @@ from steelyard.proximal import ProximalSVC
 __all__ = ["SETS", "ExtremeLayer", "binary_problem", "esvm", "privacy", "table_1", "table_2", "table_3"]
 
 ARTICLE = "Distributed incremental wLPSVM"
-
-Floats = NDArray[np.float64]
-Labels = NDArray[np.int64]
 
 SETS = {
     "heart_cleveland": "Heart",

@@ -14,6 +14,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.metrics import precision_recall_fscore_support
 from sklearn.model_selection import train_test_split
 
+from papers.arrays import Floats
 from papers.context import Context
 from papers.experiment import experiment
 from papers.result import Result, Row
@@ -22,7 +23,6 @@ from steelyard.enclosing import EnclosingClassifier
 
 PAPER = "MHE-CIL: Mahalanobis hyperellipsoidal class-incremental learning"
 
-Floats = NDArray[np.float64]
 Labels = NDArray[Any]
 Parameters = Mapping[str, Any]
 

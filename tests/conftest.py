@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from steelyard import _native
 from tests.postgres import postgres, postgres_server  # noqa: F401  fixtures for whoever asks for them
 
 settings.register_profile(
@@ -30,3 +31,12 @@ def seed(request):
 @pytest.fixture
 def rng(seed):
     return np.random.default_rng(seed)
+
+
+@pytest.fixture(params=_native.simd_levels())
+def level(request):
+    """Every kind of vector instructions that this processor has, one after the other."""
+    before = _native.simd_level()
+    _native.use_simd_level(request.param)
+    yield request.param
+    _native.use_simd_level(before)

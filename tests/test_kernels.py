@@ -56,14 +56,6 @@ def table(n, d, dtype=np.float64, seed=0):
     return np.random.default_rng([seed, n, d]).normal(size=(n, d)).astype(dtype)
 
 
-@pytest.fixture(params=_native.simd_levels())
-def level(request):
-    before = _native.simd_level()
-    _native.use_simd_level(request.param)
-    yield request.param
-    _native.use_simd_level(before)
-
-
 # Values
 
 

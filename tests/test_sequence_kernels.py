@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-from steelyard import _native
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
 from steelyard.kernels import EditKernel, GlobalAlignmentKernel, Kernel
 from steelyard.persistence import from_bytes, to_bytes
@@ -51,14 +50,6 @@ def strings(n, rng, longest=6):
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)
-
-
-@pytest.fixture(params=_native.simd_levels())
-def level(request):
-    before = _native.simd_level()
-    _native.use_simd_level(request.param)
-    yield request.param
-    _native.use_simd_level(before)
 
 
 @pytest.mark.parametrize("band", [None, 1, 4, 30])

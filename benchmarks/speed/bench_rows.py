@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
 
 import numpy as np
 from river import linear_model, preprocessing
+from turns import median_time
 
 from steelyard import ProximalSVC, RandomFeatures
 
@@ -21,16 +21,6 @@ from steelyard import ProximalSVC, RandomFeatures
 def rows_of(rng: np.random.Generator, n_rows: int, d: int, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
     y = rng.integers(0, n_classes, n_rows) if n_classes > 2 else (rng.random(n_rows) < 0.1).astype(int)
     return rng.normal(size=(n_rows, d)) + 0.5 * y[:, None], y
-
-
-def median_time(ask: Callable[[int], object], rows: range) -> float:
-    """Median seconds a row."""
-    times = np.empty(len(rows))
-    for place, i in enumerate(rows):
-        started = time.perf_counter()
-        ask(i)
-        times[place] = time.perf_counter() - started
-    return float(np.median(times))
 
 
 def line(what: str, ours: float, target: float, peer: float | None = None) -> None:

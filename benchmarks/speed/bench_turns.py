@@ -11,27 +11,17 @@ from __future__ import annotations
 import argparse
 import gc
 import inspect
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from turns import median_time
 
 from steelyard import KOIL, EnclosingClassifier, IncrementalSVC, ProximalSVC
 from steelyard.online import OnlinePerceptron
 
 N_FEATURES = 20
 TARGET = 1.05
-
-
-def seconds(call: Callable[[int], object], rows: range) -> float:
-    """The median time of a call."""
-    times = np.empty(len(rows))
-    for place, row in enumerate(rows):
-        begin = time.perf_counter()
-        call(row)
-        times[place] = time.perf_counter() - begin
-    return float(np.median(times))
 
 
 def compare(name: str, method: str, make: Callable[[], Any], X: Any, y: Any) -> None:
@@ -55,7 +45,7 @@ def compare(name: str, method: str, make: Callable[[], Any], X: Any, y: Any) -> 
     parts = np.array_split(np.arange(len(X)), 8)
     for part in parts:
         rows = range(int(part[0]), int(part[-1]) + 1)
-        best = np.minimum(best, [seconds(with_guard, rows), seconds(without, rows)])
+        best = np.minimum(best, [median_time(with_guard, rows), median_time(without, rows)])
     ratio = best[0] / best[1]
     met = "met" if ratio <= TARGET else "MISSED"
     print(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from papers.arrays import Floats, Labels
 from papers.context import Context
 from steelyard.datasets import Dataset
 from steelyard.exact import IncrementalSVC
@@ -19,8 +20,6 @@ __all__ = [
     "LEARNERS",
     "N_STAGES",
     "THESIS",
-    "Floats",
-    "Labels",
     "People",
     "answers_by_stage",
     "crowds",
@@ -30,9 +29,6 @@ __all__ = [
 
 THESIS = "DCIL-IncLPSVM thesis"
 N_STAGES = 10  # a first tenth of the data, then nine subsets
-
-Floats = NDArray[np.float64]
-Labels = NDArray[np.int64]
 
 # The thesis names neither C nor a scaling; features as they are and C = 1 give its numbers (table 5.3).
 _MAKE: dict[str, Callable[[], Any]] = {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from papers.arrays import Floats, Labels
 from papers.context import Context
-from papers.dcil.common import THESIS, Floats, Labels, learner, stages
+from papers.dcil.common import THESIS, learner, stages
 from papers.experiment import experiment
 from papers.result import Result, Row, paragraphs
 from steelyard.proximal import ProximalSVC

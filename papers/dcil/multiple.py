@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.svm import SVC
 
+from papers.arrays import Floats
 from papers.context import Context
 from papers.dcil.common import THESIS
 from papers.experiment import experiment
@@ -17,7 +18,6 @@ from steelyard.kernels import Kernel
 
 __all__ = ["MultipleStep", "multiple_step"]
 
-Floats = NDArray[np.float64]
 _EPS = 1e-10
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from papers.arrays import Floats, Labels
 from papers.context import Context
-from papers.dcil.common import THESIS, Floats, Labels, learner
+from papers.dcil.common import THESIS, learner
 from papers.experiment import experiment
 from papers.plots import COLOURS
 from papers.result import Picture, Result, Row

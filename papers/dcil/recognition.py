@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from papers.arrays import Floats
 from papers.context import Context
-from papers.dcil.common import N_STAGES, THESIS, Floats, People, answers_by_stage, crowds, stages
+from papers.dcil.common import N_STAGES, THESIS, People, answers_by_stage, crowds, stages
 from papers.dcil.membership import DATA_NOTES
 from papers.experiment import experiment
 from papers.plots import line_picture

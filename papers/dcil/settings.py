@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from papers.arrays import Floats
 from papers.context import Context
-from papers.dcil.common import LEARNERS, THESIS, Floats, learner
+from papers.dcil.common import LEARNERS, THESIS, learner
 from papers.dcil.static import Round, measured, problem, sizes_of, table_row
 from papers.experiment import experiment
 from papers.result import Result, Row, paragraphs

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from papers.arrays import Floats, Labels, Rows
 from papers.context import Context
-from papers.dcil.common import LEARNERS, THESIS, Floats, Labels, learner
+from papers.dcil.common import LEARNERS, THESIS, learner
 from papers.dcil.static_figures import PAPER_TABLE_5_3
 from papers.experiment import experiment
 from papers.result import Aim, Result, Row, paragraphs
@@ -34,7 +34,6 @@ _MEASURES: dict[str, tuple[str, float, Aim]] = {
     "RS": ("relative_sensitivity", 1.0, "one"),
     "G-mean": ("g_mean", 100.0, "high"),
 }
-Rows = NDArray[np.intp]
 
 _TOLERANCE = 1.5  # points, as G-means may differ
 

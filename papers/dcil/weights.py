@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
+from papers.arrays import Floats, Labels
 from papers.context import Context
 from papers.dcil.common import THESIS
 from papers.experiment import experiment
@@ -23,8 +23,6 @@ from steelyard.proximal import ProximalSVC
 
 __all__ = ["ZSVM", "other_weights", "spread_weights"]
 
-Floats = NDArray[np.float64]
-Labels = NDArray[np.int64]
 
 # Name: set, and the class that is looked for.
 SETS: dict[str, tuple[str, Any]] = {

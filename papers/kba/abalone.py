@@ -14,6 +14,7 @@ from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
+from papers.arrays import Floats
 from papers.context import Context
 from papers.experiment import experiment
 from papers.kba.methods import PAPER_NAME, Parts, aligned, printed
@@ -23,8 +24,6 @@ from steelyard.datasets import Dataset
 from steelyard.kernels import Kernel
 
 __all__ = ["abalone"]
-
-Floats = NDArray[np.float64]
 
 GAMMA = 0.086  # what the paper's search found for SVM, ACT and KBA on this set
 SPLITS_OF_THE_PAPER = 7

@@ -7,21 +7,17 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
+from sklearn.model_selection import StratifiedKFold
 
+from papers.arrays import Floats, Labels
 from papers.context import Context
 from papers.experiment import experiment
 from papers.kba.methods import PAPER_NAME, measures
-from papers.kba.uci import PAPER_TABLE_2, PAPER_TABLE_3, SETS, features
+from papers.kba.uci import PAPER_TABLE_2, PAPER_TABLE_3, Split, subjects
 from papers.result import Result, Row, paragraphs
 from steelyard.alignment import AlignedSVC
 
 __all__ = ["letter"]
-
-Floats = NDArray[np.float64]
-Labels = NDArray[np.int64]
-Split = tuple[NDArray[np.intp], NDArray[np.intp]]
 
 PENALTY = 1000.0  # "all optimal C's were 1,000"
 # What the paper's search found for SVM, ACT and KBA, and |SI-| : |SI+| of its SVM (table 2).
@@ -114,18 +110,11 @@ def letter(context: Context) -> Result:
 
 
 def _cases(context: Context) -> list[Case]:
-    names = {file: subject for subject, (file, _, _) in SETS.items()}
-    if context.tiny:
-        names = {"segmentation_210": "segmentation", "glass": "glass"}
     cases = []
-    for file, data in context.sets(names):
-        subject = names[file]
-        X, y = features(subject, data)
-        seed = context.integer("kba", subject)
-        splits = StratifiedShuffleSplit(1 if context.tiny else 7, test_size=1 / 7, random_state=seed)
+    for subject, X, y, seed, splits in subjects(context, 1 if context.tiny else 7):
         printed = GAMMAS[subject]
         gammas = context.pick(tuple(printed * factor for factor in SPREAD), (printed,), (printed,))
-        for split, machine, weight in product(splits.split(X, y), MACHINES, PENALTIES.values()):
+        for split, machine, weight in product(splits, MACHINES, PENALTIES.values()):
             cases.append(Case(subject, machine, weight, X, y, split, gammas, seed))
     return cases
 

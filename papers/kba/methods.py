@@ -8,12 +8,12 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
+from papers.arrays import Floats, Labels, Rows
 from steelyard.alignment import AlignedSVC
 from steelyard.kernels import Kernel
 from steelyard.metrics import g_mean_score
@@ -34,10 +34,6 @@ __all__ = [
 ]
 
 PAPER_NAME = "Kernel boundary alignment"
-
-Floats = NDArray[np.float64]
-Labels = NDArray[np.int64]
-Rows = NDArray[np.intp]
 
 PENALTIES = (1.0, 10.0, 100.0)
 WIDTHS = (0.3, 1.0, 3.0)  # gamma times the number of features, on standardised features

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import ttest_rel
 from sklearn.model_selection import StratifiedShuffleSplit
 
+from papers.arrays import Floats, Labels, Rows
 from papers.context import Context
 from papers.experiment import experiment
 from papers.kba.methods import (
@@ -67,6 +68,8 @@ PAPER_TABLE_3 = {
     "abalone": {"SVM": 62.5, "SMOTE": 62.5, "ACT": 80.2, "KBA": 87.4},
 }
 
+Split = tuple[Rows, Rows]  # to learn and to ask
+
 
 @dataclass(frozen=True)
 class Task:
@@ -74,9 +77,9 @@ class Task:
 
     subject: str
     method: str
-    X: NDArray[np.float64]
-    y: NDArray[np.int64]
-    split: tuple[NDArray[np.intp], NDArray[np.intp]]
+    X: Floats
+    y: Labels
+    split: Split
     penalties: tuple[float, ...]
     widths: tuple[float, ...]
     folds: int
@@ -140,15 +143,8 @@ def tables_2_and_3(context: Context) -> Result:
 def _tasks(context: Context, methods: list[str]) -> list[Task]:
     n_splits = context.pick(7, 2, 1)
     penalties, widths = context.pick(PENALTIES, (10.0,), (10.0,)), context.pick(WIDTHS, (1.0,), (1.0,))
-    names = {file: subject for subject, (file, _, _) in SETS.items()}
-    if context.tiny:
-        names = {"segmentation_210": "segmentation", "glass": "glass"}
     tasks = []
-    for file, data in context.sets(names):
-        subject = names[file]
-        X, y = features(subject, data)
-        seed = context.integer("kba", subject)
-        splits = StratifiedShuffleSplit(n_splits, test_size=1 / 7, random_state=seed).split(X, y)
+    for subject, X, y, seed, splits in subjects(context, n_splits):
         for number, split in enumerate(splits):
             tasks += [
                 Task(subject, method, X, y, split, penalties, widths, 3, seed + number) for method in methods
@@ -156,9 +152,22 @@ def _tasks(context: Context, methods: list[str]) -> list[Task]:
     return tasks
 
 
-def features(subject: str, data: Dataset) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def features(subject: str, data: Dataset) -> tuple[Floats, Labels]:
     """Rows as numbers, and 1 for the class that is looked for."""
     return data.numbers(nominal="onehot"), data.binary(SETS[subject][1])
+
+
+def subjects(context: Context, n_splits: int) -> Iterator[tuple[str, Floats, Labels, int, list[Split]]]:
+    """The sets of the two tables that are there: name, rows, labels, seed and random splits of a seventh."""
+    names = {file: subject for subject, (file, _, _) in SETS.items()}
+    if context.tiny:
+        names = {"segmentation_210": "segmentation", "glass": "glass"}
+    for file, data in context.sets(names):
+        subject = names[file]
+        X, y = features(subject, data)
+        seed = context.integer("kba", subject)
+        splits = StratifiedShuffleSplit(n_splits, test_size=1 / 7, random_state=seed)
+        yield subject, X, y, seed, list(splits.split(X, y))
 
 
 def _rows(subject: str, values: dict[str, list[tuple[float, float]]]) -> list[Row]:

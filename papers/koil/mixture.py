@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from papers.arrays import Floats
 from papers.context import Context
 from papers.experiment import experiment
 from papers.koil.tables import ARTICLE, SHOWN, printed
@@ -17,8 +18,6 @@ from steelyard.online import KOIL
 from steelyard.streams import ImbalanceSchedule, KOILMixture
 
 __all__ = ["bayes_auc", "bayes_error", "figure_1_1", "figure_1_2", "generated_sets"]
-
-Floats = NDArray[np.float64]
 
 CENTRES = np.array([[1 / 6, 1 / 2], [5 / 6, 1 / 2], [1 / 2, 1 / 6], [1 / 2, 5 / 6]])  # of the frequent class
 SPREAD = 0.1

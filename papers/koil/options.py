@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from papers.arrays import Floats, Labels
 from papers.context import Context
 from papers.experiment import experiment
 from papers.koil.contenders import LEARNING_RATE, ONE_KERNEL, Contender, one_kernel
@@ -18,9 +18,6 @@ from papers.result import Result, Row, paragraphs
 from steelyard.kernels import Kernel
 
 __all__ = ["PlainKOIL", "options"]
-
-Floats = NDArray[np.float64]
-Labels = NDArray[np.int64]
 
 SETS = ("heart", "glass", "svmguide2", "vowel", "diabetes", "german")
 BASE = "KOIL RS++"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from papers.arrays import Floats
 from papers.context import Context
 from papers.koil.contenders import Contender
 from steelyard._threads import one_thread
@@ -33,7 +34,6 @@ __all__ = [
     "run_tasks",
 ]
 
-Floats = NDArray[np.float64]
 Chosen = Mapping[tuple[str, str], Mapping[str, float]]  # parameters by set and contender
 
 # On sets of more rows every second value of each parameter is tried.

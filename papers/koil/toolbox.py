@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from papers.arrays import Floats, Labels
 from papers.context import Context
 from papers.experiment import experiment
 from papers.koil.contenders import FULL, Contender, powers_of_two
@@ -24,9 +24,6 @@ from steelyard.kernels import Kernel
 from steelyard.online import OAM, RBP, Forgetron, Projectron
 
 __all__ = ["READINGS", "PlainPerceptron", "toolbox"]
-
-Floats = NDArray[np.float64]
-Labels = NDArray[np.int64]
 
 
 # -- the variants ---------------------------------------------------------------------------------

@@ -11,11 +11,11 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from papers.arrays import Floats, Labels, Rows
 from papers.context import Context
 from papers.result import paragraphs
 from steelyard import IncrementalSVC, ProximalSVC, RandomFeatures, StreamClassifier
@@ -38,9 +38,6 @@ __all__ = [
 
 OWN = "The best of this library"
 
-Floats = NDArray[np.float64]
-Labels = NDArray[np.int64]
-Rows = NDArray[np.intp]
 Answers = dict[str, dict[str, float]]  # by learner and measure
 Measure = Callable[[Any, Floats, Labels], float]  # of a learner, on rows and labels
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from papers.arrays import Floats, Labels
 from papers.context import Context
 from papers.experiment import experiment
 from papers.own.candidates import OWN, RULE, Contest, automatic, field_of, held, told
@@ -20,8 +20,6 @@ from steelyard.persistence import to_bytes
 
 __all__ = ["koil_large", "koil_medium", "koil_small"]
 
-Floats = NDArray[np.float64]
-Labels = NDArray[np.int64]
 
 # The best mean AUC of tables 3.2, 3.3 and 4.1 over all learners of the thesis' own.
 PAPER_KOIL_BEST = {

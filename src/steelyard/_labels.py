@@ -21,6 +21,7 @@ __all__ = [
     "none_left",
     "numpy_labels",
     "sorted_classes",
+    "too_many",
     "unsortable_error",
     "winners",
 ]
@@ -184,4 +185,14 @@ def none_left(who: str) -> DataError:
         "all rows have been forgotten, so there is no class to predict.",
         who=who,
         hint="learn rows with partial_fit() first",
+    )
+
+
+def too_many(wanted: float, present: float, who: str, label: Label) -> DataError:
+    """The sentence for more rows of a class to forget than there are."""
+    return DataError(
+        f"{wanted:g} rows of class {label!r} were to be forgotten, but only {present:g} are "
+        "learned; nothing was changed.",
+        who=who,
+        hint="forget only rows that were learned before; check what decides which rows retire",
     )

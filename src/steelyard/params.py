@@ -7,7 +7,7 @@ a violation into a sentence. A constraint is anything with a ``description`` and
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Protocol
@@ -35,6 +35,7 @@ __all__ = [
     "Switch",
     "check_params",
     "class_factors",
+    "prior_factors",
 ]
 
 
@@ -157,11 +158,11 @@ class Instance:
         return isinstance(value, self.types)
 
 
+@dataclass(frozen=True)
 class ListOf:
     """A non-empty list, tuple or array whose items all satisfy one constraint."""
 
-    def __init__(self, item: Constraint) -> None:
-        self.item = item
+    item: Constraint
 
     @property
     def description(self) -> str:
@@ -175,11 +176,11 @@ class ListOf:
         )
 
 
+@dataclass(frozen=True)
 class PairOf:
     """Two values in a tuple or list that both satisfy one constraint."""
 
-    def __init__(self, item: Constraint) -> None:
-        self.item = item
+    item: Constraint
 
     @property
     def description(self) -> str:
@@ -242,6 +243,33 @@ def class_factors(class_weight: Mapping[Any, float] | None, labels: Sequence[Any
     """
     given = {} if class_weight is None else class_weight
     return np.array([float(given.get(label, 1.0)) for label in labels])
+
+
+def prior_factors(
+    prior: str | Mapping[Any, float],
+    labels: Sequence[Any],
+    observed: Callable[[], NDArray[np.float64]],
+    who: str,
+) -> NDArray[np.float64] | None:
+    """How frequent each label is taken to be; None if all are equally so.
+
+    ``observed`` tells how frequent they are, where that is asked for.
+    """
+    if isinstance(prior, str):
+        if prior == "balanced":
+            return None
+        if prior == "observed":
+            return observed()
+        raise ParameterError(
+            f'prior must be "balanced", "observed" or give a number for each class; got {prior!r}.', who=who
+        )
+    missing = [label for label in labels if label not in prior]
+    if missing:
+        raise ParameterError(f"prior says nothing of class {missing[0]!r}.", who=who)
+    factors = np.array([float(prior[label]) for label in labels])
+    if not (np.isfinite(factors).all() and (factors > 0.0).all()):
+        raise ParameterError(f"prior must give positive, finite numbers; got {dict(prior)!r}.", who=who)
+    return factors
 
 
 @dataclass(frozen=True)

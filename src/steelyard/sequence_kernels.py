@@ -9,8 +9,8 @@ construction; nothing is repaired.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,11 +39,25 @@ class _Packed:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    @property
+    def arrays(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """What a native loop is given of them."""
+        return self.elements, self.offsets
+
+
+class _Loops(NamedTuple):
+    """Native loops of one kernel, which fill in logarithms of its values."""
+
+    matrix: Callable[..., None]
+    block: Callable[..., None]
+    diagonal: Callable[..., None]
+
 
 class SequenceKernel(BaseEstimator):
-    """Base of the sequence kernels: a subclass packs sequences and fills in logarithms of kernel values."""
+    """Base of the sequence kernels: a subclass packs sequences and names the loops over them."""
 
     takes_collections = True  # learners hand over samples as they came
+    _loops: ClassVar[_Loops]
     _constraints: ClassVar[dict[str, Constraint]] = {}
     normalize: bool
 
@@ -53,13 +67,14 @@ class SequenceKernel(BaseEstimator):
         left = self._pack(X)
         if Z is X:
             values = np.empty((len(left), len(left)))
-            self._fill_matrix(left, values)
+            self._loops.matrix(*self._numbers(), *left.arrays, values, num_threads())
             own = values.diagonal().copy()
             return self._finish(values, own, own)
         right = self._pack(Z)
         self._check_pair(left, right)
         values = np.empty((len(left), len(right)))
-        self._fill_block(left, right, values)
+        if values.size:
+            self._loops.block(*self._numbers(), *left.arrays, *right.arrays, values, num_threads())
         return self._finish(values, *map(self._log_diagonal, (left, right)))
 
     def diagonal(self, X: Any) -> FloatArray:
@@ -94,7 +109,7 @@ class SequenceKernel(BaseEstimator):
     def _log_diagonal(self, packed: _Packed) -> FloatArray:
         values = np.empty(len(packed))
         if self.normalize or len(packed):
-            self._fill_diagonal(packed, values)
+            self._loops.diagonal(*self._numbers(), *packed.arrays, values, num_threads())
         return values
 
     def _finish(self, values: FloatArray, left: FloatArray, right: FloatArray) -> FloatArray:
@@ -122,11 +137,8 @@ class SequenceKernel(BaseEstimator):
     @abstractmethod
     def _pack(self, X: Any) -> _Packed: ...
     @abstractmethod
-    def _fill_matrix(self, packed: _Packed, out: FloatArray) -> None: ...
-    @abstractmethod
-    def _fill_block(self, left: _Packed, right: _Packed, out: FloatArray) -> None: ...
-    @abstractmethod
-    def _fill_diagonal(self, packed: _Packed, out: FloatArray) -> None: ...
+    def _numbers(self) -> tuple[float, float]:
+        """The parameters as the loops take them."""
 
     # Kernels hold parameters and learn nothing.
     def _get_state(self) -> dict[str, Any]:
@@ -185,6 +197,7 @@ class GlobalAlignmentKernel(SequenceKernel):
         "band": AnyOf(OneOf(None), Integer(1)),
         "normalize": Switch(),
     }
+    _loops = _Loops(_native.log_alignment_matrix, _native.log_alignment_block, _native.log_alignment_diagonal)
 
     def __init__(
         self, gamma: float | str = "median", *, band: int | None = None, normalize: bool = True
@@ -242,24 +255,6 @@ class GlobalAlignmentKernel(SequenceKernel):
                 who="GlobalAlignmentKernel",
             )
 
-    def _fill_matrix(self, packed: _Packed, out: FloatArray) -> None:
-        _native.log_alignment_matrix(*self._numbers(), packed.elements, packed.offsets, out, num_threads())
-
-    def _fill_block(self, left: _Packed, right: _Packed, out: FloatArray) -> None:
-        if out.size:
-            _native.log_alignment_block(
-                *self._numbers(),
-                left.elements,
-                left.offsets,
-                right.elements,
-                right.offsets,
-                out,
-                num_threads(),
-            )
-
-    def _fill_diagonal(self, packed: _Packed, out: FloatArray) -> None:
-        _native.log_alignment_diagonal(*self._numbers(), packed.elements, packed.offsets, out, num_threads())
-
 
 @storable("EditKernel")
 class EditKernel(SequenceKernel):
@@ -302,6 +297,7 @@ class EditKernel(SequenceKernel):
         "gap": NonNegative(),
         "normalize": Switch(),
     }
+    _loops = _Loops(_native.log_edit_matrix, _native.log_edit_block, _native.log_edit_diagonal)
 
     def __init__(
         self, gamma: float = 1.0, *, substitution: float = 1.0, gap: float = 1.0, normalize: bool = True
@@ -325,24 +321,6 @@ class EditKernel(SequenceKernel):
         strings = [_as_symbols(x, i) for i, x in enumerate(_items(X, "EditKernel"))]
         symbols = np.concatenate(strings) if strings else np.empty(0, np.int32)
         return _Packed(symbols, [len(s) for s in strings])
-
-    def _fill_matrix(self, packed: _Packed, out: FloatArray) -> None:
-        _native.log_edit_matrix(*self._numbers(), packed.elements, packed.offsets, out, num_threads())
-
-    def _fill_block(self, left: _Packed, right: _Packed, out: FloatArray) -> None:
-        if out.size:
-            _native.log_edit_block(
-                *self._numbers(),
-                left.elements,
-                left.offsets,
-                right.elements,
-                right.offsets,
-                out,
-                num_threads(),
-            )
-
-    def _fill_diagonal(self, packed: _Packed, out: FloatArray) -> None:
-        _native.log_edit_diagonal(*self._numbers(), packed.elements, packed.offsets, out, num_threads())
 
 
 def sequence_key(item: Any) -> Any:

@@ -10,23 +10,10 @@ from hypothesis import strategies as st
 
 from steelyard import ProximalSVC
 from steelyard.exceptions import DataError, FileFormatError
-from steelyard.sites import Bulletin, Folder, Hub, ReleasePolicy, Site, steps
+from steelyard.sites import Bulletin, Folder, Hub, Site, steps
+from tests.sites.data import OPEN, table
 
-OPEN = ReleasePolicy.open()
 STEPS = 3e-9  # sites count in at least 2**25 steps to a typical deviation, one learner in 2**33
-
-
-def table(n, seed, countries=("DE", "FR")):
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, 2, size=n)
-    return pd.DataFrame(
-        {
-            "age": rng.integers(20, 90, size=n).astype(float),
-            "country": rng.choice(list(countries), size=n),
-            "pressure": rng.normal(size=n) + y,
-            "ill": y,
-        }
-    )
 
 
 def pooled_scores(frames, probe):

@@ -10,7 +10,7 @@ import click
 
 from steelyard.cli.files import OUT_FILE, save_model
 from steelyard.cli.models_io import source_of, summary_of
-from steelyard.cli.options import MISSING, MODEL_FILE, query_option
+from steelyard.cli.options import MISSING, MODEL_FILE, how_option, query_option
 from steelyard.cli.output import emit_json, emit_pairs, emit_table, json_option, talk, tell
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.exceptions import FileFormatError, ParameterError
@@ -57,13 +57,7 @@ def cube_command() -> None:
 @click.option("--drop", metavar="COL", multiple=True, help="Leave these columns out.")
 @click.option("--missing", type=click.Choice(MISSING), default="refuse", show_default=True)
 @click.option("--folds", type=click.IntRange(0), default=0, metavar="N", help="For ask --borrow auto.")
-@click.option(
-    "--how",
-    type=click.Choice(("auto", "pushed", "streamed")),
-    default="auto",
-    show_default=True,
-    help="Of a database: whether it takes the sums of all cells itself, or gives its rows.",
-)
+@how_option
 @click.option("-o", "--out", type=OUT_FILE, required=True, metavar="FILE", help="Where to save the cube.")
 @json_option
 def build_command(

@@ -16,7 +16,14 @@ from steelyard.cli.models_io import (
     source_of,
     summary_of,
 )
-from steelyard.cli.options import MODEL_FILE, ColumnOptions, column_options, model_options, query_option
+from steelyard.cli.options import (
+    MODEL_FILE,
+    ColumnOptions,
+    column_options,
+    how_option,
+    model_options,
+    query_option,
+)
 from steelyard.cli.output import emit_json, emit_pairs, emit_text, json_option, talk, tell
 from steelyard.cli.registry import make_models, parse_settings
 
@@ -35,13 +42,7 @@ __all__ = ["fit_command"]
 @click.option("--continue", "known", type=MODEL_FILE, metavar="MODEL", help="Go on with a saved model.")
 @query_option
 @click.option("--weight", metavar="COL", help="Column of a database that says how often each row counts.")
-@click.option(
-    "--how",
-    type=click.Choice(("auto", "pushed", "streamed")),
-    default="auto",
-    show_default=True,
-    help="Of a database: whether it takes the sums itself, or gives its rows. Both give the same bits.",
-)
+@how_option
 @click.option(
     "--show",
     is_flag=False,

@@ -22,6 +22,7 @@ __all__ = [
     "column_options",
     "complete_models",
     "gathered",
+    "how_option",
     "label_of",
     "limit_option",
     "model_options",
@@ -173,6 +174,15 @@ limit_option: Callable[[Command], Command] = click.option(
 
 query_option: Callable[[Command], Command] = click.option(
     "--query", metavar="SELECT", help="Rows of a query; SOURCE is then the address of a database alone."
+)
+
+
+how_option = click.option(
+    "--how",
+    type=click.Choice(("auto", "pushed", "streamed")),
+    default="auto",
+    show_default=True,
+    help="Of a database: whether it takes the sums itself, or gives its rows. Both give the same bits.",
 )
 
 

@@ -7,17 +7,13 @@ number, the one that makes the labels of these rows likeliest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 
 from steelyard._types import FloatArray, IntArray
-from steelyard.base import Label
 from steelyard.committee.evidence import Evidence
 from steelyard.committee.panel import Panel
-from steelyard.exceptions import ParameterError
 
-__all__ = ["chances", "prior_factors"]
+__all__ = ["chances"]
 
 _STEPS = 30  # of Newton's method, at most
 _UNKNOWN = 1.0  # how steeply scores rise while nothing is known about them
@@ -78,24 +74,3 @@ def _slope(scores: FloatArray, places: IntArray) -> float:
         if abs(step) <= 1e-9 * (1.0 + slope):
             break
     return slope
-
-
-def prior_factors(
-    prior: str | Mapping[Label, float], labels: Sequence[Label], observed: FloatArray, who: str
-) -> FloatArray | None:
-    """A factor for each class; None if they are taken to be equally frequent."""
-    if isinstance(prior, str):
-        if prior == "balanced":
-            return None
-        if prior == "observed":
-            return observed
-        raise ParameterError(
-            f'prior must be "balanced", "observed" or give a number for each class; got {prior!r}.', who=who
-        )
-    missing = [label for label in labels if label not in prior]
-    if missing:
-        raise ParameterError(f"prior says nothing of class {missing[0]!r}.", who=who)
-    factors = np.array([float(prior[label]) for label in labels])
-    if not (np.isfinite(factors).all() and (factors > 0.0).all()):
-        raise ParameterError(f"prior must give positive, finite numbers; got {dict(prior)!r}.", who=who)
-    return factors

@@ -25,7 +25,7 @@ from steelyard.base import (
     of_one_moment,
     sorted_classes,
 )
-from steelyard.committee.chances import chances, prior_factors
+from steelyard.committee.chances import chances
 from steelyard.committee.cuts import ThresholdChoice
 from steelyard.committee.evidence import Evidence, align
 from steelyard.committee.experts import EXPERTS, Expert
@@ -41,7 +41,7 @@ from steelyard.committee.work import Work
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.features import RandomFeatures
 from steelyard.memory.windows import window_size
-from steelyard.params import AnyOf, Constraint, Integer, OneOf, Positive
+from steelyard.params import AnyOf, Constraint, Integer, OneOf, Positive, prior_factors
 from steelyard.persistence import storable
 from steelyard.proximal import ProximalSVC
 
@@ -590,7 +590,7 @@ class StreamClassifier(ForgettingMixin):
         """
         panel, scores = self._answer(X, "predict_proba")
         labels = [self._labels[number] for number in panel.classes]
-        factors = prior_factors(prior, labels, self._shares(), f"{type(self).__name__}.predict_proba")
+        factors = prior_factors(prior, labels, self._shares, f"{type(self).__name__}.predict_proba")
         if len(labels) == 1:
             return np.ones((len(scores), 1))
         out = chances(panel, self._evidence, scores, moved=self.threshold != "gmean")

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard import _native
+from steelyard._labels import too_many
 from steelyard._limits import LARGEST_KERNEL_VALUE
 from steelyard._turns import Following
 from steelyard._types import FloatArray
@@ -200,7 +201,7 @@ class SupportState:
         for label, change in zip(labels, changes, strict=True):
             code = codes.get(label)
             if code is None or counts[code] + sign * change < 0:
-                raise _too_few_error(who, label, change, 0 if code is None else counts[code])
+                raise too_many(change, 0 if code is None else counts[code], who, label)
             counts[code] += sign * change
             label_codes.append(code)
         return X, numbers, label_codes, weights
@@ -444,13 +445,4 @@ def _stranger_error(who: str, label: Label, row: int) -> DataError:
         "this weight, or not as often; nothing was changed.",
         who=who,
         hint="forget() takes rows that were learned before, with exactly the same values",
-    )
-
-
-def _too_few_error(who: str, label: Label, wanted: int, there: int) -> DataError:
-    return DataError(
-        f"{wanted} rows of class {label!r} were to be forgotten, but there are only {there}; nothing "
-        "was changed.",
-        who=who,
-        hint="forget() takes rows that were learned before; check the window that decides which rows retire",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -92,9 +93,9 @@ class Wrapper(BatchLearner):
         self._take_in(rows, labels, is_first=is_first)
         return self
 
+    @abstractmethod
     def _take_in(self, rows: FloatArray, labels: NDArray[Any], *, is_first: bool) -> None:
         """Learn checked rows, on a twin of this learner."""
-        raise NotImplementedError
 
     def _answering(self, method: str) -> Any:
         """The learner that answers now."""

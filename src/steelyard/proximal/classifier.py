@@ -30,7 +30,7 @@ from steelyard.base import (
 )
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.features import RandomFeatures
-from steelyard.params import AnyOf, ClassWeight, Constraint, Instance, OneOf, Positive, Switch
+from steelyard.params import AnyOf, ClassWeight, Constraint, Instance, OneOf, Positive, Switch, prior_factors
 from steelyard.persistence import storable
 from steelyard.proximal.certificate import Certificate
 from steelyard.proximal.rule.planes import Planes
@@ -734,32 +734,21 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         ndarray of shape (n_samples, n_classes)
         """
         scores, answer = self._scores(X, "predict_proba")
-        if len(answer.classes.labels) == 1:
+        labels = answer.classes.array.tolist()
+        if len(labels) == 1:
             return np.ones((len(scores), 1))
+        factors = prior_factors(
+            prior,
+            labels,
+            lambda: np.array([self._state.total.count(label) for label in labels]),
+            "ProximalSVC.predict_proba",
+        )
         chances = answer.planes.probabilities(scores)
-        if isinstance(prior, str) and prior == "balanced":
+        if factors is None:
             return chances
-        chances = chances * self._prior(prior, answer.classes.array.tolist())
+        chances = chances * factors
         result: FloatArray = chances / chances.sum(axis=1, keepdims=True)
         return result
-
-    def _prior(self, prior: str | Mapping[Label, float], classes: list[Label]) -> FloatArray:
-        """A factor for each class."""
-        who = "ProximalSVC.predict_proba"
-        if isinstance(prior, str):
-            if prior != "observed":
-                raise ParameterError(
-                    f'prior must be "balanced", "observed" or give a number for each class; got {prior!r}.',
-                    who=who,
-                )
-            return np.array([self._state.total.count(label) for label in classes])
-        missing = [label for label in classes if label not in prior]
-        if missing:
-            raise ParameterError(f"prior says nothing of class {missing[0]!r}.", who=who)
-        factors = np.array([float(prior[label]) for label in classes])
-        if not (np.isfinite(factors).all() and (factors > 0.0).all()):
-            raise ParameterError(f"prior must give positive, finite numbers; got {dict(prior)!r}.", who=who)
-        return factors
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         scores, answer = self._scores(X, method)

@@ -267,19 +267,16 @@ def histogram_chart(result: PrequentialResult, model: str) -> Markup:
     return frame.svg(n_x_ticks=4, n_y_ticks=4)
 
 
+def _share_frame(title: str, x_label: str, y_label: str) -> Frame:
+    """A frame of one share against another."""
+    return Frame(NARROW, 260, (0, 1), (0, 1), title, x_label=x_label, y_label=y_label)
+
+
 def roc_chart(result: PrequentialResult, model: str) -> Markup:
     """Hits against false alarms for every threshold; the dot is where it stands now."""
     scores, is_positive, weights = result.score_sample(model).against(result.positive)
     false_rate, hit_rate, _ = roc_curve(is_positive, scores, sample_weight=weights)
-    frame = Frame(
-        NARROW,
-        260,
-        (0, 1),
-        (0, 1),
-        "ROC curve",
-        x_label="others taken for cases (1 - specificity)",
-        y_label="cases found (sensitivity)",
-    )
+    frame = _share_frame("ROC curve", "others taken for cases (1 - specificity)", "cases found (sensitivity)")
     frame.line([0, 1], [0, 1], "chance", "guessing")
     xs, ys = _thinned(false_rate, hit_rate)
     frame.band(xs, [0.0] * len(xs), ys, "series0")
@@ -295,15 +292,7 @@ def precision_recall_chart(result: PrequentialResult, model: str) -> Markup:
     """How many alarms are right against how many cases are found."""
     scores, is_positive, weights = result.score_sample(model).against(result.positive)
     precision, recall, _ = precision_recall_curve(is_positive, scores, sample_weight=weights)
-    frame = Frame(
-        NARROW,
-        260,
-        (0, 1),
-        (0, 1),
-        "precision and recall",
-        x_label="cases found (recall)",
-        y_label="alarms that are right (precision)",
-    )
+    frame = _share_frame("precision and recall", "cases found (recall)", "alarms that are right (precision)")
     base = float(weights[is_positive].sum() / weights.sum())
     frame.line([0, 1], [base, base], "chance", "guessing")
     frame.line(*_thinned(recall[::-1], precision[::-1]), "series0", model)

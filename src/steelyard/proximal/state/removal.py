@@ -17,20 +17,11 @@ from steelyard._types import FloatArray
 from steelyard.base import Label
 from steelyard.exceptions import DataError
 
-__all__ = ["OTHER_GRID", "TOO_MANY", "is_semidefinite", "never_learned", "too_many"]
+__all__ = ["OTHER_GRID", "TOO_MANY", "is_semidefinite", "never_learned"]
 
 OTHER_GRID = "take out statistics that were made on the grid of those they were merged into: grid=model.grid_"
 _INDEFINITE = 1e-8  # relative; far above the one rounding of each number
 TOO_MANY = 1  # as native code numbers the reasons of a refusal
-
-
-def too_many(wanted: float, present: float, who: str, label: Label) -> DataError:
-    return DataError(
-        f"{wanted:g} rows of class {label!r} were to be forgotten, but only {present:g} are "
-        "learned; nothing was changed.",
-        who=who,
-        hint="forget only rows that were learned before; check what decides which rows retire",
-    )
 
 
 def is_semidefinite(lower: FloatArray, mixed: NDArray[np.uint8]) -> bool:

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from steelyard import _native
-from steelyard._labels import check_sortable
+from steelyard._labels import check_sortable, too_many
 from steelyard._memory import check_fits_memory
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
@@ -26,7 +26,6 @@ from steelyard.proximal.state.removal import (
     TOO_MANY,
     is_semidefinite,
     never_learned,
-    too_many,
 )
 
 __all__ = ["ClassStatistics"]
