@@ -278,3 +278,17 @@ def test_the_map_counts_the_rooms_that_walks_take():
 
 def _rooms(text):
     return re.findall(r"^\| (.*?) \| (\d+) \| (\d+) \|$", text, re.MULTILINE)
+
+
+def test_the_map_names_every_room_and_no_file_that_is_not_there():
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    files = [f"/{path.relative_to(ROOT / 'src')}" for path in (ROOT / "src").rglob("*.?pp")]
+    files += [f"/{path.relative_to(ROOT / 'src')}" for path in (ROOT / "src").rglob("*.py")]
+    named = set(re.findall(r"`([\w/]+\.(?:py|cpp|hpp))`", text))
+    assert len(named) > 40
+    assert [name for name in sorted(named) if not any(file.endswith(f"/{name}") for file in files)] == []
+    rooms = text.split("## Rooms")[1].split("## Four walks")[0]
+    package = ROOT / "src" / "steelyard"
+    folders = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
+    modules = {path.name for path in package.glob("[a-z]*.py")}
+    assert sorted(room for room in folders | modules if room not in rooms) == []

@@ -26,6 +26,7 @@ from steelyard._labels import (
     encode_labels,
     is_plain_labels,
     numpy_labels,
+    sorted_classes,
     unsortable_error,
 )
 from steelyard._limits import LARGEST, largest_value, too_large
@@ -100,6 +101,12 @@ class Door(ClassifierMixin, BaseEstimator):
         else:
             self._check_comparable(labels, method)
         return Batch(X, labels, codes, sample_weight)
+
+    def _check_plainly(self, X: Any, y: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
+        """Rows and labels that any learner takes, for one inside this one, which checks the rest."""
+        batch = self._check_batch(X, y, None, method, reset=not self._is_started())
+        rows = np.ascontiguousarray(self._check_finite(batch.X, method), dtype=np.float64)
+        return rows, sorted_classes(batch.labels)[batch.codes]
 
     def _encode(self, y: NDArray[Any], method: str) -> tuple[list[Label], NDArray[np.int32]]:
         try:

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from steelyard._labels import winners
 from steelyard._turns import Following, all_or_nothing, in_turn, lock_of, twin_of
 from steelyard._types import FloatArray
 from steelyard.base import BatchLearner, Learner, Traits, sorted_classes
@@ -149,12 +148,9 @@ class MovingCut(Learner):
         return self
 
     def _checked_rows(self, X: Any, y: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
-        """Rows and labels that any classifier takes; the one at work checks the rest."""
         self._check_params()
         self._check_classifier()
-        batch = self._check_batch(X, y, None, method, reset=not self._is_started())
-        rows = np.ascontiguousarray(self._check_finite(batch.X, method), dtype=np.float64)
-        return rows, sorted_classes(batch.labels)[batch.codes]
+        return self._check_plainly(X, y, method)
 
     def _take_in(self, rows: FloatArray, labels: NDArray[Any], classes: Any, shown: MovingCut) -> None:
         """Score, then learn; ``shown`` is what others see meanwhile."""
@@ -235,50 +231,27 @@ class MovingCut(Learner):
     def _is_started(self) -> bool:
         return "classifier_" in self.__dict__
 
-    @in_turn
-    def decision_function(self, X: ArrayLike) -> FloatArray:
-        """The classifier's scores, less the cut where there is one.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_classes)
-        """
-        return self._cut_scores(self._checked_questions(X, "decision_function"))
+    # The classifier may be changed in place, and keeps no answer.
+    decision_function = in_turn(Learner.decision_function)
 
     def _checked_questions(self, X: Any, method: str) -> FloatArray:
         rows = self._check_finite(self._check_rows(X, method), method)
         return np.ascontiguousarray(rows, dtype=np.float64)
 
-    def _cut_scores(self, rows: FloatArray) -> FloatArray:
-        scores, cuts = _scores(self.classifier_, rows), self._now[1]
+    def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
+        """The classifier's scores, less the cut where there is one."""
+        scores, cuts = _scores(self.classifier_, self._checked_questions(X, method)), self._now[1]
         own = _own_cut(self.classifier_) if scores.shape[1] == 1 else 0.0
         if scores.shape[1] == len(cuts):
             scores = scores - np.where(np.isnan(cuts), own, cuts)
-        return scores[:, 0] if scores.shape[1] == 1 else scores
+        return scores, self.classes_
 
     @in_turn
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Labels of rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        rows = self._checked_questions(X, "predict")
-        classes, cuts = self.classes_, self._now[1]
-        if len(classes) < 2 or np.isnan(cuts).any():
-            return np.asarray(self.classifier_.predict(rows))
-        return np.asarray(classes[winners(self._cut_scores(rows), len(classes))])
+        self._check_started("predict")
+        if len(self.classes_) > 1 and not np.isnan(self._now[1]).any():
+            return super().predict(X)
+        return np.asarray(self.classifier_.predict(self._checked_questions(X, "predict")))
 
     # -- files --------------------------------------------------------------------------------------
 

@@ -111,7 +111,8 @@ class EnclosingClassifier(MergingMixin, Learner):
 
     (:math:`G_{ij} = \phi(x_i)^\top \phi(x_j)` for spheres). The radius is the root of the mean squared
     distance of the rows with :math:`0 < \alpha_i < C`. A row belongs to the class with the smallest
-    ratio :math:`d_m(x) / R_m` of distance and radius; a ratio above 1 is outside.
+    ratio :math:`d_m(x) / R_m` of distance and radius; a ratio above 1 is outside. Scores are minus these
+    ratios, of two classes the second less the first.
 
     Rows are kept, since a body cannot be mended without them, so memory grows with the number of
     distinct rows. The order in which rows come, and how they are cut into batches, change nothing.
@@ -342,25 +343,9 @@ class EnclosingClassifier(MergingMixin, Learner):
         """
         return nearest_bodies(*self._asked(X, "novelty_score"))[1] - 1.0
 
-    @of_one_moment
-    def decision_function(self, X: ArrayLike) -> FloatArray:
-        """Minus the ratio of distance and radius: the larger, the nearer.
-
-        Parameters
-        ----------
-        X : {array-like, table} of shape (n_samples, n_features)
-            Rows to score.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes) or (n_samples,)
-            One column for each class. For two classes, as scikit-learn has it, the second column less the
-            first; for a single class its column.
-        """
-        ratios = distance_ratios(*self._asked(X, "decision_function"))
-        if ratios.shape[1] == 2:
-            return np.asarray(ratios[:, 0] - ratios[:, 1])
-        return -ratios[:, 0] if ratios.shape[1] == 1 else -ratios
+    def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
+        ratios = distance_ratios(*self._asked(X, method))
+        return ratios[:, :1] - ratios[:, 1:] if ratios.shape[1] == 2 else -ratios, self.classes_
 
     @of_one_moment
     def predict(self, X: ArrayLike, unknown: Label | None = None) -> NDArray[Any]:

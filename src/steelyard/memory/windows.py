@@ -134,7 +134,7 @@ class SlidingWindow(Wrapper):
         """Learn and forget; ``shown`` is the window as others see it meanwhile."""
         size = window_size(self.size)
         first = not self._is_started()
-        rows, labels = self._checked_rows(X, y)
+        rows, labels = self._check_plainly(X, y, "partial_fit")
         before = (rows[:0], labels[:0], np.zeros(0)) if first else self._held
         times = self._checked_times(time, len(labels), size, before[2][-1:])
         n_leaving = self._n_leaving(size, np.concatenate([before[2], times]))

@@ -13,7 +13,7 @@ from sklearn.utils.metaestimators import available_if
 
 from steelyard._turns import all_or_nothing, lock_of, of_one_moment, twin_of
 from steelyard._types import FloatArray
-from steelyard.base import BatchLearner, sorted_classes
+from steelyard.base import BatchLearner
 from steelyard.exceptions import ParameterError
 from steelyard.features import RandomFeatures
 
@@ -89,7 +89,7 @@ class Wrapper(BatchLearner):
         """
         self._check_params()
         is_first = not self._is_started()
-        rows, labels = self._checked_rows(X, y)
+        rows, labels = self._check_plainly(X, y, "partial_fit")
         self._take_in(rows, labels, is_first=is_first)
         return self
 
@@ -109,12 +109,6 @@ class Wrapper(BatchLearner):
                     f"the learner must have {method}(); {type(self.learner).__name__} has not.",
                     who=type(self).__name__,
                 )
-
-    def _checked_rows(self, X: Any, y: Any) -> tuple[FloatArray, NDArray[Any]]:
-        """Rows and labels that any learner takes; the learner at work checks the rest."""
-        batch = self._check_batch(X, y, None, "partial_fit", reset=not self._is_started())
-        rows = np.ascontiguousarray(self._check_finite(batch.X, "partial_fit"), dtype=np.float64)
-        return rows, sorted_classes(batch.labels)[batch.codes]
 
     @property
     def labels_follow_scores(self) -> bool:  # type: ignore[override]
