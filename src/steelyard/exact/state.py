@@ -121,47 +121,28 @@ class SupportState:
         who: str,
     ) -> None:
         """Learn and forget rows and solve all problems, or raise and change nothing."""
+        book = self.book
         try:
-            self._update(add, retire, C=C, class_weight=class_weight, tol=tol, who=who)
+            labels, codes = _with_new_labels(book, add)
+            counts = book.counts + [0] * (len(labels) - len(book.counts))
+            incoming = None if add is None else self._coded(add, codes, counts, 1, who)
+            outgoing = None if retire is None else self._coded(retire, codes, counts, -1, who)
+            has_weights = book.has_weights or (add is not None and add.weights is not None)
+            if class_weight is None:
+                positives, bounds = self._plain_problems(labels, counts, C)
+            else:
+                sizes = self._weight_sums(counts, incoming, outgoing) if has_weights else counts
+                positives = _positive_codes(labels, counts)
+                bounds = _class_bounds(labels, sizes, positives, C, class_weight)
+            is_plain = class_weight is None and self._is_bounded and self.catalogue is None
+            after = Book(labels, codes, counts, has_weights, (C, tol) if is_plain and positives else ())
+            self._books = Following(self._solver.version, book, after)
+            stranger = self._solver.update(incoming, outgoing, positives, bounds, tol)
+        except _native.SolverFailure as failure:
+            raise _unsolved_error(who, tol, failure) from None
         finally:
             if self.catalogue is not None:
                 self.catalogue.keep(self._all_rows())
-
-    def _update(
-        self,
-        add: Batch | None,
-        retire: Batch | None,
-        *,
-        C: float,
-        class_weight: ClassWeight,
-        tol: float,
-        who: str,
-    ) -> None:
-        version, book = self._solver.version, self.book
-        labels, codes = _with_new_labels(book, add)
-        counts = book.counts + [0] * (len(labels) - len(book.counts))
-        incoming = None if add is None else self._coded(add, codes, counts, 1, who)
-        outgoing = None if retire is None else self._coded(retire, codes, counts, -1, who)
-        has_weights = book.has_weights or (add is not None and add.weights is not None)
-        if class_weight is None:
-            positives, bounds = self._plain_problems(labels, counts, C)
-        else:
-            sizes = self._weight_sums(counts, incoming, outgoing) if has_weights else counts
-            positives = _positive_codes(labels, counts)
-            bounds = _class_bounds(labels, sizes, positives, C, class_weight)
-        is_plain = class_weight is None and self._is_bounded and self.catalogue is None
-        after = Book(labels, codes, counts, has_weights, (C, tol) if is_plain and positives else ())
-        self._books = Following(version, book, after)
-        try:
-            stranger = self._solver.update(incoming, outgoing, positives, bounds, tol)
-        except _native.SolverFailure as failure:
-            raise SolverError(
-                f"no solution was found to the accuracy of tol={tol:g} ({failure}); nothing changed, "
-                "the model is as it was before.",
-                who=who,
-                hint="bring the features to a common scale, choose a smaller C, or raise tol; a kernel given "
-                "as a function must be symmetric and positive semi-definite",
-            ) from None
         if stranger is not None:
             raise _stranger_error(who, retire.labels[retire.codes[stranger]] if retire else None, stranger)
 
@@ -445,4 +426,14 @@ def _stranger_error(who: str, label: Label, row: int) -> DataError:
         "this weight, or not as often; nothing was changed.",
         who=who,
         hint="forget() takes rows that were learned before, with exactly the same values",
+    )
+
+
+def _unsolved_error(who: str, tol: float, failure: Exception) -> SolverError:
+    return SolverError(
+        f"no solution was found to the accuracy of tol={tol:g} ({failure}); nothing changed, "
+        "the model is as it was before.",
+        who=who,
+        hint="bring the features to a common scale, choose a smaller C, or raise tol; a kernel given "
+        "as a function must be symmetric and positive semi-definite",
     )

@@ -190,83 +190,58 @@ function histogram(scores) {
   return chart;
 }
 
-function cutTable(scores) {
-  const table = el("table");
-  const head = el("tr");
-  head.append(el("th", "cut"), el("th", `found of “${scores.label}”`), el("th", "false alarms among the rest"), el("th", "G-mean"));
-  table.append(el("thead"));
-  table.tHead.append(head);
-  const body = el("tbody");
-  for (const cut of scores.cuts) {
+// A table of some headings; a cell is a text, or an element that was made for it.
+function table(headings, rows) {
+  const made = el("table");
+  const line = (cells) => {
     const row = el("tr");
-    row.append(el("td", cut.cut.toFixed(2)), el("td", share(cut.found)), el("td", share(cut.false_alarms)), el("td", measure(cut.g_mean)));
-    body.append(row);
-  }
-  table.append(body);
+    row.append(...cells.map((cell) => (typeof cell === "string" ? el("td", cell) : cell)));
+    return row;
+  };
+  const head = el("thead");
+  head.append(line(headings.map((heading) => el("th", heading))));
+  const body = el("tbody");
+  body.append(...rows.map(line));
+  made.append(head, body);
+  return made;
+}
+
+function scrolled(wide) {
   const holder = el("div", null, "scroll");
-  holder.append(table);
+  holder.append(wide);
   return holder;
+}
+
+function cutTable(scores) {
+  return scrolled(table(
+    ["cut", `found of “${scores.label}”`, "false alarms among the rest", "G-mean"],
+    scores.cuts.map((cut) => [cut.cut.toFixed(2), share(cut.found), share(cut.false_alarms), measure(cut.g_mean)])));
 }
 
 function certificateTable(certificates) {
-  const table = el("table");
-  const head = el("tr");
-  head.append(el("th", "when"), el("th", "chosen by"), el("th", "rows"), el("th", "digests"));
-  table.append(el("thead"));
-  table.tHead.append(head);
-  const body = el("tbody");
-  for (const c of certificates.slice(0, 8)) {
-    const row = el("tr");
-    row.append(el("td", moment(c.at)), el("td", c.by), el("td", number(c.forgotten)));
+  return scrolled(table(["when", "chosen by", "rows", "digests"], certificates.slice(0, 8).map((c) => {
     const digests = el("td", `${c.before.digest.slice(0, 6)} → ${c.after.digest.slice(0, 6)}`, "digest");
     digests.title = `${c.before.digest} → ${c.after.digest}`;
-    row.append(digests);
-    body.append(row);
-  }
-  table.append(body);
-  const holder = el("div", null, "scroll");
-  holder.append(table);
-  return holder;
+    return [moment(c.at), el("td", c.by), number(c.forgotten), digests];
+  })));
 }
 
 function expertTable(experts) {
-  const table = el("table");
-  const head = el("tr");
-  head.append(el("th", "expert"), el("th", "its rows"), el("th", "record"), el("th", "say"));
-  table.append(el("thead"));
-  table.tHead.append(head);
-  const body = el("tbody");
-  for (const e of [...experts].sort((a, b) => b.weight - a.weight)) {
-    const row = el("tr");
+  const heaviest = [...experts].sort((a, b) => b.weight - a.weight);
+  return scrolled(table(["expert", "its rows", "record", "say"], heaviest.map((e) => {
     const say = el("td", null, "say");
     const bar = el("meter");
     Object.assign(bar, { min: 0, max: 1, value: e.weight, title: share(e.weight) });
     say.append(bar, el("span", share(e.weight)));
     const name = el("td", e.name);
     name.title = e.words;
-    row.append(name, el("td", number(e.rows)), el("td", measure(e.record)), say);
-    body.append(row);
-  }
-  table.append(body);
-  const holder = el("div", null, "scroll");
-  holder.append(table);
-  return holder;
+    return [name, number(e.rows), measure(e.record), say];
+  })));
 }
 
 function paceTable(latency) {
-  const table = el("table");
-  const head = el("tr");
-  head.append(el("th", "last 500 requests"), el("th", "half within"), el("th", "99 of 100 within"));
-  table.append(el("thead"));
-  table.tHead.append(head);
-  const body = el("tbody");
-  for (const [verb, ms] of Object.entries(latency)) {
-    const row = el("tr");
-    row.append(el("td", verb), el("td", `${ms.median.toFixed(1)} ms`), el("td", `${ms.p99.toFixed(1)} ms`));
-    body.append(row);
-  }
-  table.append(body);
-  return table;
+  return table(["last 500 requests", "half within", "99 of 100 within"], Object.entries(latency).map(
+    ([verb, ms]) => [verb, `${ms.median.toFixed(1)} ms`, `${ms.p99.toFixed(1)} ms`]));
 }
 
 class ModelPage {
