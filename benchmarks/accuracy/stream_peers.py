@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.linear_model import SGDClassifier
+from stream_data import FloatArray, IntArray
 
 from steelyard import IncrementalSVC, ProximalSVC, StreamClassifier
 from steelyard.evaluation import RiverPeer, SklearnPeer
 from steelyard.memory import SlidingWindow
-
-FloatArray = NDArray[np.float64]
 
 
 class Learner:
@@ -23,7 +21,7 @@ class Learner:
     def __init__(self, model: Any, own_cut: float = 0.0) -> None:
         self.model, self.own_cut = model, own_cut
 
-    def learn(self, X: FloatArray, y: NDArray[np.int64]) -> None:
+    def learn(self, X: FloatArray, y: IntArray) -> None:
         self.model.partial_fit(X, y)
 
     def scores(self, X: FloatArray) -> FloatArray:
@@ -50,7 +48,7 @@ class Refitted:
         self.X: FloatArray | None = None
         self.n_seen = self.fitted_at = 0
 
-    def learn(self, X: FloatArray, y: NDArray[np.int64]) -> None:
+    def learn(self, X: FloatArray, y: IntArray) -> None:
         self.X = X if self.X is None else np.concatenate([self.X, X])[-self.window :]
         self.y = y if len(self.X) == len(X) else np.concatenate([self.y, y])[-self.window :]
         self.n_seen += len(y)

@@ -23,14 +23,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
-from stream_data import CHOOSING, STREAMS
+from stream_data import CHOOSING, STREAMS, FloatArray, IntArray
 from stream_peers import CONTENDERS
 
 from steelyard.committee.cuts import choose_cut
 from steelyard.committee.evidence import Evidence
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 OURS = "StreamClassifier"
 
