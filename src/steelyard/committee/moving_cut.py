@@ -240,7 +240,8 @@ class MovingCut(Learner):
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         """The classifier's scores, less the cut where there is one."""
-        scores, cuts = _scores(self.classifier_, self._checked_questions(X, method)), self._now[1]
+        rows = self._checked_questions(X, method)
+        scores, cuts = _scores(self.classifier_, rows), self._now[1]
         own = _own_cut(self.classifier_) if scores.shape[1] == 1 else 0.0
         if scores.shape[1] == len(cuts):
             scores = scores - np.where(np.isnan(cuts), own, cuts)
