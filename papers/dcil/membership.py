@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from papers.arrays import Floats
 from papers.context import Context
 from papers.dcil.common import (
     LEARNERS,
     N_STAGES,
     THESIS,
-    Floats,
     People,
     answers_by_stage,
     crowds,
