@@ -1,12 +1,13 @@
-"""The contenders of ``streams.py``: what learns, how it scores rows, and where it cuts by itself."""
+"""Who takes part in ``streams.py`` and ``survey.py``: what learns, how it scores rows, where it cuts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from moa_client import MoaClient
 from sklearn.linear_model import SGDClassifier
 from stream_data import FloatArray, IntArray
 
@@ -114,39 +115,96 @@ def _logistic() -> Any:
     return LogisticRegression()
 
 
-def _logistic_undersampled() -> Any:
-    from river import imblearn, linear_model
+def _logistic_sampled(sampler: str) -> Callable[[], Any]:
+    def make() -> Any:
+        from river import imblearn, linear_model
 
-    return imblearn.RandomUnderSampler(
-        linear_model.LogisticRegression(), desired_dist={False: 0.5, True: 0.5}, seed=1
-    )
+        model = linear_model.LogisticRegression()
+        if sampler == "HardSamplingClassifier":
+            return imblearn.HardSamplingClassifier(model, p=0.1, size=40, seed=1)
+        return getattr(imblearn, sampler)(model, desired_dist={False: 0.5, True: 0.5}, seed=1)
+
+    return make
+
+
+# -- who takes part ---------------------------------------------------------------------------------------
+
+OURS = "StreamClassifier"
 
 
 @dataclass(frozen=True)
 class Contender:
-    """Who takes part: a maker, and whether it is one of this package."""
+    """Who takes part.
 
-    make: Callable[[], Any]
+    Attributes
+    ----------
+    name : str
+        What tables call it.
+    make : callable
+        Makes a learner with ``learn``, ``scores`` and ``own_cut``.
+    ours : bool
+        Whether it is one of this package.
+    moa : str, optional
+        A learner of MOA, in the words of its command line; then ``client`` runs it.
+    """
+
+    name: str
+    make: Callable[[], Any] = Learner
     ours: bool = False
+    moa: str | None = None
+    client: MoaClient | None = None
 
 
-CONTENDERS: dict[str, Contender] = {
-    "StreamClassifier": Contender(lambda: Learner(StreamClassifier()), ours=True),
-    "ProximalSVC": Contender(lambda: Learner(ProximalSVC(threshold="gmean")), ours=True),
-    "IncrementalSVC, last 2,000": Contender(
-        lambda: Learner(SlidingWindow(IncrementalSVC(class_weight="balanced", tol=1e-3), 2000)), ours=True
-    ),
-    "balanced forest, last 5,000": Contender(lambda: Refitted(_balanced_forest, 5000)),
-    "balanced forest, last 2,000": Contender(lambda: Refitted(_balanced_forest, 2000)),
-    "LightGBM, last 5,000": Contender(lambda: Refitted(_boosted(False), 5000)),
-    "LightGBM balanced, last 5,000": Contender(lambda: Refitted(_boosted(True), 5000)),
-    "LightGBM, last 2,000": Contender(lambda: Refitted(_boosted(False), 2000)),
-    "LightGBM balanced, last 2,000": Contender(lambda: Refitted(_boosted(True), 2000)),
-    "ARF, 10 trees": Contender(_river(_arf)),
-    "SRP, 10 trees": Contender(_river(_srp)),
-    "leveraging bagging, 10 trees": Contender(_river(_leveraging_bagging)),
-    "adaptive Hoeffding tree": Contender(_river(_adaptive_tree)),
-    "logistic regression": Contender(_river(_logistic, scale=True)),
-    "logistic regression, undersampled": Contender(_river(_logistic_undersampled, scale=True)),
-    "SGD": Contender(lambda: Learner(SklearnPeer(SGDClassifier(loss="log_loss", random_state=0)))),
+_ARF = "moa.classifiers.meta.AdaptiveRandomForest -s 10"
+_META = "moa.classifiers.meta"
+
+MOA_LEARNERS = {
+    "MOA's ARF, 10 trees": _ARF,
+    "MOA's SRP, 10 trees": f"{_META}.StreamingRandomPatches -s 10",
+    "MOA's LB, 10 trees": f"{_META}.LeveragingBag -s 10",
+    "MOA's OBA, 10 trees": f"{_META}.OzaBagAdwin -s 10",
+    "MOA's C-SMOTE of ARF": f"{_META}.imbalanced.CSMOTE -l ({_ARF})",
+    "MOA's OADA of ARF": f"{_META}.imbalanced.OnlineAdaBoost -l ({_ARF})",
+    "MOA's OADAC2 of ARF": f"{_META}.imbalanced.OnlineAdaC2 -l ({_ARF})",
+    "MOA's OUOB of ARF": f"{_META}.imbalanced.OnlineUnderOverBagging -l ({_ARF})",
 }
+"""By the names of the survey: OBA is bagging with ADWIN, OADA boosting, OUOB under- and overbagging."""
+
+
+def moa_contenders(client: MoaClient, names: Iterable[str] = MOA_LEARNERS) -> list[Contender]:
+    """Learners of MOA, run by a worker."""
+    return [Contender(name, moa=MOA_LEARNERS[name], client=client) for name in names]
+
+
+def _window_svc() -> Any:
+    return Learner(SlidingWindow(IncrementalSVC(class_weight="balanced", tol=1e-3), 2000))
+
+
+def _sgd() -> Any:
+    return Learner(SklearnPeer(SGDClassifier(loss="log_loss", random_state=0)))
+
+
+CONTENDERS = [
+    Contender(OURS, lambda: Learner(StreamClassifier()), ours=True),
+    Contender("ProximalSVC", lambda: Learner(ProximalSVC(threshold="gmean")), ours=True),
+    Contender("IncrementalSVC, last 2,000", _window_svc, ours=True),
+    Contender("balanced forest, last 5,000", lambda: Refitted(_balanced_forest, 5000)),
+    Contender("balanced forest, last 2,000", lambda: Refitted(_balanced_forest, 2000)),
+    Contender("LightGBM, last 5,000", lambda: Refitted(_boosted(False), 5000)),
+    Contender("LightGBM balanced, last 5,000", lambda: Refitted(_boosted(True), 5000)),
+    Contender("LightGBM, last 2,000", lambda: Refitted(_boosted(False), 2000)),
+    Contender("LightGBM balanced, last 2,000", lambda: Refitted(_boosted(True), 2000)),
+    Contender("river's ARF, 10 trees", _river(_arf)),
+    Contender("river's SRP, 10 trees", _river(_srp)),
+    Contender("river's LB, 10 trees", _river(_leveraging_bagging)),
+    Contender("river's HAT", _river(_adaptive_tree)),
+    Contender("logistic regression", _river(_logistic, scale=True)),
+    Contender(
+        "logistic regression, undersampled", _river(_logistic_sampled("RandomUnderSampler"), scale=True)
+    ),
+    Contender("logistic regression, oversampled", _river(_logistic_sampled("RandomOverSampler"), scale=True)),
+    Contender(
+        "logistic regression, hard rows", _river(_logistic_sampled("HardSamplingClassifier"), scale=True)
+    ),
+    Contender("SGD", _sgd),
+]

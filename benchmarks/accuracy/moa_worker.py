@@ -1,0 +1,163 @@
+"""MOA's generators and learners, in a process of their own: jobs come in and answers go out as lines of JSON.
+
+    PYTHON moa_worker.py
+
+PYTHON is an interpreter that has capymoa, and Java (``python -m venv DIR; DIR/bin/pip install capymoa``).
+capymoa pins versions that do not suit this package, so it is never imported beside it: ``moa_client.py``
+starts this file and talks to it. Rows go through files of numpy.
+
+A job is ``{"do": "score", "learner": ..., "rows": FILE, "scores": FILE, "chunk": n, "late": n}`` or
+``{"do": "generate", "stages": [[generator, share], ...], "n_rows": n, "width": n, "seed": n, "rows": FILE}``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+# -- test, then train -------------------------------------------------------------------------------------
+
+
+def score(job: dict[str, Any], moa: Moa) -> dict[str, Any]:
+    """Scores of class 1, each given before the row was learned, and microseconds of processor time a row."""
+    kept = np.load(job["rows"])
+    X, y, kinds = kept["raw"], kept["y"], kept["kinds"]
+    learner, rows = moa.learner(job["learner"], kinds), moa.rows(X, y, kinds)
+    chunk, late = int(job["chunk"]), int(job["late"])
+    scores, learned = np.full(len(y), 0.5), 0
+    began = time.process_time()
+    for begin in range(0, len(y), chunk):
+        end = min(begin + chunk, len(y))
+        for row in range(begin, end):
+            scores[row] = share_of_positive(learner.getVotesForInstance(rows[row]))
+        for row in range(learned, max(learned, end - late)):
+            learner.trainOnInstance(rows[row])
+        learned = max(learned, end - late)
+    cost = (time.process_time() - began) / len(y) * 1e6
+    np.save(job["scores"], scores)
+    return {"us": cost}
+
+
+def share_of_positive(votes: Any) -> float:
+    """The share of class 1 among the votes; learners may leave out classes at the end that have none."""
+    votes = [vote if math.isfinite(vote) and vote > 0.0 else 0.0 for vote in votes]
+    total = sum(votes)
+    return votes[1] / total if len(votes) > 1 and total > 0.0 else 0.5 if total == 0.0 else 0.0
+
+
+# -- generated rows ---------------------------------------------------------------------------------------
+
+
+def stage_of_rows(n_rows: int, n_stages: int, width: int, rng: np.random.Generator) -> np.ndarray:
+    """Which concept each row comes from: equal parts, one fading into the next over so many rows.
+
+    The chance of the next one is MOA's, ``1 / (1 + exp(-4 (row - change) / width))``.
+    """
+    rows = np.arange(n_rows)
+    stages = np.zeros(n_rows, dtype=np.int64)
+    for change in (n_rows * k / n_stages for k in range(1, n_stages)):
+        far = np.clip(4.0 * (rows - change) / max(width, 1), -60.0, 60.0)
+        stages += rng.random(n_rows) < 1.0 / (1.0 + np.exp(-far))
+    return stages
+
+
+def generate(job: dict[str, Any], moa: Moa) -> dict[str, Any]:
+    """Rows of several generators in turn, each thinned to its share of class 1."""
+    rng = np.random.default_rng(int(job["seed"]))
+    generators = [moa.generator(cli) for cli, _ in job["stages"]]
+    shares = np.array([share for _, share in job["stages"]])
+    stages = stage_of_rows(int(job["n_rows"]), len(generators), int(job["width"]), rng)
+    labels = (rng.random(len(stages)) < shares[stages]).astype(np.int64)
+    raw = np.array([_next(generators[stage], label) for stage, label in zip(stages, labels, strict=True)])
+    np.savez(job["rows"], raw=raw, y=labels, kinds=np.array(moa.kinds(generators[0])))
+    return {"n_columns": raw.shape[1]}
+
+
+def _next(generator: Any, label: int) -> list[float]:
+    for _ in range(1_000_000):
+        values = generator.nextInstance().getData().toDoubleArray()
+        if int(values[-1]) == label:
+            return list(values[:-1])
+    raise ValueError(f"the generator gives no row of class {label}")
+
+
+# -- MOA --------------------------------------------------------------------------------------------------
+
+
+class Moa:
+    """What is needed of MOA."""
+
+    def __init__(self) -> None:
+        import capymoa  # noqa: F401  starts Java
+        from jpype import JArray, JClass, JDouble
+
+        self._class, self._doubles = JClass, JArray(JDouble)
+        self._read = JClass("moa.options.ClassOption").cliStringToObject
+
+    def learner(self, cli: str, kinds: np.ndarray) -> Any:
+        learner = self._read(cli, self._class("moa.classifiers.Classifier"), None)
+        learner.setModelContext(self._header(kinds))
+        learner.prepareForUse()
+        return learner
+
+    def generator(self, cli: str) -> Any:
+        generator = self._read(cli, self._class("moa.streams.ExampleStream"), None)
+        generator.prepareForUse()
+        return generator
+
+    def kinds(self, generator: Any) -> list[int]:
+        """For each column its number of categories, 0 for numbers."""
+        header = generator.getHeader()
+        columns = [header.attribute(k) for k in range(header.numAttributes() - 1)]
+        return [int(column.numValues()) if column.isNominal() else 0 for column in columns]
+
+    def rows(self, X: np.ndarray, y: np.ndarray, kinds: np.ndarray) -> list[Any]:
+        header, dense = self._header(kinds), self._class("com.yahoo.labs.samoa.instances.DenseInstance")
+        rows = []
+        for values in np.column_stack([X, y.astype(float)]):
+            row = dense(1.0, self._doubles(values))
+            row.setDataset(header)
+            rows.append(row)
+        return rows
+
+    def _header(self, kinds: np.ndarray) -> Any:
+        instances = "com.yahoo.labs.samoa.instances."
+        attribute, names = self._class(f"{instances}Attribute"), self._class("java.util.ArrayList")
+
+        def column(name: str, n_categories: int) -> Any:
+            if not n_categories:
+                return attribute(name)
+            categories = names()
+            for k in range(n_categories):
+                categories.add(f"v{k}")
+            return attribute(name, categories)
+
+        columns = self._class("java.util.ArrayList")()
+        for k, n_categories in enumerate([*kinds.tolist(), 2]):
+            columns.add(column(f"x{k}", n_categories))
+        header = self._class(f"{instances}InstancesHeader")(
+            self._class(f"{instances}Instances")("rows", columns, 0)
+        )
+        header.setClassIndex(len(kinds))
+        return header
+
+
+def main() -> None:
+    moa, jobs = Moa(), {"score": score, "generate": generate}
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        job = json.loads(line)
+        try:
+            answer = jobs[job["do"]](job, moa)
+        except Exception as error:  # noqa: BLE001  also of Java; the client tells it
+            answer = {"failed": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

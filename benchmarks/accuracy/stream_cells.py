@@ -1,0 +1,154 @@
+"""One contender on one stream: scores before learning, measured in windows, kept as a line of JSON.
+
+A line holds what was run (stream, contender, rows at most, chunk, late) and what came out: for windows of 500
+and of 1,000 rows (fewer in short streams) the AUC and the G-mean by the contender's own cut and by that of
+:class:`steelyard.MovingCut` on its scores; and microseconds of processor time a row. A contender that fails
+on a stream has a line with the reason. What has a line is not run again, so that a run can be stopped and
+started anew, and two halves of a run can be done by two machines: lines are put into one file.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+from stream_data import FloatArray, IntArray
+from stream_peers import OURS, Contender
+
+from steelyard.committee.cuts import choose_cut
+from steelyard.committee.evidence import Evidence
+
+Cell = dict[str, Any]
+
+WINDOWS = (500, 1000)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How rows come: so many at most, in such chunks, with labels so many rows later."""
+
+    limit: int
+    chunk: int = 100
+    late: int = 0
+
+    def facts(self) -> Cell:
+        return {"limit": self.limit, "chunk": self.chunk, "late": self.late}
+
+
+class Cells:
+    """The lines of a folder, by stream, contender and setting."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = folder / "cells.jsonl"
+        self._known = {_key(cell): cell for cell in self._read()}
+
+    def get(self, stream: str, contender: str, setting: Setting) -> Cell | None:
+        return self._known.get((stream, contender, setting))
+
+    def put(self, cell: Cell) -> Cell:
+        with self._file.open("a") as file:
+            file.write(json.dumps(cell) + "\n")
+        self._known[_key(cell)] = cell
+        return cell
+
+    def _read(self) -> Iterator[Cell]:
+        if not self._file.exists():
+            return
+        text = self._file.read_text()
+        if text and not text.endswith("\n"):  # a run was stopped while it wrote
+            text = text[: text.rfind("\n") + 1]
+            self._file.write_text(text)
+        yield from map(json.loads, text.splitlines())
+
+
+def _key(cell: Cell) -> tuple[str, str, Setting]:
+    return cell["stream"], cell["contender"], Setting(cell["limit"], cell["chunk"], cell["late"])
+
+
+# -- a run ------------------------------------------------------------------------------------------------
+
+
+def measured(cells: Cells, stream: str, contender: Contender, setting: Setting, rows: Path) -> Cell:
+    """The line of a contender on a stream; it is run if there is none."""
+    known = cells.get(stream, contender.name, setting)
+    if known is not None:
+        return known
+    facts = {"stream": stream, "contender": contender.name, **setting.facts()}
+    try:
+        scores, own_cut, cost = run(contender, rows, setting)
+    except Exception as error:  # noqa: BLE001  a peer that cannot be run is told, and the others go on
+        return cells.put({**facts, "failed": f"{type(error).__name__}: {error}"})
+    y = np.load(rows)["y"]
+    own = scores > own_cut
+    answers = [own, own if contender.name == OURS else moved(scores, own_cut, y, setting)]
+    return cells.put(
+        {**facts, "rows": len(y), "us": round(cost, 1), "windows": window_means(y, scores, answers)}
+    )
+
+
+def run(contender: Contender, file: Path, setting: Setting) -> tuple[FloatArray, float, float]:
+    """Scores given before learning, the contender's own cut, and microseconds of processor time a row."""
+    if contender.moa is not None:
+        assert contender.client is not None
+        scores, cost = contender.client.scores(contender.moa, file, setting.chunk, setting.late)
+        return scores, 0.5, cost
+    kept = np.load(file)
+    X, y = kept["X"], kept["y"]
+    learner, scores, learned = contender.make(), np.zeros(len(y)), 0
+    began = time.process_time()
+    for begin in range(0, len(y), setting.chunk):
+        end = min(begin + setting.chunk, len(y))
+        scores[begin:end] = learner.scores(X[begin:end])
+        known = max(learned, end - setting.late)
+        if known > learned:
+            learner.learn(X[learned:known], y[learned:known])
+            learned = known
+    return scores, learner.own_cut, (time.process_time() - began) / len(y) * 1e6
+
+
+def moved(scores: FloatArray, own_cut: float, y: IntArray, setting: Setting) -> NDArray[np.bool_]:
+    """What MovingCut would have answered with these scores: by the own cut, until it knows enough."""
+    evidence, answers, learned = Evidence(1), scores > own_cut, 0
+    evidence.know([0, 1])
+    for begin in range(0, len(y), setting.chunk):
+        end = min(begin + setting.chunk, len(y))
+        (sides,) = evidence.sides()
+        positive, negative = (side[~np.isnan(side[:, 0]), 0] for side in (sides.positive, sides.negative))
+        if min(len(positive), len(negative)) >= 5:
+            answers[begin:end] = scores[begin:end] > choose_cut(positive, negative, "gmean", sides.share)
+        if end - setting.late > learned:
+            known = slice(learned, end - setting.late)
+            keys = np.zeros(known.stop - learned, dtype=np.uint64)
+            silent = (scores[known] == own_cut).all()  # it has not seen both classes yet
+            evidence.push(y[known], None if silent else scores[known, None, None], keys)
+            learned = known.stop
+    return answers
+
+
+def window_means(y: IntArray, scores: FloatArray, answers: list[NDArray[np.bool_]]) -> dict[str, list[float]]:
+    """AUC, G-mean by the own and by the moved cut, for each size of windows with both classes."""
+    return {str(size): _means(y, scores, answers, size) for size in WINDOWS}
+
+
+def _means(y: IntArray, scores: FloatArray, answers: list[NDArray[np.bool_]], size: int) -> list[float]:
+    size = min(size, 1000 if len(y) >= 5000 else 500 if len(y) >= 1500 else 250)
+    rows = []
+    for begin in range(0, len(y), size):
+        part = slice(begin, begin + size)
+        positive = y[part] == 1
+        if 0 < positive.sum() < len(positive):
+            ranks, n = rankdata(scores[part]), positive.sum()
+            auc = (ranks[positive].sum() - n * (n + 1) / 2) / (n * (len(positive) - n))
+            hits = [np.sqrt(a[part][positive].mean() * (1.0 - a[part][~positive].mean())) for a in answers]
+            rows.append([auc, *hits])
+    if not rows:
+        raise ValueError("no window has both classes")
+    return [round(float(mean), 6) for mean in np.mean(rows, axis=0)]

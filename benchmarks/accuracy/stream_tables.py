@@ -1,0 +1,76 @@
+"""Tables of cells: means, mean ranks, and paired differences with standard errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.stats import rankdata
+from stream_peers import OURS
+
+Cells = dict[str, dict[str, dict[str, Any]]]  # by contender, then by stream
+
+AUC, OWN, MOVED = 0, 1, 2
+
+
+def complete(cells: Cells, streams: Sequence[str]) -> list[str]:
+    """The streams on which every contender has figures."""
+    return [s for s in streams if all("windows" in cells[name].get(s, {}) for name in cells)]
+
+
+def missing(cells: Cells, streams: Sequence[str]) -> list[str]:
+    """In words, what stands in no table: contenders that failed, and what has not been run."""
+    lines = []
+    for name, row in cells.items():
+        for stream in streams:
+            if stream not in row:
+                lines.append(f"{name} on {stream}: not run")
+            elif "failed" in row[stream]:
+                lines.append(f"{name} on {stream}: {row[stream]['failed']}")
+    return lines
+
+
+def table(cells: Cells, streams: Sequence[str], window: int) -> str:
+    """Means, mean ranks and paired differences over some streams; ranks are by stream, 1 is best."""
+    names = list(cells)
+    values = np.array([[_figures(cells[name][s], window) for s in streams] for name in names])
+    ranks = {k: rankdata(-values[:, :, k], axis=0).mean(axis=1) for k in (AUC, MOVED)}
+    ours = values[names.index(OURS)]
+    lines = [
+        "| | AUC | rank | ours - it | G-mean, own cut | G-mean, moved cut | rank | ours - it | us a row |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for i in np.argsort(-values[:, :, AUC].mean(axis=1)):
+        auc, own, cut, cost = values[i].mean(axis=0)
+        gaps = {k: "" if names[i] == OURS else paired(ours[:, k] - values[i, :, k]) for k in (AUC, MOVED)}
+        lines.append(
+            f"| {names[i]} | {auc:.3f} | {ranks[AUC][i]:.1f} | {gaps[AUC]} | {own:.3f} | {cut:.3f} | "
+            f"{ranks[MOVED][i]:.1f} | {gaps[MOVED]} | {cost:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def paired(differences: np.ndarray) -> str:
+    """Mean and standard error."""
+    if len(differences) < 2:
+        return f"{differences.mean():+.3f}"
+    error = differences.std(ddof=1) / np.sqrt(len(differences))
+    return f"{differences.mean():+.3f} ± {error:.3f}"
+
+
+def by_stream(cells: Cells, streams: Sequence[str], peers: Sequence[str], window: int) -> str:
+    """AUC and G-mean (moved cut) of every stream: ours, and the best of the others."""
+    lines = ["| stream | AUC | best other | | G-mean | best other | |", "|---|---|---|---|---|---|---|"]
+    for stream in streams:
+        row = []
+        for k in (AUC, MOVED):
+            figures = {name: _figures(cells[name][stream], window)[k] for name in (OURS, *peers)}
+            best = max(peers or [OURS], key=lambda name: figures[name])
+            row += [f"{figures[OURS]:.3f}", f"{figures[best]:.3f}", best]
+        lines.append(f"| {stream} | {' | '.join(row)} |")
+    return "\n".join(lines)
+
+
+def _figures(cell: dict[str, Any], window: int) -> list[float]:
+    return [*cell["windows"][str(window)], cell["us"]]

@@ -1,0 +1,193 @@
+"""The generator experiments of the survey on imbalanced streams, rebuilt over MOA's own generators.
+
+    python benchmarks/accuracy/survey.py --moa PYTHON [--out DIR] [--limit 50000] [--chunk 1]
+        [--experiment NAME] [--generator NAME] [--skip NAME] [--tables]
+
+G. Aguiar, B. Krawczyk, A. Cano: A survey on learning from imbalanced data streams: taxonomy, challenges,
+empirical study, and reproducible experimental framework, Machine Learning, 2023. Of its experiments with two
+classes those that need nothing but generators are here: eight generators, each with six fixed ratios of the
+classes (1 to 100), with a ratio that increases, that increases and decreases, that flips, and, at a ratio of
+100, with five concepts that follow each other at once or fade into each other. These are 88 streams of 50,000
+rows (200,000 in the survey), in the same number of stages. As there, windows have 500 rows and the measures
+are G-mean and AUC; here both are taken in windows that have both classes. The learners of the survey that
+MOA itself has are the peers, with its parameters but for ten trees a forest, each with its own cut and with
+that of :class:`steelyard.MovingCut`; columns of categories are given to them as such, and to StreamClassifier
+as indicators.
+
+``--chunk 1`` tests and trains row by row, as the survey does; larger chunks give labels later to all. Every
+cell is a line of JSON in ``--out`` when it is there; what has a line is not run again, and ``--tables``
+prints what there is. ``--moa`` is an interpreter that has capymoa (see ``moa_worker.py``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from moa_client import MoaClient
+from stream_cells import Cells, Setting, measured
+from stream_data import FloatArray, IntArray
+from stream_peers import CONTENDERS, OURS, moa_contenders
+from stream_tables import by_stream, complete, missing, table
+
+from streams import gathered
+
+WINDOW = 500
+RATIOS = (1, 5, 10, 20, 50, 100)
+
+_G = "moa.streams.generators"
+
+
+def _functions(name: str, *functions: int) -> Callable[[int, int], str]:
+    return lambda seed, concept: f"{_G}.{name} -i {seed} -f {functions[concept % len(functions)]}"
+
+
+GENERATORS: dict[str, Callable[[int, int], str]] = {
+    "Agrawal": _functions("AgrawalGenerator", 1, 2, 3, 4, 5),
+    "asset negotiation": _functions("AssetNegotiationGenerator", 1, 2, 3, 4, 5),
+    "hyperplane": lambda seed, concept: (
+        f"{_G}.HyperplaneGenerator -i {seed + 100 * concept} -a 10 -c 2 -k 2 -t 0.0"
+    ),
+    "mixed": _functions("MixedGenerator", 1, 2),
+    "random RBF": lambda seed, concept: f"{_G}.RandomRBFGenerator -i {seed} -r {1 + concept} -a 10 -c 2",
+    "random tree": lambda seed, concept: (
+        f"{_G}.RandomTreeGenerator -i {seed} -r {1 + concept} -o 5 -u 5 -c 2"
+    ),
+    "SEA": _functions("SEAGenerator", 1, 2, 3, 4),
+    "sine": _functions("SineGenerator", 1, 2, 3, 4),
+}
+"""For each family the words for a generator, by the seed of its rows and the number of its concept."""
+
+_SHARES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
+_FLIPPING = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Stages of equal length.
+
+    Attributes
+    ----------
+    shares : tuple of float
+        Of class 1, for each stage.
+    drifts : bool
+        Whether every stage has a concept of its own.
+    fade : float
+        The part of a stage over which it fades into the next.
+    """
+
+    shares: tuple[float, ...]
+    drifts: bool = False
+    fade: float = 0.0
+
+    def stages(self, generator: str) -> list[tuple[str, float]]:
+        """Generators of MOA with their shares."""
+        make = GENERATORS[generator]
+        return [(make(k + 1, k if self.drifts else 0), share) for k, share in enumerate(self.shares)]
+
+    def width(self, n_rows: int) -> int:
+        """Rows over which a concept fades into the next."""
+        return max(1, round(self.fade * n_rows / len(self.shares)))
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    **{f"ratio {ratio}": Experiment((1.0 / ratio if ratio > 1 else 0.5,)) for ratio in RATIOS},
+    "increasing": Experiment(_SHARES),
+    "increasing, then decreasing": Experiment((0.5, 0.2, 0.1, 0.05, 0.01, 0.05, 0.1, 0.2, 0.5)),
+    "flipping": Experiment(_FLIPPING),
+    "sudden drift, ratio 100": Experiment((0.01,) * 5, drifts=True),
+    "gradual drift, ratio 100": Experiment((0.01,) * 5, drifts=True, fade=0.5),
+}
+
+STREAMS = {f"{what}: {name}": (what, name) for name in GENERATORS for what in EXPERIMENTS}
+
+
+def indicators(raw: FloatArray, kinds: IntArray) -> FloatArray:
+    """Columns of categories as one column for each category; numbers as they are."""
+    parts = [
+        (raw[:, [k]] == np.arange(n)).astype(np.float64) if n > 2 else raw[:, [k]]
+        for k, n in enumerate(kinds.tolist())
+    ]
+    return np.ascontiguousarray(np.hstack(parts))
+
+
+def rows_of(stream: str, limit: int, out: Path, client: MoaClient) -> Path:
+    """The file with the rows of a stream, made once."""
+    what, name = STREAMS[stream]
+    file = out / f"{stream.replace(': ', '-').replace(', ', '-').replace(' ', '_')}-{limit}.npz"
+    if not file.exists():
+        experiment, made = EXPERIMENTS[what], file.with_suffix(".raw.npz")
+        client.ask(
+            do="generate",
+            stages=experiment.stages(name),
+            n_rows=limit,
+            width=experiment.width(limit),
+            seed=list(STREAMS).index(stream),
+            rows=str(made),
+        )
+        with np.load(made) as kept:
+            raw, y, kinds = kept["raw"], kept["y"], kept["kinds"]
+        np.savez(file, X=indicators(raw, kinds), raw=raw, y=y, kinds=kinds)
+        made.unlink()
+    return file
+
+
+def report(cells: Cells, streams: list[str], names: list[str], setting: Setting) -> str:
+    """A table over all streams and one for each kind of experiment."""
+    contenders = [one for one in [*CONTENDERS, *moa_contenders(MoaClient(""))] if one.name in names]
+    found = gathered(cells, streams, contenders, setting)
+    there = complete(found, streams)
+    if OURS not in found or len(there) < 2:
+        return "too few streams have figures of all contenders"
+    parts = [f"All {len(there)} streams, windows of {WINDOW}:", table(found, there, WINDOW)]
+    for what in EXPERIMENTS:
+        some = [stream for stream in there if STREAMS[stream][0] == what]
+        parts += [f"{what} ({len(some)} streams):", table(found, some, WINDOW)] if len(some) > 1 else []
+    peers = [name for name in found if name != OURS]
+    parts.append(by_stream(found, there, peers, WINDOW))
+    left_out = missing(found, streams)
+    parts += ["Not in the tables:\n\n" + "\n".join(f"- {line}" for line in left_out)] if left_out else []
+    return "\n\n".join(parts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--moa", default=os.environ.get("MOA_PYTHON"), help="an interpreter with capymoa")
+    parser.add_argument("--out", type=Path, default=Path("build/survey"))
+    parser.add_argument("--limit", type=int, default=50_000, help="rows of a stream")
+    parser.add_argument("--chunk", type=int, default=1)
+    parser.add_argument("--late", type=int, default=0, help="rows by which labels come later")
+    parser.add_argument("--experiment", action="append", choices=list(EXPERIMENTS))
+    parser.add_argument("--generator", action="append", choices=list(GENERATORS))
+    parser.add_argument("--skip", action="append", default=[], help="a contender to leave out")
+    parser.add_argument("--tables", action="store_true", help="run nothing, print what there is")
+    options = parser.parse_args()
+    if not (options.moa or options.tables):
+        parser.error("--moa PYTHON is needed: an interpreter that has capymoa")
+    warnings.simplefilter("ignore")
+    setting, cells = Setting(options.limit, options.chunk, options.late), Cells(options.out)
+    streams = [
+        stream
+        for stream, (what, name) in STREAMS.items()
+        if what in (options.experiment or EXPERIMENTS) and name in (options.generator or GENERATORS)
+    ]
+    with MoaClient(options.moa or "") as client:
+        contenders = [one for one in CONTENDERS if one.name == OURS] + moa_contenders(client)
+        contenders = [one for one in contenders if one.name not in options.skip]
+        for stream in [] if options.tables else streams:
+            rows = rows_of(stream, options.limit, options.out, client)
+            for one in contenders:
+                cell = measured(cells, stream, one, setting, rows)
+                print(f"{stream}, {one.name}: {cell.get('windows', cell.get('failed'))}", flush=True)
+    text = report(cells, streams, [one.name for one in contenders], setting)
+    (options.out / f"table-{options.limit}-{options.chunk}-{options.late}.md").write_text(text + "\n")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
