@@ -4,12 +4,15 @@
     python docs/count_rooms.py --names   # and what was entered, in order
 
 What stands inside a function, such as a comprehension, belongs to it; what is only imported is not entered.
-Native functions are not seen: each is one call of the Python function above it.
+Native functions are not seen: each is one call of the Python function above it. A function of a single
+statement is a name for what it says: it is counted as a function, and not as one that takes steps.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import inspect
 import io
 import sys
 import tempfile
@@ -17,7 +20,8 @@ import threading
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from types import FrameType
+from textwrap import dedent
+from types import CodeType, FrameType
 from typing import Any, Self
 
 import numpy as np
@@ -29,7 +33,7 @@ from steelyard.evaluation import Race
 from steelyard.tables import open_stream
 
 PACKAGE = str(Path(steelyard.__file__).parent)
-Entered = dict[tuple[str, str], None]  # in order
+Entered = dict[tuple[str, str], CodeType]  # by file and name, in order
 
 
 class Walk:
@@ -56,12 +60,20 @@ class Walk:
             return
         if name.rpartition(".")[2].startswith("<") or "<class" in name:
             return
-        self.entered[code.co_filename.removeprefix(PACKAGE + "/"), name] = None
+        self.entered[code.co_filename.removeprefix(PACKAGE + "/"), name] = code
 
     @property
-    def counts(self) -> tuple[int, int]:
-        """Files and functions."""
-        return len({file for file, _ in self.entered}), len(self.entered)
+    def counts(self) -> tuple[int, int, int]:
+        """Files, functions, and those of them that take more than one step."""
+        n_files = len({file for file, _ in self.entered})
+        return n_files, len(self.entered), sum(map(takes_steps, self.entered.values()))
+
+
+def takes_steps(code: CodeType) -> bool:
+    """Whether a function is more than a single statement."""
+    (function,) = ast.parse(dedent(inspect.getsource(code))).body
+    assert isinstance(function, ast.FunctionDef)
+    return len(function.body) - (ast.get_docstring(function) is not None) > 1
 
 
 def whole_command(path: Path) -> Walk:
@@ -125,11 +137,10 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = example(Path(folder))
-        print("| walk | files | functions |\n|---|---|---|")
+        print("| walk | files | functions | that take steps |\n|---|---|---|---|")
         for name, take in WALKS.items():
             walk = take(path)
-            n_files, n_functions = walk.counts
-            print(f"| {name} | {n_files} | {n_functions} |")
+            print(f"| {name} | {' | '.join(map(str, walk.counts))} |")
             if arguments.names:
                 for file, function in walk.entered:
                     print(f"    {file}: {function}")
