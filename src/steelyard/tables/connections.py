@@ -14,7 +14,7 @@ from typing import Any
 
 from steelyard.exceptions import DataError, DataTypeError
 
-__all__ = ["Connection", "connected", "told"]
+__all__ = ["Connection", "connected", "told", "words_of"]
 
 _BATCH = 16_384
 _ENGINES = {"postgresql": "postgres", "postgres": "postgres", "sqlite": "sqlite", "duckdb": "duckdb"}
@@ -295,5 +295,9 @@ def told(error: Exception, who: str) -> DataError:
     """The engine's own words, in a sentence."""
     if isinstance(error, DataError):
         return error
-    words = " ".join(str(error).split())[:300].rstrip(".")
-    return DataError(f"the database refused: {words}.", who=who)
+    return DataError(f"the database refused: {words_of(error)}.", who=who)
+
+
+def words_of(error: Exception) -> str:
+    """What a driver's error says, in one line without the last point."""
+    return " ".join(str(error).split())[:300].rstrip(".")

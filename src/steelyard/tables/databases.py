@@ -21,7 +21,7 @@ import numpy as np
 from steelyard.exceptions import DataError, FileAccessError, SteelyardError
 from steelyard.tables.arrow_sources import arrow_texts, arrow_values, has_pyarrow
 from steelyard.tables.columns import ColumnBatch, Columns, Place, near
-from steelyard.tables.connections import Connection, connected, told
+from steelyard.tables.connections import Connection, connected, told, words_of
 
 __all__ = [
     "FIRST_ROWS",
@@ -351,8 +351,7 @@ def connect(address: str, *, writes: bool = False) -> Any:
             hint='pip install "steelyard[sql]"',
         ) from error
     except Exception as error:
-        words = " ".join(str(error).split())[:300].rstrip(".")
-        raise FileAccessError(f"cannot be opened: {words}.", who=scheme) from error
+        raise FileAccessError(f"cannot be opened: {words_of(error)}.", who=scheme) from error
 
 
 def _driver_connection(address: str, *, writes: bool) -> Any:
