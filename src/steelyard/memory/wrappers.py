@@ -166,17 +166,6 @@ class Wrapper(BatchLearner):
 
     @of_one_moment
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Labels of rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
         learner = self._answering("predict")
         return self._labels_of(learner, self._check_rows(X, "predict"))
 

@@ -232,6 +232,7 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
+        # As all learners do; single rows, once a question has paved the way, by one native call.
         if classes is None and sample_weight is None and "_state" in self.__dict__:
             with self.__dict__.get("_lock") or lock_of(self):
                 attributes = self.__dict__
@@ -671,6 +672,7 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
     # -- answering ----------------------------------------------------------------------------------
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
+        # As all learners do; labels are written natively, and of single rows without a detour.
         attributes = self.__dict__
         state = attributes.get("_state")
         if state is not None and state.rows_in_turn is not None:
