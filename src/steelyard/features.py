@@ -160,7 +160,7 @@ class LandmarkMap:
         d = len(mean)
         kernel = np.empty((len(landmarks),) * 2)
         _halvings(_rows(places.T), np.zeros(d), np.ones(d), places, kernel, euclidean=euclidean)
-        values, vectors = eigh(kernel * 2.0**-_KERNEL_BITS)
+        values, vectors = eigh(kernel * 2.0**-_KERNEL_BITS, driver="evd", overwrite_a=True)
         values = np.maximum(values, 0.0)
         # The symmetric root is unique, so it does not depend on the order or signs of the eigenvectors.
         root = (vectors * (np.sqrt(values) / (values + _SMALLEST))) @ vectors.T

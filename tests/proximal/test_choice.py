@@ -124,6 +124,41 @@ def test_tridiagonal_systems_give_the_paths_that_eigenvectors_give(
     np.testing.assert_allclose(given, expected, rtol=1e-8, atol=1e-10 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("penalize_intercept", [True, False])
+@pytest.mark.parametrize("objective", ["margin", "auc"])
+@pytest.mark.parametrize("n_rows", [4, 30, 70])
+@pytest.mark.parametrize("repeated", [False, True])
+def test_fewer_rows_than_features_give_the_paths_that_eigenvectors_give(
+    rng, objective, penalize_intercept, n_rows, repeated
+):
+    X, y = imbalanced(rng, n_rows, 120)
+    X[:, 100:] = X[:, :20] + X[:, 20:40] if repeated else X[:, 100:]
+    y[:2] = 0, 1
+    rule = {"objective": objective, "penalize_intercept": penalize_intercept}
+    model = ProximalSVC(standardize=False, **rule).fit(X, y)
+    equations = model._rule()._equations(System(model.statistics_))
+    matrix, rhs = equations.matrix(0), equations.rhs[0]
+    tridiagonal = _Tridiagonal(matrix, equations)
+    assert tridiagonal._factor is not None
+    Cs = C_GRID[C_GRID <= 1e4]  # beyond, what rounding leaves of zeros decides
+    expected = _Eigen(matrix, equations).solve_rhs(rhs, Cs)
+    given = tridiagonal.solve_rhs(rhs, Cs)
+    np.testing.assert_allclose(given, expected, rtol=0.0, atol=1e-7 * np.abs(expected).max())
+
+
+def test_heavy_rows_that_span_few_dimensions_are_no_reason_for_a_factor_nor_light_ones_against_it(rng):
+    X, y = imbalanced(rng, 90, 100)
+    y[:2] = 0, 1
+    for weight, few in ((0.1, False), (10.0, False)):
+        model = ProximalSVC(standardize=False).fit(X, y, sample_weight=np.full(90, weight))
+        equations = model._rule()._equations(System(model.statistics_))
+        tridiagonal = _Tridiagonal(equations.matrix(0), equations)
+        assert (tridiagonal._factor is not None) == few
+        expected = _Eigen(equations.matrix(0), equations).solve_rhs(equations.rhs[0], [0.1, 10.0])
+        given = tridiagonal.solve_rhs(equations.rhs[0], [0.1, 10.0])
+        np.testing.assert_allclose(given, expected, rtol=1e-8, atol=1e-9 * np.abs(expected).max())
+
+
 def test_a_mapped_learner_keeps_its_choice_too(rng, choices):
     X, y = imbalanced(rng, 700, 3)
     features = RandomFeatures(40).fit(X)

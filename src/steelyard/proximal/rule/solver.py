@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg import eigh, lapack
+from numpy.typing import NDArray
+from scipy.linalg import blas, eigh, lapack
 
 from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
@@ -28,6 +29,7 @@ __all__ = ["PlaneEquations", "auc_equations", "margin_equations", "solve", "solv
 
 # A decomposition into eigenvectors costs about as much as this many Cholesky factors.
 _FACTORS_PER_EIGEN = 30
+_FEW = 0.6  # of the features: up to so many rows a matrix is taken through its factor
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -51,6 +53,8 @@ class PlaneEquations:
         Right sides.
     regularizer : Regularizer
         The penalty.
+    n_rows : float
+        Weight of all rows; rows of weight 1 span no more dimensions than that.
     has_intercept : bool
         Whether the last coordinate is the intercept ``b``; else the systems are for ``w`` alone.
     """
@@ -63,13 +67,15 @@ class PlaneEquations:
     own_rows: Callable[[int], tuple[FloatArray, FloatArray] | None]
     rhs: FloatArray
     regularizer: Regularizer
+    n_rows: float
     has_intercept: bool = True
 
     def matrix(self, plane: int) -> FloatArray:
         """Lower triangle of one plane's matrix without the penalty."""
         matrix: FloatArray = self.a[plane] * self.total
         if self.kappa[plane] != 0.0:
-            matrix += self.kappa[plane] * self.own(self.classes[plane])
+            own = self.own(self.classes[plane])
+            matrix = blas.daxpy(own.ravel(), matrix.ravel(), a=self.kappa[plane]).reshape(own.shape)
         return matrix
 
     def penalized(self, matrix: FloatArray, C: float) -> FloatArray:
@@ -99,7 +105,9 @@ def margin_equations(system: System, class_weight: Any, regularizer: Regularizer
         a, kappa = np.ones(len(classes)), np.zeros(len(classes))
         rhs = 2.0 * factors[classes, None] * system.v[classes] - factors @ system.v
     total = system.all_rows if factors is None or (factors == 1.0).all() else system.total(factors)
-    return PlaneEquations(classes, total, a, kappa, system.matrix, system.factor, rhs, regularizer)
+    return PlaneEquations(
+        classes, total, a, kappa, system.matrix, system.factor, rhs, regularizer, system.n_rows
+    )
 
 
 def auc_equations(system: System, regularizer: Regularizer) -> PlaneEquations:
@@ -113,7 +121,7 @@ def auc_equations(system: System, regularizer: Regularizer) -> PlaneEquations:
         zero = np.zeros((d, d))
         return PlaneEquations(
             classes, zero, np.ones(1), np.zeros(1), lambda _: zero, lambda _: None,
-            np.zeros((1, d)), regularizer, has_intercept=False,
+            np.zeros((1, d)), regularizer, system.n_rows, has_intercept=False,
         )  # fmt: skip
     mine, rest = sums / counts[:, None], rest_sums / rest_counts[:, None]
     difference = mine - rest
@@ -128,7 +136,7 @@ def auc_equations(system: System, regularizer: Regularizer) -> PlaneEquations:
     ones, zeros = np.ones(len(classes)), np.zeros(len(classes))
     return PlaneEquations(
         classes, np.zeros((d, d)), zeros, ones, pairs, lambda _: None,
-        difference[classes], regularizer, has_intercept=False,
+        difference[classes], regularizer, system.n_rows, has_intercept=False,
     )  # fmt: skip
 
 
@@ -289,21 +297,36 @@ class _Eigen:
 
 
 class _Tridiagonal(_Eigen):
-    """The same for one right side, at a third of the cost: ``U' matrix U`` is only made tridiagonal."""
+    """The same for one right side, at a third of the cost: ``U' matrix U`` is only made tridiagonal.
+
+    Fewer rows than features leave a matrix ``S = F'F`` of low rank, and a right side ``F'g`` in its range. Then
+    ``inv(S + I / C) F'g = F' inv(FF' + I / C) g``, and it is the small ``FF'`` that is made tridiagonal.
+    """
 
     def _decompose(self, scaled: FloatArray) -> None:
+        few_rows = self.equations.n_rows <= _FEW * len(scaled)
+        self._factor = _Factor.of(scaled) if few_rows else None
+        if self._factor is not None:
+            scaled = self._factor.products()
         work = int(lapack.dsytrd_lwork(len(scaled), lower=1)[0])
+        # The transpose of what is symmetric is the same, in the order that LAPACK takes without a copy.
         self._reflectors, self._diagonal, self._beside, self._tau, _ = lapack.dsytrd(
-            scaled, lower=1, lwork=work, overwrite_a=1
+            scaled.T, lower=1, lwork=work, overwrite_a=1
         )
 
     def _reduced_solutions(self, rhs: FloatArray, Cs: ArrayOfC, a: float) -> FloatArray:
-        right = self._rotate(self._scale.T @ rhs, "T")[:, 0]
+        right = self._scale.T @ rhs
+        if self._factor is not None:
+            right = self._factor.coordinates(right)
+        right = self._rotate(right, "T")[:, 0]
         solutions = np.empty((len(right), len(Cs)))
         beside = a * self._beside
         for i, C in enumerate(Cs):
             solutions[:, i] = lapack.dgtsv(beside, a * self._diagonal + 1.0 / C, beside, right)[3]
-        result: FloatArray = (self._scale @ self._rotate(solutions, "N")).T
+        solutions = self._rotate(solutions, "N")
+        if self._factor is not None:
+            solutions = self._factor.combined(solutions)
+        result: FloatArray = (self._scale @ solutions).T
         return result
 
     def _rotate(self, vectors: FloatArray, trans: str) -> FloatArray:
@@ -314,6 +337,39 @@ class _Tridiagonal(_Eigen):
             work = int(lapack.dormqr("L", trans, self._reflectors[1:, :-1], self._tau, rest, -1)[1][0])
             columns[1:] = lapack.dormqr("L", trans, self._reflectors[1:, :-1], self._tau, rest, work)[0]
         return columns
+
+
+class _Factor:
+    """Few rows ``F`` with ``F'F`` equal to a matrix of low rank: its Cholesky factor, largest pivots first."""
+
+    def __init__(self, lower: FloatArray, order: NDArray[np.intp]) -> None:
+        self._lower = lower  # F' with its rows in `order`
+        self._order = order
+
+    @classmethod
+    def of(cls, matrix: FloatArray) -> _Factor | None:
+        """The factor, if it has few rows and more than one; what is left out is rounding alone."""
+        factored, pivots, rank, info = lapack.dpstrf(matrix.T, lower=1)
+        if info < 0 or not 1 < rank <= _FEW * len(matrix):
+            return None
+        return cls(np.tril(factored[:, :rank]), pivots - 1)
+
+    def products(self) -> FloatArray:
+        """``FF'``."""
+        products: FloatArray = self._lower.T @ self._lower
+        return products
+
+    def coordinates(self, vector: FloatArray) -> FloatArray:
+        """``g`` with ``F'g`` equal to a vector of the range."""
+        rank = self._lower.shape[1]
+        solved: FloatArray = lapack.dtrtrs(self._lower[:rank], vector[self._order[:rank]], lower=1)[0]
+        return solved
+
+    def combined(self, columns: FloatArray) -> FloatArray:
+        """``F'`` times columns."""
+        result = np.empty((len(self._order), columns.shape[1]))
+        result[self._order] = self._lower @ columns
+        return result
 
 
 ArrayOfC = list[float] | FloatArray
