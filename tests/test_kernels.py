@@ -218,7 +218,7 @@ def test_sparse_rows_give_the_values_of_dense_ones(kernel, dtype):
 def test_sparse_laplacian_by_parts_equals_the_whole(monkeypatch):
     X = table(30, 12)
     kernel = Kernel("laplacian", gamma=0.2)
-    monkeypatch.setattr("steelyard.kernels._DENSE_BLOCK", 50)
+    monkeypatch.setattr("steelyard.kernel_blocks.DENSE_BLOCK", 50)
     np.testing.assert_array_equal(kernel.block(sparse.csr_array(X)), kernel.block(X))
 
 

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.spatial.distance import pdist
 
 from steelyard import _native
 from steelyard._limits import LARGEST_KERNEL_VALUE, largest_value
-from steelyard._sparse import canonical_csr
 from steelyard._threads import check_threads
-from steelyard.exceptions import DataError, DataTypeError, ParameterError
+from steelyard.exceptions import DataError, ParameterError
+from steelyard.kernel_blocks import (
+    DENSE_BLOCK,
+    Floats,
+    KernelFunction,
+    called_block,
+    check_rows,
+    function_name,
+    precomputed_block,
+    single_rows,
+    sparse_block,
+    squared_norms,
+)
 from steelyard.params import AnyOf, OneOf, Positive
 from steelyard.precomputed import PrecomputedKernel
 from steelyard.sequence_kernels import EditKernel, GlobalAlignmentKernel, SequenceKernel
@@ -25,8 +35,6 @@ from steelyard.sequence_kernels import EditKernel, GlobalAlignmentKernel, Sequen
 __all__ = ["EditKernel", "GlobalAlignmentKernel", "Kernel", "PrecomputedKernel", "SequenceKernel"]
 
 
-Floats = NDArray[Any]  # float32 or float64
-KernelFunction = Callable[[Any, Any], Any]
 _STORABLE = (SequenceKernel, PrecomputedKernel)  # functions that are objects which files can hold
 
 # The numbers that each kernel reads; the others are ignored.
@@ -41,7 +49,6 @@ _PARAMETERS: dict[str, tuple[str, ...]] = {
 _GAMMA_RULES = ("scale", "auto", "median")
 GAMMA = AnyOf(Positive(), OneOf(*_GAMMA_RULES))  # what learners take; the words mean the same in all of them
 _MEDIAN_ROWS = 500  # 125,000 pairs put the median within a few parts in a thousand
-_DENSE_BLOCK = 2**22  # numbers of a sparse table that are made dense at a time
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -141,7 +148,7 @@ class Kernel:
             return replace(self, kernel=self.kernel.resolve(X))
         if not isinstance(self.gamma, str) or "gamma" not in self._parameters():
             return self
-        rows = _check_rows(X, "Kernel.resolve")
+        rows = check_rows(X, "Kernel.resolve")
         with np.errstate(over="ignore", invalid="ignore"):
             scale = _gamma_scale(rows, self.gamma, self.kernel)
         if not isfinite(scale):
@@ -172,12 +179,12 @@ class Kernel:
         """
         threads = check_threads(n_threads, "Kernel.block")
         if not isinstance(self.kernel, str):
-            return _called_block(self.kernel, X, X if Z is None else Z)
+            return called_block(self.kernel, X, X if Z is None else Z)
         if self.kernel == "precomputed":
-            return _precomputed_block(X, Z)
+            return precomputed_block(X, Z)
         spec = self.spec()
-        left = _check_rows(X, "Kernel.block")
-        right = left if Z is None else _check_rows(Z, "Kernel.block")
+        left = check_rows(X, "Kernel.block")
+        right = left if Z is None else check_rows(Z, "Kernel.block")
         if left.shape[1] != right.shape[1]:
             raise DataError(
                 f"X and Z must have the same number of features; got {left.shape[1]} and {right.shape[1]}.",
@@ -186,7 +193,7 @@ class Kernel:
         if left.dtype != right.dtype:
             left, right = left.astype(np.float64), right.astype(np.float64)
         if sparse.issparse(left) or sparse.issparse(right):
-            return _sparse_block(spec, left, right, threads)
+            return sparse_block(spec, left, right, threads)
         out = np.empty((left.shape[0], right.shape[0]), left.dtype)
         if Z is None:
             _native.kernel_matrix(spec, left, out, threads)
@@ -199,19 +206,19 @@ class Kernel:
         if isinstance(self.kernel, SequenceKernel):
             return self.kernel.diagonal(X)
         if not isinstance(self.kernel, str):
-            called = [_called_block(self.kernel, row, row)[0, 0] for row in _single_rows(X)]
+            called = [called_block(self.kernel, row, row)[0, 0] for row in single_rows(X)]
             return np.array(called, dtype=np.float64)
         if self.kernel == "precomputed":
-            return _precomputed_block(X, None).diagonal().copy()
+            return precomputed_block(X, None).diagonal().copy()
         spec = self.spec()
-        rows = _check_rows(X, "Kernel.diagonal")
+        rows = check_rows(X, "Kernel.diagonal")
         out = np.empty(rows.shape[0], rows.dtype)
         if not sparse.issparse(rows):
             _native.kernel_diagonal(spec, rows, out)
         elif self.kernel in {"rbf", "laplacian"}:
             out.fill(1.0)
         else:
-            out[:] = _squared_norms(rows)
+            out[:] = squared_norms(rows)
             _native.kernel_from_products(spec, out[None, :], None, None)
         return out
 
@@ -260,7 +267,7 @@ class Kernel:
         return hash(self._identity())
 
     def __repr__(self) -> str:
-        name = repr(self.kernel) if isinstance(self.kernel, str) else _function_name(self.kernel)
+        name = repr(self.kernel) if isinstance(self.kernel, str) else function_name(self.kernel)
         return (
             f"Kernel({', '.join([name, *(f'{key}={value!r}' for key, value in self._parameters().items())])})"
         )
@@ -271,10 +278,6 @@ class Kernel:
 
 def _names(*, native: bool = False) -> str:
     return ", ".join(repr(name) for name in _PARAMETERS if not (native and name == "precomputed"))
-
-
-def _function_name(function: KernelFunction) -> str:
-    return str(getattr(function, "__qualname__", None) or repr(function))
 
 
 def _check_kernel(kernel: object) -> str | KernelFunction:
@@ -373,7 +376,7 @@ def _variance(rows: Any) -> float:
 
 def _median_distance(rows: Any, metric: str) -> float:
     n_rows, n_features = rows.shape
-    wanted = min(n_rows, _MEDIAN_ROWS, max(2, _DENSE_BLOCK // max(1, n_features)))
+    wanted = min(n_rows, _MEDIAN_ROWS, max(2, DENSE_BLOCK // max(1, n_features)))
     if wanted < 2:
         return 0.0
     chosen = np.sort(np.random.default_rng(0).choice(n_rows, wanted, replace=False))
@@ -383,148 +386,3 @@ def _median_distance(rows: Any, metric: str) -> float:
 
 def _inverse(value: float) -> float:
     return 1.0 / value if value > 0 and isfinite(1.0 / value) else 1.0
-
-
-# Rows
-
-
-def _check_rows(X: Any, who: str) -> Any:
-    """Return `X` as a finite C-contiguous array or canonical CSR matrix of float32 or float64."""
-    rows = _sparse_rows(X) if sparse.issparse(X) else _dense(X, who)
-    if rows.ndim != 2:
-        raise DataError(
-            f"expected a table of rows and columns; got an array of {rows.ndim} dimension(s).",
-            who=who,
-            hint="one sample is X.reshape(1, -1)" if rows.ndim == 1 else None,
-        )
-    values = rows.data if sparse.issparse(rows) else rows
-    if not np.isfinite(values).all():
-        raise DataError(f"{_first_bad(rows)}", who=who)
-    return rows
-
-
-def _dense(X: Any, who: str) -> Floats:
-    try:
-        array = np.asarray(X)
-        if array.dtype != np.float32 and array.dtype.kind in "buifO":
-            array = array.astype(np.float64, copy=False)
-    except (TypeError, ValueError) as error:
-        raise DataTypeError(
-            f"expected a table of real numbers; got {type(X).__name__}: {error}.",
-            who=who,
-            hint="lists of sequences need a kernel given as a function",
-        ) from error
-    if array.dtype.kind != "f":
-        raise DataTypeError(f"expected a table of real numbers; got values of type {array.dtype}.", who=who)
-    return np.ascontiguousarray(array) if array.ndim else array
-
-
-def _sparse_rows(X: Any) -> Any:
-    rows = X.tocsr()
-    if rows.dtype not in {np.dtype(np.float32), np.dtype(np.float64)}:
-        rows = rows.astype(np.float64)
-    return canonical_csr(rows)
-
-
-def _first_bad(rows: Any) -> str:
-    if sparse.issparse(rows):
-        entries = rows.tocoo()
-        at = int(np.flatnonzero(~np.isfinite(entries.data))[0])
-        row, column, value = entries.row[at], entries.col[at], entries.data[at]
-    else:
-        row, column = np.argwhere(~np.isfinite(rows))[0]
-        value = rows[row, column]
-    return f"all values must be finite; got {value} in row {row}, column {column}."
-
-
-def _count(X: Any) -> int:
-    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
-
-
-def _single_rows(X: Any) -> list[Any]:
-    if sparse.issparse(X):
-        X = X.tocsr()
-    return [X[i : i + 1] for i in range(_count(X))]
-
-
-# Blocks that are not dense tables
-
-
-def _called_block(function: KernelFunction, X: Any, Z: Any) -> Floats:
-    values = np.asarray(function(X, Z))
-    if values.dtype != np.float32:
-        values = values.astype(np.float64, copy=False)
-    expected = (_count(X), _count(Z))
-    who = f"Kernel({_function_name(function)})"
-    if values.shape != expected:
-        raise DataError(
-            f"for {expected[0]} and {expected[1]} samples the function must return a matrix of shape "
-            f"{expected}; got shape {values.shape}.",
-            who=who,
-            hint="a kernel function takes two collections of samples and returns the whole block",
-        )
-    if not np.isfinite(values).all():
-        raise DataError(f"{_first_bad(values)}", who=who)
-    return values
-
-
-def _precomputed_block(X: Any, Z: Any) -> Floats:
-    values = _check_rows(X.toarray() if sparse.issparse(X) else X, "Kernel('precomputed')")
-    expected = values.shape[0] if Z is None else _count(Z)
-    if values.shape[1] != expected:
-        what = "a square matrix" if Z is None else f"one column for each of the {expected} stored rows"
-        raise DataError(f"Kernel('precomputed'): expected {what}; got shape {values.shape}.")
-    return np.asarray(values)
-
-
-def _squared_norms(rows: Any) -> Floats:
-    if sparse.issparse(rows):
-        # Summed first to last, as the sparse product sums: equal rows then have a distance of 0.
-        row_of_value = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-        return np.bincount(row_of_value, rows.data * rows.data, minlength=rows.shape[0])
-    return np.asarray(np.einsum("ij,ij->i", rows, rows))
-
-
-def _sparse_block(spec: _native.KernelSpec, left: Any, right: Any, n_threads: int) -> Floats:
-    if spec.kind == "laplacian":
-        return _laplacian_by_parts(spec, left, right, n_threads)
-    if spec.kind == "rbf":
-        return _sparse_rbf(spec, left, right, n_threads)
-    out = _product(left, right)
-    _native.kernel_from_products(spec, out, None, None, n_threads)
-    return out
-
-
-def _sparse_rbf(spec: _native.KernelSpec, left: Any, right: Any, n_threads: int) -> Floats:
-    # The distance is a small difference of large products: float32 would lose it.
-    wide_left, wide_right = left.astype(np.float64), right.astype(np.float64)
-    out = _product(wide_left, wide_right)
-    if left is right:
-        left_norms = right_norms = out.diagonal().copy()
-    else:
-        left_norms, right_norms = _squared_norms(wide_left), _squared_norms(wide_right)
-    _native.kernel_from_products(spec, out, left_norms, right_norms, n_threads)
-    return out.astype(left.dtype, copy=False)
-
-
-def _product(left: Any, right: Any) -> Floats:
-    product = left @ right.T
-    return np.ascontiguousarray(product.toarray() if sparse.issparse(product) else product)
-
-
-def _laplacian_by_parts(spec: _native.KernelSpec, left: Any, right: Any, n_threads: int) -> Floats:
-    out = np.empty((left.shape[0], right.shape[0]), left.dtype)
-    step = max(1, _DENSE_BLOCK // max(1, left.shape[1]))
-    for j in range(0, right.shape[0], step):
-        Z = _part(right, j, step)
-        for i in range(0, left.shape[0], step):
-            X = _part(left, i, step)
-            part = np.empty((X.shape[0], Z.shape[0]), out.dtype)
-            _native.kernel_block(spec, X, Z, part, n_threads)
-            out[i : i + step, j : j + step] = part
-    return out
-
-
-def _part(rows: Any, begin: int, step: int) -> Floats:
-    part = rows[begin : begin + step]
-    return np.ascontiguousarray(part.toarray() if sparse.issparse(part) else part)

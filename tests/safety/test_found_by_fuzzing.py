@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from steelyard import IncrementalSVC, RandomFeatures, StreamClassifier
 from steelyard.cli.app import main
 from steelyard.exceptions import DataTypeError, FileFormatError
-from steelyard.features import FourierMap
+from steelyard.feature_maps import FourierMap
 from steelyard.proximal import Certificate
 from steelyard.streams.labels import LabelTable
 from tests.safety.subjects import X, Y

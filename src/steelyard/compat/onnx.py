@@ -13,7 +13,8 @@ from steelyard._types import FloatArray
 from steelyard.enclosing import EnclosingClassifier
 from steelyard.enclosing.bodies import KernelSphere, Sphere
 from steelyard.exceptions import DataError
-from steelyard.features import FourierMap, LandmarkMap, RandomFeatures, ReluMap
+from steelyard.feature_maps import FourierMap, LandmarkMap, ReluMap
+from steelyard.features import RandomFeatures
 from steelyard.kernels import Kernel
 from steelyard.online import KOIL
 from steelyard.proximal import ProximalSVC
