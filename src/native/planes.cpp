@@ -75,15 +75,16 @@ Penalty penalty_of(const PlaneSums& sums, const PlaneRule& rule) {
     return penalty;
 }
 
-void add_penalty(const Penalty& penalty, double factor, bool has_intercept, double* matrix, std::size_t size) {
+void add_penalty(const Penalty& penalty, double factor, bool has_intercept, double* matrix, std::size_t stride) {
     const std::size_t d = penalty.scale.size();
     if (has_intercept && penalty.intercept) {
         for (std::size_t i = 0; i < d; ++i)
-            for (std::size_t j = 0; j <= i; ++j) matrix[i * size + j] += factor * penalty.center[i] * penalty.center[j];
-        for (std::size_t j = 0; j < d; ++j) matrix[d * size + j] -= factor * penalty.center[j];
-        matrix[d * size + d] += factor;
+            for (std::size_t j = 0; j <= i; ++j)
+                matrix[i * stride + j] += factor * penalty.center[i] * penalty.center[j];
+        for (std::size_t j = 0; j < d; ++j) matrix[d * stride + j] -= factor * penalty.center[j];
+        matrix[d * stride + d] += factor;
     }
-    for (std::size_t j = 0; j < d; ++j) matrix[j * size + j] += factor * penalty.scale[j] * penalty.scale[j];
+    for (std::size_t j = 0; j < d; ++j) matrix[j * stride + j] += factor * penalty.scale[j] * penalty.scale[j];
 }
 
 // Shares of the matrix of all rows and of the class's own, and the right side, for targets of +1 and -1: balanced
@@ -149,8 +150,9 @@ class OnePlane {
           penalty_(penalty),
           d_(sums.n_features()),
           size_(rule.pairs ? d_ : d_ + 1),
+          stride_((size_ + kLine - 1) / kLine * kLine),
           own_(aligned_buffer<double>((d_ + 1) * (d_ + 1))),
-          matrix_(aligned_buffer<double>((d_ + 1) * (d_ + 1))),
+          matrix_(aligned_buffer<double>(size_ * stride_)),
           solution_(d_ + 1) {}
 
     // False if the matrix is not definite.
@@ -166,10 +168,10 @@ class OnePlane {
             set_right();
         if (rule_.pairs || rule_.balanced || plane == 0) {  // else all planes share one matrix
             if (!rule_.pairs) set_margin();
-            add_penalty(penalty_, 1.0 / rule_.C, !rule_.pairs, matrix_.get(), size_);
-            if (!loops.factor(matrix_.get(), size_, size_)) return false;
+            add_penalty(penalty_, 1.0 / rule_.C, !rule_.pairs, matrix_.get(), stride_);
+            if (!loops.factor(matrix_.get(), size_, stride_)) return false;
         }
-        loops.solve(matrix_.get(), size_, size_, solution_.data());
+        loops.solve(matrix_.get(), size_, stride_, solution_.data());
         if (rule_.pairs) solution_[d_] = 0.0;
         const Moments moments = score_moments();
         const bool half_way = rule_.pairs && sums_.n_classes() > 1;
@@ -186,7 +188,7 @@ class OnePlane {
         for (std::size_t i = 0; i < size_; ++i)
             for (std::size_t j = 0; j <= i; ++j) {
                 const std::size_t at = i * size_ + j;
-                matrix_[at] = margin.share * sums_.total[at] + margin.own_share * own[at];
+                matrix_[i * stride_ + j] = margin.share * sums_.total[at] + margin.own_share * own[at];
             }
     }
     void set_right() {
@@ -196,7 +198,7 @@ class OnePlane {
 
     // Scatter of both sides and the difference of their means; nothing to rank against leaves the penalty alone.
     void set_pairs() {
-        std::fill_n(matrix_.get(), d_ * d_, 0.0);
+        std::fill_n(matrix_.get(), d_ * stride_, 0.0);
         std::fill(solution_.begin(), solution_.end(), 0.0);
         if (sums_.n_classes() == 1) return;
         std::vector<double> mine(d_), rest(d_);
@@ -208,8 +210,8 @@ class OnePlane {
         for (std::size_t i = 0; i < d_; ++i)
             for (std::size_t j = 0; j <= i; ++j) {
                 const std::size_t from = i * (d_ + 1) + j;
-                matrix_[i * d_ + j] = own_[from] / count_ + (sums_.total[from] - own_[from]) / rest_ -
-                                      mine[i] * mine[j] - rest[i] * rest[j] + solution_[i] * solution_[j];
+                matrix_[i * stride_ + j] = own_[from] / count_ + (sums_.total[from] - own_[from]) / rest_ -
+                                           mine[i] * mine[j] - rest[i] * rest[j] + solution_[i] * solution_[j];
             }
     }
 
@@ -229,7 +231,8 @@ class OnePlane {
     const PlaneSums& sums_;
     const PlaneRule& rule_;
     const Penalty& penalty_;
-    const std::size_t d_, size_;
+    static constexpr std::size_t kLine = 8;  // numbers of a cache line, on which every row of the matrix begins
+    const std::size_t d_, size_, stride_;
     std::size_t positive_ = 0;
     double count_ = 0.0, rest_ = 0.0;
     const AlignedBuffer<double> own_, matrix_;  // lower triangles: nobody reads, or fills, what is above

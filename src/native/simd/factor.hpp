@@ -25,9 +25,11 @@ template <size_t Rows>
 //
 // Rows are taken some at a time and columns eight at a time, from left to right: products with all columns to the left
 // come first, a tile of rows and columns at once, so that what is loaded is used several times; then what is left
-// within the eight columns. The rows of a block stay in the second-level cache while the rows above pass by.
+// within the eight columns. The rows of a block stay in the second-level cache while the rows above pass by, some
+// columns at a time, so that these stay in the first.
 
 constexpr size_t kRowBlock = 32, kPanel = 8;     // rows and columns; a panel is a whole number of vectors
+constexpr size_t kColumnBlock = 384;             // columns that products are summed over at a time
 constexpr size_t kTile = kDoubles == 8 ? 4 : 2;  // columns of a tile of four rows: sums stay in registers
 
 [[gnu::always_inline]] static inline double lane_total(VecD v) {  // pairwise
@@ -53,19 +55,20 @@ template <size_t Rows, size_t Columns>
         for (size_t c = 0; c < Columns; ++c) out[r][c] = lane_total(sums[r][c]);
 }
 
-// Takes the products with the columns to the left of a panel off its entries in some rows.
+// Takes the products with n columns, `rows` and `above` begin with the first of them, off the entries of a panel.
 template <size_t Rows>
-static void subtract_products(double* rows, const double* above, size_t stride, size_t n_left, size_t width) {
+static void subtract_products(const double* rows, const double* above, size_t stride, size_t n, double* entries,
+                              size_t width) {
     double products[Rows][kPanel];
     size_t c = 0;
     for (; c + kTile <= width; c += kTile)
-        tile_products<Rows, kTile>(rows, above + c * stride, stride, n_left,
+        tile_products<Rows, kTile>(rows, above + c * stride, stride, n,
                                    reinterpret_cast<double(*)[kPanel]>(&products[0][c]));
     for (; c < width; ++c)
-        tile_products<Rows, 1>(rows, above + c * stride, stride, n_left,
+        tile_products<Rows, 1>(rows, above + c * stride, stride, n,
                                reinterpret_cast<double(*)[kPanel]>(&products[0][c]));
     for (size_t r = 0; r < Rows; ++r)
-        for (size_t k = 0; k < width; ++k) rows[r * stride + n_left + k] -= products[r][k];
+        for (size_t k = 0; k < width; ++k) entries[r * stride + k] -= products[r][k];
 }
 
 // Finishes entries of a panel in some rows below its own: what is left within the panel.
@@ -102,6 +105,19 @@ static bool factor_panel(double* rows, size_t stride, size_t n_left, size_t widt
     return true;
 }
 
+// Takes the products with the columns to the left of a panel off its entries in the rows from first to end.
+static void subtract_left(double* matrix, size_t stride, size_t left, size_t width, size_t first, size_t end) {
+    for (size_t column = 0; column < left; column += kColumnBlock) {
+        const size_t n = column + kColumnBlock < left ? kColumnBlock : left - column;
+        const double* above = matrix + left * stride + column;
+        size_t i = first;
+        for (; i + 4 <= end; i += 4)
+            subtract_products<4>(matrix + i * stride + column, above, stride, n, matrix + i * stride + left, width);
+        for (; i < end; ++i)
+            subtract_products<1>(matrix + i * stride + column, above, stride, n, matrix + i * stride + left, width);
+    }
+}
+
 static bool factor_matrix(double* matrix, size_t n, size_t stride) {
     for (size_t first = 0; first < n; first += kRowBlock) {
         const size_t end = first + kRowBlock < n ? first + kRowBlock : n;
@@ -110,19 +126,15 @@ static bool factor_matrix(double* matrix, size_t n, size_t stride) {
             const double* above = matrix + left * stride;
             size_t i = first;
             if (left >= first) {
-                for (size_t r = 0; r < width; ++r)
-                    subtract_products<1>(matrix + (left + r) * stride, above, stride, left, r + 1);
+                // In the panel's own rows some entries above the diagonal change as well, which nobody reads.
+                subtract_left(matrix, stride, left, width, left, end);
                 if (!factor_panel(matrix + left * stride, stride, left, width)) return false;
                 i = left + width;
+            } else {
+                subtract_left(matrix, stride, left, width, first, end);
             }
-            for (; i + 4 <= end; i += 4) {
-                subtract_products<4>(matrix + i * stride, above, stride, left, width);
-                finish_rows<4>(matrix + i * stride, above, stride, left, width);
-            }
-            for (; i < end; ++i) {
-                subtract_products<1>(matrix + i * stride, above, stride, left, width);
-                finish_rows<1>(matrix + i * stride, above, stride, left, width);
-            }
+            for (; i + 4 <= end; i += 4) finish_rows<4>(matrix + i * stride, above, stride, left, width);
+            for (; i < end; ++i) finish_rows<1>(matrix + i * stride, above, stride, left, width);
         }
     }
     return true;

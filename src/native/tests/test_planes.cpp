@@ -150,7 +150,7 @@ TEST(a_plane_does_not_depend_on_the_planes_beside_it_nor_on_how_its_class_is_kep
 }
 
 TEST(a_factor_times_itself_is_the_matrix_on_every_level) {
-    for (std::size_t n : {1u, 2u, 3u, 7u, 8u, 9u, 31u, 32u, 33u, 40u, 67u, 130u}) {
+    for (std::size_t n : {1u, 2u, 3u, 7u, 8u, 9u, 31u, 32u, 33u, 40u, 67u, 130u, 385u, 420u}) {
         const std::size_t stride = n + 3;
         const std::vector<double> rows = random_values<double>(2 * n * n, 6);
         std::vector<double> matrix(n * stride, std::nan(""));  // above the diagonal nobody looks

@@ -299,8 +299,8 @@ class _Eigen:
 class _Tridiagonal(_Eigen):
     """The same for one right side, at a third of the cost: ``U' matrix U`` is only made tridiagonal.
 
-    Fewer rows than features leave a matrix ``S = F'F`` of low rank, and a right side ``F'g`` in its range. Then
-    ``inv(S + I / C) F'g = F' inv(FF' + I / C) g``, and it is the small ``FF'`` that is made tridiagonal.
+    Fewer rows than features leave a matrix ``S = F'F`` of low rank, and a right side ``F'g`` in its range.
+    Then ``inv(S + I / C) F'g = F' inv(FF' + I / C) g``, and it is the small ``FF'`` that is made tridiagonal.
     """
 
     def _decompose(self, scaled: FloatArray) -> None:
@@ -340,7 +340,7 @@ class _Tridiagonal(_Eigen):
 
 
 class _Factor:
-    """Few rows ``F`` with ``F'F`` equal to a matrix of low rank: its Cholesky factor, largest pivots first."""
+    """Few rows ``F`` with ``F'F`` equal to a matrix of low rank: its Cholesky factor, largest pivot first."""
 
     def __init__(self, lower: FloatArray, order: NDArray[np.intp]) -> None:
         self._lower = lower  # F' with its rows in `order`
