@@ -22,14 +22,14 @@ NATIVE := $(shell find src/native -type f) CMakeLists.txt pyproject.toml
 comma := ,
 CPP := $(shell find src/native -name '*.cpp' -o -name '*.hpp')
 
-.PHONY: torture torture-service torture-sites help demo test lint format bench bench-table papers rooms docs serve sites sanitize sanitize-threads sanitize-python sanitize-python-threads stubs test-native \
+.PHONY: torture torture-service torture-sites help demo test lint format bench bench-table bench-levels papers rooms docs serve sites sanitize sanitize-threads sanitize-python sanitize-python-threads stubs test-native \
   test-clang test-aarch64 test-lowest clean
 
 help:
 	@echo "make demo       learn from an imbalanced, drifting stream and show what happened"
 	@echo "make test       the whole test suite"
 	@echo "make lint       style, types, import order of the layers"
-	@echo "make bench      speed against peers, side by side; bench-table: the table of docs/benchmarks.md"
+	@echo "make bench      speed against peers, side by side; bench-table: the table of docs/benchmarks.md; bench-levels: AVX-512, AVX2, baseline"
 	@echo "make papers     a quick run of every experiment of the papers (DATA=folder of data sets)"
 	@echo "make rooms      files and functions that some walks through the package take"
 	@echo "make docs       the documentation, into docs/_build/html"
@@ -171,6 +171,10 @@ bench: $(VENV)/.dev
 # The table of docs/benchmarks.md, measured anew; some minutes on a quiet machine.
 bench-table: $(VENV)/.dev
 	$(BIN)/python benchmarks/speed/table.py
+
+# The same paths at every instruction level of this processor, side by side.
+bench-levels: $(VENV)/.dev
+	$(BIN)/python benchmarks/speed/table.py --levels
 
 # Minutes, and most of it needs data that is not shipped: no part of `make test`.
 papers: $(VENV)/.dev

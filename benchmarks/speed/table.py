@@ -1,6 +1,11 @@
 """The table of docs/benchmarks.md, measured in one run: what each path costs, its best peer and its floor.
 
-    python benchmarks/speed/table.py [--only PART ...]
+    python benchmarks/speed/table.py [--only PART ...] [--level avx2]
+    python benchmarks/speed/table.py --levels [--only PART ...]
+
+The second call measures every path at each instruction level that the processor has, one process a level,
+and prints the levels side by side. A level is that of our loops and of the BLAS: what an older processor
+would do.
 
 The floor is what the arithmetic alone costs, done by a BLAS or by our own loops in one large call. Times are
 processor times of one thread, the best of several rounds in which all that stands in one line takes turns.
@@ -14,6 +19,9 @@ import os
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "STEELYARD_NUM_THREADS"), "1"))
 
 import argparse
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import process_time
@@ -22,10 +30,20 @@ import numpy as np
 from scipy.linalg import lapack
 from scipy.linalg.blas import dsyrk
 
-from steelyard import KOIL, IncrementalSVC, MultiKernelKOIL, ProximalSVC, RandomFeatures
+from steelyard import (
+    KOIL,
+    IncrementalSVC,
+    MultiKernelKOIL,
+    ProximalSVC,
+    RandomFeatures,
+    StreamClassifier,
+    _native,
+)
 from steelyard.kernels import Kernel
 
 ROUNDS = 5
+# The kernels of a BLAS for a processor that ends at each of our levels.
+CORES = {"baseline": "Prescott", "avx2": "Haswell"}
 
 
 @dataclass(frozen=True)
@@ -34,7 +52,7 @@ class Line:
 
     path: str
     ours: float
-    floor: float
+    floor: float | None
     floor_is: str
     command: str
     peer: tuple[str, float] | None = None
@@ -44,8 +62,10 @@ class Line:
         peer, ratio = "-", "-"
         if self.peer is not None:
             peer, ratio = f"{self.peer[0]} {told(self.peer[1])}", f"{self.ours / self.peer[1]:.2f}"
-        floor = f"{told(self.floor)}, {self.floor_is}"
-        share = f"{100.0 * self.floor / self.ours:.0f} %"
+        floor, share = "-", "-"
+        if self.floor is not None:
+            floor = f"{told(self.floor)}, {self.floor_is}"
+            share = f"{100.0 * self.floor / self.ours:.0f} %"
         cells = self.path, f"{told(self.ours)} a {self.unit}", peer, ratio, floor, share, f"`{self.command}`"
         return f"| {' | '.join(cells)} |"
 
@@ -247,27 +267,71 @@ def chunks() -> Iterator[Line]:
             )  # fmt: skip
 
 
+def committee() -> Iterator[Line]:
+    """The learner that needs no choices, in chunks of 100 and row by row."""
+    X, y = rows_of(6000, 20)
+    for size, begin, n in ((100, 1000, 5000), (1, 1000, 500)):
+        model = StreamClassifier(random_state=0)
+        model.partial_fit(X[:begin], y[:begin], classes=[0, 1]).predict(X[:1])
+        started = process_time()
+        for first in range(begin, begin + n, size):
+            part = slice(first, first + size)
+            model.predict(X[part])
+            model.partial_fit(X[part], y[part])
+        spent = (process_time() - started) / n
+        forest = balanced_forest(X, y) if size == 100 else None
+        how = f"chunks of {size}" if size > 1 else "row by row"
+        yield Line(f"`StreamClassifier`, d = 20, {how}: predict, then learn", spent, None, "",
+                   "table.py --only committee", forest)  # fmt: skip
+
+
 def kernel_learners() -> Iterator[Line]:
     for d in (8, 20):
         X, y = rows_of(20_000, d)
         X /= np.sqrt(d)
-        kernel, vectors = Kernel("rbf", gamma=1.0), X[:200].copy()
         ours, floor = best(
             lambda X=X, y=y: KOIL(policy="fifo++", budget=100, random_state=0).partial_fit(X, y),
-            lambda k=kernel, X=X, v=vectors: k.block(X, v, n_threads=1),
+            kernel_values(X, 200),
         )
         yield Line(f"`KOIL` fifo++, d = {d}, budget 100 + 100", ours / 20_000, floor / 20_000,
-                   "the kernel block", "bench_koil.py")  # fmt: skip
-    narrow = X.astype(np.float32)
-    wide, single = best(*[lambda r=r: KOIL(random_state=0).partial_fit(r, y) for r in (X, narrow)])
-    yield Line("`KOIL` on float32 rows, d = 20", single / 20_000, wide / 20_000, "the same rows in float64",
-               "bench_koil.py")  # fmt: skip
-    X, y = X[:4000], y[:4000]
+                   "the kernel values", "bench_koil.py")  # fmt: skip
+    for d, budget in ((20, 100), (60, 400)):
+        X, y = rows_of(10_000, d)
+        X /= np.sqrt(d)
+        wide, single = best(*[
+            lambda rows=rows, y=y, budget=budget: KOIL(budget=budget, random_state=0).partial_fit(rows, y)
+            for rows in (X, X.astype(np.float32))
+        ])  # fmt: skip
+        yield Line(f"`KOIL` on float32 rows, d = {d}, budget {budget} + {budget}", single / 10_000, None, "",
+                   "bench_koil.py", ("the same rows in float64", wide / 10_000))  # fmt: skip
+    X, y = rows_of(2_000, 20)
+    kernel, narrow = Kernel("rbf", gamma=0.05), X.astype(np.float32)
+    wide, single = best(*[lambda rows=rows: kernel.block(rows, rows, n_threads=1) for rows in (X, narrow)])
+    yield Line("kernel block of 2,000 float32 rows, d = 20", single, None, "", "table.py --only kernels",
+               ("the same rows in float64", wide), "block")  # fmt: skip
+    X, y = rows_of(4000, 20)
+    X /= np.sqrt(20)
     many, one = best(*[
         lambda make=make: make(C=0.01, budget=100, random_state=0).partial_fit(X, y)
         for make in (MultiKernelKOIL, KOIL)
     ], rounds=2)  # fmt: skip
-    yield Line("sixteen kernels, C = .01, d = 20", many / 4000, one / 4000, "one `KOIL`", "bench_koil.py")
+    yield Line("sixteen kernels, C = .01, d = 20", many / 4000, None, "", "bench_koil.py --only kernels",
+               ("one `KOIL`", one / 4000))  # fmt: skip
+
+
+def kernel_values(X: np.ndarray, n_vectors: int) -> Callable[[], None]:
+    """Kernel values of rows with vectors, into memory that is there: the arithmetic alone.
+
+    One call for all rows would spend half of its time on fresh pages for a result that nobody reads.
+    """
+    kernel, vectors = Kernel("rbf", gamma=1.0).spec(), X[:n_vectors].copy()
+    out = np.empty((1000, n_vectors))
+
+    def evaluate() -> None:
+        for begin in range(0, len(X), len(out)):
+            _native.kernel_block(kernel, X[begin : begin + len(out)], vectors, out, 1)
+
+    return evaluate
 
 
 def window() -> Iterator[Line]:
@@ -297,6 +361,7 @@ PARTS: dict[str, Callable[[], Iterator[Line]]] = {
     "rows": single_rows,
     "dictionaries": dictionaries,
     "mapped": mapped_streams,
+    "committee": committee,
     "many": many_classes,
     "chunks": chunks,
     "window": window,
@@ -304,15 +369,53 @@ PARTS: dict[str, Callable[[], Iterator[Line]]] = {
 }
 
 
+# -- the levels -------------------------------------------------------------------------------------
+
+
+def measured_at(level: str, parts: list[str]) -> dict[str, tuple[float, str]]:
+    """Seconds, and of what, of every path of some parts at an instruction level, in a process of its own."""
+    environment = os.environ | {"STEELYARD_SIMD": level}
+    if level in CORES:
+        environment["OPENBLAS_CORETYPE"] = CORES[level]
+    command = [sys.executable, __file__, "--json", "--only", *parts]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return {path: (ours, unit) for path, ours, unit in map(json.loads, done.stdout.splitlines())}
+
+
+def print_levels(parts: list[str]) -> None:
+    levels = _native.simd_levels()[::-1]
+    print(f"| path | {' | '.join(levels)} | {' | '.join(f'{level} / {levels[0]}' for level in levels[1:])} |")
+    print(f"|---|{'---|' * (2 * len(levels) - 1)}", flush=True)
+    for part in parts:
+        times = [measured_at(level, [part]) for level in levels]
+        for path, (best_level, unit) in times[0].items():
+            own = [of_level[path][0] for of_level in times]
+            cells = [
+                f"{told(own[0])} a {unit}",
+                *map(told, own[1:]),
+                *(f"{t / best_level:.2f}" for t in own[1:]),
+            ]
+            print(f"| {path} | {' | '.join(cells)} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--levels", action="store_true", help="all instruction levels side by side")
+    parser.add_argument("--level", choices=_native.simd_levels(), help="our loops at this level")
+    parser.add_argument("--json", action="store_true", help="path, seconds and unit, a line each")
     options = parser.parse_args()
-    print("| path | ours | best peer | ratio | floor | share of the floor | command |")
-    print("|---|---|---|---|---|---|---|", flush=True)
+    if options.levels:
+        print_levels(options.only)
+        return
+    if options.level:
+        _native.use_simd_level(options.level)
+    if not options.json:
+        print("| path | ours | best peer | ratio | floor | share of the floor | command |")
+        print("|---|---|---|---|---|---|---|", flush=True)
     for name in options.only:
         for line in PARTS[name]():
-            print(line, flush=True)
+            print(json.dumps([line.path, line.ours, line.unit]) if options.json else line, flush=True)
 
 
 if __name__ == "__main__":
