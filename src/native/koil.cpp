@@ -28,7 +28,7 @@ void SharedRows<T>::release(std::uint32_t id) {
 }
 
 template <class T>
-void KoilEnsemble<T>::Member::kernel_values(int side, std::size_t i, int with, double* values) const {
+void KoilEnsemble<T>::Member::kernel_values(int side, std::size_t i, int with, T* values) const {
     std::vector<T> vector(rows[side].n_features());
     rows[side].copy_row(i, vector.data());
     kernel_row(machine.kernel(), vector.data(), rows[with], values);
@@ -57,7 +57,7 @@ KoilEnsemble<T>::KoilEnsemble(Rows<T> vectors, std::vector<KernelSpec> kernels, 
     for (const KoilMachineState& state : states) {
         const KernelSpec& kernel = kernels_[members_.size() % kernels_.size()];
         Member& member = members_.emplace_back(kernel, budgets_, d);
-        member.machine = KoilMachine(kernel, budgets_, state);
+        member.machine = KoilMachine<T>(kernel, budgets_, state);
         for (int s = 0; s < 2; ++s)
             for (const std::uint32_t id : state.sides[s].ids) {
                 member.rows[s].append(vectors.data + id * d);
@@ -106,19 +106,19 @@ void KoilEnsemble<T>::learn(Rows<T> X, const std::int8_t* signs, const KoilRule&
 
 template <class T>
 void KoilEnsemble<T>::scores(Rows<T> X, double* out, unsigned n_threads) const {
-    std::vector<double> other_side(X.n_rows);
+    std::vector<T> sums[2] = {std::vector<T>(X.n_rows), std::vector<T>(X.n_rows)};
     for (const Member& member : members_) {
-        const KoilMachine& machine = member.machine;
-        kernel_sums(machine.kernel(), X, member.rows[0], machine.coef(0), out, n_threads);
-        kernel_sums(machine.kernel(), X, member.rows[1], machine.coef(1), other_side.data(), n_threads);
-        for (std::size_t i = 0; i < X.n_rows; ++i) out[i] = machine.scale() * (out[i] + other_side[i]);
+        const KoilMachine<T>& machine = member.machine;
+        for (int s = 0; s < 2; ++s)
+            kernel_sums(machine.kernel(), X, member.rows[s], machine.coef(s), sums[s].data(), n_threads);
+        for (std::size_t i = 0; i < X.n_rows; ++i) out[i] = machine.scale() * (sums[0][i] + sums[1][i]);
         out += X.n_rows;
     }
 }
 
 template <class T>
 std::vector<KoilMachineState> KoilEnsemble<T>::states(std::vector<T>& vectors) const {
-    std::vector<std::uint32_t> row_of(shared_.rows().size(), KoilMachine::kNone);
+    std::vector<std::uint32_t> row_of(shared_.rows().size(), kNoVector);
     std::vector<KoilMachineState> states;
     const std::size_t d = n_features();
     std::uint32_t n_rows = 0;
@@ -127,7 +127,7 @@ std::vector<KoilMachineState> KoilEnsemble<T>::states(std::vector<T>& vectors) c
         states.push_back(member.machine.state());
         for (KoilMachineState::Side& side : states.back().sides)
             for (std::uint32_t& id : side.ids) {
-                if (row_of[id] == KoilMachine::kNone) {
+                if (row_of[id] == kNoVector) {
                     vectors.resize((n_rows + 1) * d);
                     shared_.rows().copy_row(id, vectors.data() + n_rows * d);
                     row_of[id] = n_rows++;

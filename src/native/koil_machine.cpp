@@ -11,42 +11,62 @@ namespace {
 
 constexpr std::size_t kSpareRows = 16;  // kernel rows that are evaluated before they are added up
 constexpr std::size_t kBits = 64;
-constexpr std::uint32_t kStepsToRefresh = 4096;
-constexpr double kSmallestScale = 1e-100;
-constexpr double kNoWeight = 1e-250;  // far below any rounding, far above the slow denormal numbers
+// Steps whose rounding may add up in the scores.
+template <class Real>
+constexpr std::uint32_t kStepsToRefresh = sizeof(Real) == sizeof(double) ? 4096 : 1024;
 
-constexpr auto rounded_up = KoilMatrix::rounded_up;
+// Weights are kept in units of a scale that falls: the smaller it gets, the larger they are.
+template <class Real>
+constexpr double kSmallestScale = sizeof(Real) == sizeof(double) ? 1e-100 : 1e-15;
+// Far below any rounding, far above the slow denormal numbers.
+template <class Real>
+constexpr Real kNoWeight = sizeof(Real) == sizeof(double) ? Real(1e-250) : Real(1e-30);
 
 }  // namespace
 
-KoilMachine::KoilMachine(const KernelSpec& kernel, const KoilBudgets& budgets) : kernel_(kernel), budgets_(budgets) {}
+template <class Real>
+KoilMachine<Real>::KoilMachine(const KernelSpec& kernel, const KoilBudgets& budgets)
+    : kernel_(kernel), budgets_(budgets) {}
 
-KoilMachine::KoilMachine(const KernelSpec& kernel, const KoilBudgets& budgets, const KoilMachineState& state)
+template <class Real>
+KoilMachine<Real>::KoilMachine(const KernelSpec& kernel, const KoilBudgets& budgets, const KoilMachineState& state)
     : log_weight(state.log_weight),
       kernel_(kernel),
       budgets_(budgets),
       scale_(state.scale),
       steps_(state.steps),
       behind_(state.behind) {
-    grow(rounded_up(std::max(state.sides[0].ids.size(), state.sides[1].ids.size())));
+    // Files of versions whose machines were all of doubles may hold weights in units that are too small for others.
+    const double unit = scale_ < kSmallestScale<Real> ? scale_ : 1.0;
+    scale_ /= unit;
+    grow(matrix_.rounded_up(std::max(state.sides[0].ids.size(), state.sides[1].ids.size())));
     for (int s = 0; s < 2; ++s) {
         const KoilMachineState::Side& side = state.sides[s];
         sides_[s] = {side.ids.size(), side.oldest, side.seen};
         std::copy(side.ids.begin(), side.ids.end(), ids_.begin() + slot(s, 0));
-        std::copy(side.coef.begin(), side.coef.end(), coef_.begin() + slot(s, 0));
-        std::copy(side.scores.begin(), side.scores.end(), scores_.begin() + slot(s, 0));
-        std::copy(side.counted.begin(), side.counted.end(), counted_.begin() + slot(s, 0));
+        const auto take = [&](const std::vector<double>& from, AlignedVector<Real>& to) {
+            std::transform(from.begin(), from.end(), to.begin() + slot(s, 0), [&](double x) { return Real(x * unit); });
+        };
+        take(side.coef, coef_);
+        take(side.scores, scores_);
+        take(side.counted, counted_);
     }
     mark_changed();
 }
 
-KoilMachineState KoilMachine::state() const {
+template <class Real>
+KoilMachineState KoilMachine<Real>::state() const {
     KoilMachineState state;
     for (int s = 0; s < 2; ++s) {
         const auto part = [&](const auto& all) {
-            return std::vector(all.begin() + slot(s, 0), all.begin() + slot(s, sides_[s].count));
+            return std::vector<double>(all.begin() + slot(s, 0), all.begin() + slot(s, sides_[s].count));
         };
-        state.sides[s] = {part(ids_), part(coef_), part(scores_), part(counted_), sides_[s].oldest, sides_[s].seen};
+        state.sides[s] = {{ids(s), ids(s) + sides_[s].count},
+                          part(coef_),
+                          part(scores_),
+                          part(counted_),
+                          sides_[s].oldest,
+                          sides_[s].seen};
     }
     state.behind = behind_;
     state.scale = scale_;
@@ -55,14 +75,16 @@ KoilMachineState KoilMachine::state() const {
     return state;
 }
 
-void KoilMachine::reserve(int side) {
+template <class Real>
+void KoilMachine<Real>::reserve(int side) {
     if (sides_[side].count < capacity_ || is_full(side)) return;
-    const std::size_t doubled = rounded_up(std::max<std::size_t>(2 * capacity_, 2 * KoilMatrix::kGroup));
+    const std::size_t doubled = matrix_.rounded_up(std::max<std::size_t>(2 * capacity_, 2 * KoilMatrix<Real>::kGroup));
     const bool bounded = budgets_[0] != 0 && budgets_[1] != 0;  // slots are as many on both sides
-    grow(bounded ? std::min(doubled, rounded_up(std::max(budgets_[0], budgets_[1]))) : doubled);
+    grow(bounded ? std::min(doubled, matrix_.rounded_up(std::max(budgets_[0], budgets_[1]))) : doubled);
 }
 
-void KoilMachine::grow(std::size_t capacity) {
+template <class Real>
+void KoilMachine<Real>::grow(std::size_t capacity) {
     const std::size_t old_capacity = capacity_;
     matrix_.complete_columns(counts());
     matrix_.grow(capacity, counts());
@@ -78,7 +100,7 @@ void KoilMachine::grow(std::size_t capacity) {
     coef_ = moved(coef_, n_slots());
     scores_ = moved(scores_, n_slots());
     counted_ = moved(counted_, n_slots());
-    losses_.assign(capacity_, 0.0);
+    losses_.assign(capacity_, Real(0));
     keys_.assign(capacity_ + kKeyPadding, 0);
     chosen_.assign(capacity_ + 1, 0);
     mark_changed();
@@ -87,51 +109,59 @@ void KoilMachine::grow(std::size_t capacity) {
     if (!matrix_.is_kept()) spare_rows_.resize((kSpareRows + 1) * capacity_);
 }
 
-double KoilMachine::dot(const double* weights, const double* row) const {
-    return loops().online.dot_sides(weights, row, sides_[0].count, weights + slot(1, 0), row + slot(1, 0),
-                                    sides_[1].count);
+template <class Real>
+Real KoilMachine<Real>::dot(const Real* weights, const Real* row) const {
+    return loops().online.of<Real>().dot_sides(weights, row, sides_[0].count, weights + slot(1, 0), row + slot(1, 0),
+                                               sides_[1].count);
 }
 
 // Kernel values of one vector with those of a side; where no matrix is kept, until the same spare is used again.
-double* KoilMachine::row(std::size_t at, int with, const KernelAccess& access, std::size_t spare) {
+template <class Real>
+Real* KoilMachine<Real>::row(std::size_t at, int with, const KernelAccess<Real>& access, std::size_t spare) {
     if (matrix_.is_kept()) return matrix_.row(at) + slot(with, 0);
     const int side = at >= capacity_;
-    double* values = spare_rows_.data() + spare * capacity_;
+    Real* values = spare_rows_.data() + spare * capacity_;
     access.kernel_values(side, at - slot(side, 0), with, values);
     return values;
 }
 
-void KoilMachine::change(const double* row, double factor) {
+template <class Real>
+void KoilMachine<Real>::change(const Real* row, Real factor) {
     changes_.rows[changes_.count] = row;
     changes_.factors[changes_.count++] = factor;
 }
 
-void KoilMachine::apply_changes(int side) {
-    loops().online.add_rows(changes_.rows.data(), changes_.factors.data(), changes_.count,
-                            scores_.data() + slot(side, 0), sides_[side].count);
+template <class Real>
+void KoilMachine<Real>::apply_changes(int side) {
+    loops().online.of<Real>().add_rows(changes_.rows.data(), changes_.factors.data(), changes_.count,
+                                       scores_.data() + slot(side, 0), sides_[side].count);
     changes_.count = 0;
 }
 
-void KoilMachine::mark_changed() {
+template <class Real>
+void KoilMachine<Real>::mark_changed() {
     changed_.assign((n_slots() + kBits - 1) / kBits, 0);
     for (std::size_t at = 0; at < n_slots(); ++at)
         if (coef_[at] != counted_[at]) set_weight(at, coef_[at]);
 }
 
-void KoilMachine::set_weight(std::size_t at, double weight) {
+template <class Real>
+void KoilMachine<Real>::set_weight(std::size_t at, Real weight) {
     coef_[at] = weight;
     changed_[at / kBits] |= std::uint64_t{1} << at % kBits;
 }
 
 // Scores of the side that is not behind are to follow.
-void KoilMachine::add_weight(std::size_t at, double weight, const KernelAccess& access) {
+template <class Real>
+void KoilMachine<Real>::add_weight(std::size_t at, Real weight, const KernelAccess<Real>& access) {
     if (!matrix_.is_kept() && changes_.count == kSpareRows) apply_changes(1 - behind_);
     change(row(at, 1 - behind_, access, changes_.count), weight);
     set_weight(at, coef_[at] + weight);
 }
 
 // Brings the scores of the side that is behind up to date.
-void KoilMachine::catch_up(const KernelAccess& access) {
+template <class Real>
+void KoilMachine<Real>::catch_up(const KernelAccess<Real>& access) {
     matrix_.complete_columns(counts());
     for (std::size_t word = 0; word < changed_.size(); ++word) {
         for (std::uint64_t bits = changed_[word]; bits; bits &= bits - 1) {
@@ -145,23 +175,26 @@ void KoilMachine::catch_up(const KernelAccess& access) {
     apply_changes(behind_);
 }
 
-void KoilMachine::find_violators(const Sample& sample, std::size_t most) {
+template <class Real>
+void KoilMachine<Real>::find_violators(const Sample& sample, std::size_t most) {
     const int other = 1 - sample.side();
     const double score = scale_ * dot(coef_.data(), sample.similarities);
-    n_chosen_ = loops().online.violators({scores_.data() + slot(other, 0), sample.similarities + slot(other, 0),
-                                          sides_[other].count, 1.0 - sample.y * score, sample.y * scale_, most,
-                                          losses_.data(), keys_.data(), chosen_.data()});
+    n_chosen_ = loops().online.of<Real>().violators(
+        {scores_.data() + slot(other, 0), sample.similarities + slot(other, 0), sides_[other].count,
+         Real(1.0 - sample.y * score), Real(sample.y * scale_), most, losses_.data(), keys_.data(), chosen_.data()});
 }
 
 // Moves the violators away from the sample; returns the weight that the sample gets for it.
-double KoilMachine::push_apart(const Sample& sample, const KoilRule& rule, double rate, Outcome& outcome,
-                               const KernelAccess& access) {
+template <class Real>
+Real KoilMachine<Real>::push_apart(const Sample& sample, const KoilRule& rule, double rate, Outcome& outcome,
+                                   const KernelAccess<Real>& access) {
     const double step = rate * rule.C * sample.y / scale_;
     const int own = sample.side(), other = 1 - own;
-    if (n_chosen_ == 0) return sides_[own].count == 0 || sides_[other].count == 0 ? step : 0.0;
-    double weight = 0.0;
+    if (n_chosen_ == 0) return sides_[own].count == 0 || sides_[other].count == 0 ? Real(step) : Real(0);
+    Real weight = 0;
     for (std::size_t v = 0; v < n_chosen_; ++v) {
-        const double loss = losses_[chosen_[v]], pushed = rule.smooth ? 2.0 * step * loss : step;
+        const double loss = losses_[chosen_[v]];
+        const Real pushed = Real(rule.smooth ? 2.0 * step * loss : step);
         add_weight(slot(other, chosen_[v]), -pushed, access);
         weight += pushed;
         outcome.loss += rule.smooth ? loss * loss : loss;
@@ -170,7 +203,8 @@ double KoilMachine::push_apart(const Sample& sample, const KoilRule& rule, doubl
 }
 
 // The position that the sample takes on its side; the number of positions if it does not get in.
-std::size_t KoilMachine::place(const Sample& sample, const KoilRule& rule) {
+template <class Real>
+std::size_t KoilMachine<Real>::place(const Sample& sample, const KoilRule& rule) {
     Side& own = sides_[sample.side()];
     if (!is_full(sample.side())) return own.count;
     const std::size_t budget = budgets_[sample.side()];
@@ -185,19 +219,20 @@ std::size_t KoilMachine::place(const Sample& sample, const KoilRule& rule) {
 }
 
 // Puts the sample into position i, whose vector leaves if there is one; with keep_weight its weight does not go.
-void KoilMachine::store(const Sample& sample, std::size_t i, double weight, bool keep_weight, Outcome& outcome,
-                        const KernelAccess& access) {
+template <class Real>
+void KoilMachine<Real>::store(const Sample& sample, std::size_t i, Real weight, bool keep_weight, Outcome& outcome,
+                              const KernelAccess<Real>& access) {
     const int side = sample.side();
     const std::size_t at = slot(side, i);
     outcome.place = static_cast<std::uint32_t>(i);
     outcome.evicted = i < sides_[side].count;
     if (outcome.evicted) {
-        const double gone_weight = take_out(at, access);
+        const Real gone_weight = take_out(at, access);
         if (keep_weight) {
-            double* similar = row(at, side, access, kSpareRows);
+            Real* similar = row(at, side, access, kSpareRows);
             // The sample stands here from now on, and may be the most similar one.
             similar[i] = sample.similarities[at];
-            const std::size_t heir = loops().online.argmax(similar, sides_[side].count);
+            const std::size_t heir = loops().online.of<Real>().argmax(similar, sides_[side].count);
             if (heir == i)
                 weight += gone_weight;
             else
@@ -215,22 +250,26 @@ void KoilMachine::store(const Sample& sample, std::size_t i, double weight, bool
 }
 
 // Scores forget the vector in a slot of the side that is behind; returns its weight.
-double KoilMachine::take_out(std::size_t at, const KernelAccess& access) {
+template <class Real>
+Real KoilMachine<Real>::take_out(std::size_t at, const KernelAccess<Real>& access) {
     matrix_.complete_row(at);
-    const double weight = coef_[at], factor = -counted_[at];
+    const Real weight = coef_[at], factor = -counted_[at];
     add_weight(at, -weight, access);
-    const double* own = row(at, behind_, access, kSpareRows);
-    loops().online.add_rows(&own, &factor, 1, scores_.data() + slot(behind_, 0), sides_[behind_].count);
-    counted_[at] = 0.0;
+    const Real* own = row(at, behind_, access, kSpareRows);
+    loops().online.of<Real>().add_rows(&own, &factor, 1, scores_.data() + slot(behind_, 0), sides_[behind_].count);
+    counted_[at] = 0;
     return weight;
 }
 
-double KoilMachine::learning_rate(const KoilRule& rule) const {
+template <class Real>
+double KoilMachine<Real>::learning_rate(const KoilRule& rule) const {
     if (rule.rate_decay == 0.0) return rule.learning_rate;
     return rule.learning_rate * std::pow(static_cast<double>(sides_[0].seen + sides_[1].seen), -rule.rate_decay);
 }
 
-void KoilMachine::learn(const Sample& sample, const KoilRule& rule, const KernelAccess& access, Outcome& outcome) {
+template <class Real>
+void KoilMachine<Real>::learn(const Sample& sample, const KoilRule& rule, const KernelAccess<Real>& access,
+                              Outcome& outcome) {
     const int own = sample.side();
     ++sides_[own].seen;
     ++steps_;
@@ -239,8 +278,8 @@ void KoilMachine::learn(const Sample& sample, const KoilRule& rule, const Kernel
     find_violators(sample, rule.n_neighbors);
     const double rate = learning_rate(rule);
     if (rule.decay) scale_ *= 1.0 - rate;
-    const double weight = push_apart(sample, rule, rate, outcome, access);
-    if (weight == 0.0) {  // well ranked, or steps too small for a number: nothing to learn
+    const Real weight = push_apart(sample, rule, rate, outcome, access);
+    if (weight == 0) {  // well ranked, or steps too small for a number: nothing to learn
         changes_.count = 0;
         return;
     }
@@ -249,20 +288,24 @@ void KoilMachine::learn(const Sample& sample, const KoilRule& rule, const Kernel
     const std::size_t i = place(sample, rule);
     if (i < sides_[own].count || !is_full(own)) return store(sample, i, weight, keep_weight, outcome, access);
     if (keep_weight) {
-        const double* similarities = sample.similarities + slot(own, 0);
-        const std::size_t heir = slot(own, loops().online.argmax(similarities, sides_[own].count));
+        const Real* similarities = sample.similarities + slot(own, 0);
+        const std::size_t heir = slot(own, loops().online.of<Real>().argmax(similarities, sides_[own].count));
         add_weight(heir, weight, access);
     }
     apply_changes(1 - own);
 }
 
-bool KoilMachine::needs_refresh() const { return steps_ >= kStepsToRefresh || scale_ < kSmallestScale; }
+template <class Real>
+bool KoilMachine<Real>::needs_refresh() const {
+    return steps_ >= kStepsToRefresh<Real> || scale_ < kSmallestScale<Real>;
+}
 
-void KoilMachine::refresh(const KernelAccess& access) {
+template <class Real>
+void KoilMachine<Real>::refresh(const KernelAccess<Real>& access) {
     matrix_.complete_columns(counts());
-    for (double& weight : coef_) {
-        weight *= scale_;
-        if (std::abs(weight) < kNoWeight) weight = 0.0;
+    for (Real& weight : coef_) {
+        weight = Real(weight * scale_);
+        if (std::abs(weight) < kNoWeight<Real>) weight = 0;
     }
     scale_ = 1.0;
     steps_ = 0;
@@ -272,18 +315,21 @@ void KoilMachine::refresh(const KernelAccess& access) {
     std::fill(changed_.begin(), changed_.end(), 0);
 }
 
-double KoilMachine::fresh_score(std::size_t at, const KernelAccess& access) {
-    const double *negative = row(at, 0, access, 0), *positive = row(at, 1, access, 1);
-    return loops().online.dot_sides(coef(0), negative, sides_[0].count, coef(1), positive, sides_[1].count);
+template <class Real>
+Real KoilMachine<Real>::fresh_score(std::size_t at, const KernelAccess<Real>& access) {
+    const Real *negative = row(at, 0, access, 0), *positive = row(at, 1, access, 1);
+    return loops().online.of<Real>().dot_sides(coef(0), negative, sides_[0].count, coef(1), positive, sides_[1].count);
 }
 
-void KoilMachine::fill_matrix(const KernelAccess& access) {
+template <class Real>
+void KoilMachine<Real>::fill_matrix(const KernelAccess<Real>& access) {
     for (int s = 0; s < 2 && matrix_.is_kept(); ++s)
         for (std::size_t i = 0; i < sides_[s].count; ++i)
             for (int t = 0; t < 2; ++t) access.kernel_values(s, i, t, row(slot(s, i), t, access));
 }
 
-double KoilMachine::cache_error(const KernelAccess& access) const {
+template <class Real>
+double KoilMachine<Real>::cache_error(const KernelAccess<Real>& access) const {
     KoilMachine cached = *this, fresh = *this;
     cached.catch_up(access);
     fresh.refresh(access);
@@ -293,5 +339,8 @@ double KoilMachine::cache_error(const KernelAccess& access) const {
             error = std::max(error, std::abs(fresh.scores_[at] - scale_ * cached.scores_[at]));
     return error;
 }
+
+template class KoilMachine<double>;
+template class KoilMachine<float>;
 
 }  // namespace steelyard

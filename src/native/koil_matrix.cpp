@@ -6,12 +6,13 @@
 
 namespace steelyard {
 
-void KoilMatrix::grow(std::size_t capacity, const Counts& counts) {
+template <class Real>
+void KoilMatrix<Real>::grow(std::size_t capacity, const Counts& counts) {
     const std::size_t old_capacity = capacity_, old_stride = stride_;
     capacity_ = capacity;
     // An odd number of cache lines: the entries of a column then fall into different sets of the cache.
     stride_ = (2 * capacity_ / kGroup | 1) * kGroup;
-    AlignedVector<double> values(is_kept() ? 2 * capacity_ * stride_ : 0);
+    AlignedVector<Real> values(is_kept() ? 2 * capacity_ * stride_ : 0);
     for (std::size_t s = 0; s < 2 && !values.empty(); ++s)
         for (std::size_t i = 0; i < counts[s]; ++i)
             for (std::size_t t = 0; t < 2; ++t)
@@ -20,14 +21,16 @@ void KoilMatrix::grow(std::size_t capacity, const Counts& counts) {
     values_ = std::move(values);
 }
 
-void KoilMatrix::write_row(std::size_t at, const double* values, const Counts& counts) {
+template <class Real>
+void KoilMatrix<Real>::write_row(std::size_t at, const Real* values, const Counts& counts) {
     if (at != fresh_end_ || at % kGroup == 0) complete_columns(counts);
     std::copy_n(values, 2 * capacity_, row(at));
     if (fresh_begin_ == fresh_end_) fresh_begin_ = at;
     fresh_end_ = at + 1;
 }
 
-void KoilMatrix::complete_row(std::size_t at) {
+template <class Real>
+void KoilMatrix<Real>::complete_row(std::size_t at) {
     const bool is_fresh = fresh_begin_ <= at && at < fresh_end_;
     for (std::size_t fresh = is_fresh ? at + 1 : fresh_begin_; fresh < fresh_end_; ++fresh)
         row(at)[fresh] = row(fresh)[at];
@@ -35,11 +38,13 @@ void KoilMatrix::complete_row(std::size_t at) {
 
 // Columns are written as the group of slots they lie in. In the rows of that group itself some of the values are there
 // and some are not, so these are completed one by one.
-void KoilMatrix::complete_columns(const Counts& counts) {
+template <class Real>
+void KoilMatrix<Real>::complete_columns(const Counts& counts) {
     if (fresh_begin_ == fresh_end_) return;
     const std::size_t group = fresh_begin_ / kGroup * kGroup, after = group + kGroup;
     const auto complete = [&](std::size_t begin, std::size_t end) {
-        if (begin < end) loops().online.transpose(row(group) + begin, row(begin) + group, stride_, end - begin);
+        if (begin < end)
+            loops().online.of<Real>().transpose(row(group) + begin, row(begin) + group, stride_, end - begin);
     };
     for (std::size_t s = 0; s < 2; ++s) {
         const std::size_t begin = s * capacity_, end = begin + rounded_up(counts[s]);
@@ -49,5 +54,8 @@ void KoilMatrix::complete_columns(const Counts& counts) {
     for (std::size_t at = group; at < after; ++at) complete_row(at);
     fresh_begin_ = fresh_end_ = 0;
 }
+
+template class KoilMatrix<double>;
+template class KoilMatrix<float>;
 
 }  // namespace steelyard

@@ -66,7 +66,7 @@ class KoilEnsemble<T>::Window {
         for (Sums& sums : sums_) {
             if (!sums.is_shared || begin == end) continue;
             const Rows<T> mine{row(begin), end - begin, rows_.n_features};
-            double* out = sums.values.data() + begin * ld();
+            T* out = sums.values.data() + begin * ld();
             kernel_rows(sums.source, mine, ensemble_.shared_.rows(), out, ld(), 1);
             kernel_rows(sums.source, mine, packed_, out + n_shared_, ld(), 1);
         }
@@ -85,24 +85,24 @@ class KoilEnsemble<T>::Window {
     // To be called by one thread: the vectors that machines have taken and given up find their place in the table.
     void settle() {
         SharedRows<T>& shared = ensemble_.shared_;
-        std::vector<std::uint32_t> ids(n_rows(), KoilMachine::kNone);
+        std::vector<std::uint32_t> ids(n_rows(), kNoVector);
         const auto id_of = [&](std::uint32_t id) { return id < n_shared_ ? id : ids[id - n_shared_]; };
         for (std::size_t index = 0; index < n_machines_; ++index)
             for (const Stored& stored : tracks_[index].stored) {
                 std::uint32_t& id = ids[stored.sample];
-                if (id == KoilMachine::kNone) id = shared.add(row(stored.sample));
+                if (id == kNoVector) id = shared.add(row(stored.sample));
                 shared.hold(id);
             }
         for (std::size_t index = 0; index < n_machines_; ++index) {
             for (const Stored& stored : tracks_[index].stored) {
                 std::uint32_t& id = ensemble_.members_[index].machine.ids(stored.side)[stored.place];
                 if (id == n_shared_ + stored.sample) id = ids[stored.sample];  // else it has been replaced since
-                if (stored.evicted != KoilMachine::kNone) shared.release(id_of(stored.evicted));
+                if (stored.evicted != kNoVector) shared.release(id_of(stored.evicted));
             }
             tracks_[index].stored.clear();
         }
         for (const std::uint32_t id : ids)
-            if (id != KoilMachine::kNone) shared.release(id);  // held by machines alone
+            if (id != kNoVector) shared.release(id);  // held by machines alone
         ensemble_.n_seen_ += n_rows();
     }
 
@@ -115,10 +115,10 @@ class KoilEnsemble<T>::Window {
     // Kernel values of samples that a machine is expected to learn, with its vectors, and kept right while samples
     // replace some of them.
     struct Batch {
-        AlignedVector<double> values;  // a row for each sample, and one for a sample that was not expected
-        AlignedVector<double> among;   // of the samples with each other
+        AlignedVector<T> values;  // a row for each sample, and one for a sample that was not expected
+        AlignedVector<T> among;   // of the samples with each other
         std::vector<T> rows;
-        PackedRows<T, double> packed{0}, alone{0};
+        PackedRows<T> packed{0}, alone{0};
         std::size_t n_slots = 0, count = 0, next = 0;
         std::size_t samples[kBatchRows];
         const T* first = nullptr;  // the samples, one after the other: in X, or in `rows` if others lie between them
@@ -127,12 +127,12 @@ class KoilEnsemble<T>::Window {
         void reset(std::size_t d) {
             rows.resize(kBatchRows * d);
             among.resize(kBatchRows * kBatchRows);
-            packed = PackedRows<T, double>(d, kBatchRows);
-            alone = PackedRows<T, double>(d, 1);
+            packed = PackedRows<T>(d, kBatchRows);
+            alone = PackedRows<T>(d, 1);
             alone.append(rows.data());
         }
         void forget() { count = next = 0; }
-        double* row(std::size_t r) { return values.data() + r * n_slots; }
+        T* row(std::size_t r) { return values.data() + r * n_slots; }
         Rows<T> all_rows(std::size_t d) const { return {first, count, d}; }
     };
     struct Stored {
@@ -148,7 +148,7 @@ class KoilEnsemble<T>::Window {
     // Sums that some of the kernels follow from: of the samples with the shared rows, then with each other.
     struct Sums {
         KernelSpec source;
-        AlignedVector<double> values;
+        AlignedVector<T> values;
         bool is_shared = false;
     };
 
@@ -218,24 +218,24 @@ class KoilEnsemble<T>::Window {
 
     void learn(std::size_t index, std::size_t i) {
         Member& member = ensemble_.members_[index];
-        KoilMachine& machine = member.machine;
+        KoilMachine<T>& machine = member.machine;
         const int y = signs_[index / ensemble_.n_kernels() * signs_stride_ + begin_ + i];
-        KoilMachine::Sample sample{y, uniform_at(ensemble_.seed_, ensemble_.n_seen_ + i), nullptr, 1.0};
-        KoilMachine::Outcome outcome;
+        typename KoilMachine<T>::Sample sample{y, uniform_at(ensemble_.seed_, ensemble_.n_seen_ + i), nullptr, T(1)};
+        typename KoilMachine<T>::Outcome outcome;
         machine.reserve(sample.side());
         fill_in(sample, index, i);
         machine.learn(sample, rule_, member, outcome);
         machine.log_weight -= rule_.weight_rate * outcome.loss;
-        if (outcome.place != KoilMachine::kNone) store(index, i, sample.side(), outcome);
+        if (outcome.place != kNoVector) store(index, i, sample.side(), outcome);
         if (machine.needs_refresh()) machine.refresh(member);
     }
 
-    void store(std::size_t index, std::size_t i, int side, const KoilMachine::Outcome& outcome) {
+    void store(std::size_t index, std::size_t i, int side, const typename KoilMachine<T>::Outcome& outcome) {
         Member& member = ensemble_.members_[index];
         Track& track = tracks_[index];
         std::uint32_t& id = member.machine.ids(side)[outcome.place];
         const auto sample = static_cast<std::uint32_t>(i);
-        track.stored.push_back({sample, outcome.place, outcome.evicted ? id : KoilMachine::kNone, side});
+        track.stored.push_back({sample, outcome.place, outcome.evicted ? id : kNoVector, side});
         id = static_cast<std::uint32_t>(n_shared_) + sample;  // until all machines are through
         member.store(side, outcome.place, row(i));
         correct(track.batch, member, i, member.machine.slot(side, outcome.place));
@@ -244,13 +244,13 @@ class KoilEnsemble<T>::Window {
     // -- kernel values ----------------------------------------------------------------------------------------------
 
     // Kernel values of sample i with the vectors of a machine, and with itself.
-    void fill_in(KoilMachine::Sample& sample, std::size_t index, std::size_t i) {
+    void fill_in(typename KoilMachine<T>::Sample& sample, std::size_t index, std::size_t i) {
         const Member& member = ensemble_.members_[index];
         Batch& batch = tracks_[index].batch;
         if (batch.n_slots != member.machine.n_slots()) {  // slots have moved, the values with them
             batch.forget();
             batch.n_slots = member.machine.n_slots();
-            batch.values.assign((kBatchRows + 1) * batch.n_slots, 0.0);
+            batch.values.assign((kBatchRows + 1) * batch.n_slots, T(0));
         }
         sample.similarities = similarities(batch, index, i);
         const KernelSpec& kernel = member.machine.kernel();
@@ -260,10 +260,10 @@ class KoilEnsemble<T>::Window {
         kernel_row(kernel, row(i), batch.alone, &sample.self_similarity);
     }
 
-    double* similarities(Batch& batch, std::size_t index, std::size_t i) {
+    T* similarities(Batch& batch, std::size_t index, std::size_t i) {
         const Member& member = ensemble_.members_[index];
         const Sums& sums = sums_[source_of(member.machine.kernel())];
-        double* unexpected = batch.row(kBatchRows);
+        T* unexpected = batch.row(kBatchRows);
         if (sums.is_shared) {
             take_shared(sums.values.data() + i * ld(), member.machine, unexpected);
             return unexpected;
@@ -275,14 +275,14 @@ class KoilEnsemble<T>::Window {
         return unexpected;
     }
 
-    static void take_shared(const double* sums, const KoilMachine& machine, double* out) {
+    static void take_shared(const T* sums, const KoilMachine<T>& machine, T* out) {
         for (int s = 0; s < 2; ++s) {
-            loops().online.gather(sums, machine.ids(s), out + machine.slot(s, 0), machine.count(s));
-            loops().kernel.finish_f64.from_sums(machine.kernel(), out + machine.slot(s, 0), machine.count(s));
+            loops().online.of<T>().gather(sums, machine.ids(s), out + machine.slot(s, 0), machine.count(s));
+            loops().kernel.finish<T>().from_sums(machine.kernel(), out + machine.slot(s, 0), machine.count(s));
         }
     }
 
-    static void evaluate(Rows<T> rows, const Member& member, double* out, std::size_t ld) {
+    static void evaluate(Rows<T> rows, const Member& member, T* out, std::size_t ld) {
         for (int s = 0; s < 2; ++s)
             kernel_rows(member.machine.kernel(), rows, member.rows[s], out + member.machine.slot(s, 0), ld, 1);
     }
@@ -315,10 +315,10 @@ class KoilEnsemble<T>::Window {
             kernel_rows(kernel, rows, batch.packed, batch.among.data(), kBatchRows, 1);
             batch.among_known = true;
         }
-        double alone[kBatchRows];
+        T alone[kBatchRows];
         const bool expected = batch.samples[batch.next] == i;
         if (!expected) kernel_row(kernel, row(i), batch.packed, alone);
-        const double* values = expected ? batch.among.data() + batch.next * kBatchRows : alone;
+        const T* values = expected ? batch.among.data() + batch.next * kBatchRows : alone;
         for (std::size_t r = batch.next + expected; r < batch.count; ++r) batch.row(r)[slot] = values[r];
     }
 
@@ -327,8 +327,8 @@ class KoilEnsemble<T>::Window {
     const std::int8_t* signs_;
     std::size_t signs_stride_, begin_ = 0;
     Rows<T> rows_{};
-    PackedRows<T, double> packed_;  // the samples
-    std::size_t n_shared_ = 0;      // shared rows as the window begins; the samples are counted on from there
+    PackedRows<T> packed_;      // the samples
+    std::size_t n_shared_ = 0;  // shared rows as the window begins; the samples are counted on from there
     KoilTurns turns_;
     std::unique_ptr<Track[]> tracks_;
     std::size_t n_machines_;

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
 
 from steelyard import KOIL, _native, persistence
 from steelyard.exceptions import DataError, MemoryLimitError, ParameterError
@@ -28,6 +31,14 @@ KERNELS = {
 @pytest.fixture
 def stream():
     return make_stream(1000)
+
+
+def _pickled(model):
+    return pickle.loads(pickle.dumps(model))
+
+
+def _saved(model):
+    return persistence.from_bytes(persistence.to_bytes(model))
 
 
 def transcribed(K, y, seed=0, **parameters):
@@ -303,26 +314,92 @@ def test_extreme_learning_rates_stay_finite(stream, learning_rate):
     assert np.isfinite(model.decision_function(X)).all()
 
 
-def test_float32_rows_are_kept_as_float32_and_summed_in_double(stream):
+@pytest.mark.parametrize("policy", ["reservoir++", "fifo++", "reservoir", "fifo", "unbounded"])
+@pytest.mark.parametrize("loss", ["hinge", "smooth"])
+def test_float32_rows_are_learned_in_float32_as_doubles_are_but_for_rounding(stream, policy, loss):
     X, y = stream
+    narrow = X[:600].astype(np.float32)
     single, double = (
-        KOIL(random_state=0).fit(Z, y) for Z in (X.astype(np.float32), X.astype(np.float32).astype(float))
+        KOIL(C=0.5, gamma=0.3, budget=40, policy=policy, loss=loss, random_state=0).fit(Z, y[:600])
+        for Z in (narrow, narrow.astype(float))
     )
+    assert isinstance(single._ensemble, _native.KoilEnsemble32)
     assert single.support_vectors_.dtype == np.float32
-    np.testing.assert_array_equal(
-        single.decision_function(X.astype(np.float32)), double.decision_function(X.astype(np.float32))
+    np.testing.assert_array_equal(single.support_vectors_, double.support_vectors_)
+    expected = double.decision_function(narrow.astype(float))
+    tolerance = 1e-4 * np.abs(expected).max()
+    np.testing.assert_allclose(single.decision_function(narrow), expected, atol=tolerance)
+    np.testing.assert_allclose(single.decision_function(narrow.astype(float)), expected, atol=tolerance)
+
+
+def test_a_long_stream_of_float32_rows_ranks_as_well_as_one_of_doubles():
+    X, y = make_stream(6000)
+    rows = X.astype(np.float32)
+    single, double = (
+        KOIL(random_state=0).fit(Z[:4000], y[:4000]).decision_function(Z[4000:]) for Z in (rows, X)
     )
+    aucs = [roc_auc_score(y[4000:] > 0, scores) for scores in (single, double)]
+    assert abs(aucs[0] - aucs[1]) < 0.005
 
 
-def test_doubles_after_float32_rows_lose_nothing(stream):
+@pytest.mark.parametrize("copied", [_pickled, _saved])
+def test_a_float32_learner_that_was_copied_goes_on_bit_by_bit(stream, copied):
     X, y = stream
-    first = X[:500].astype(np.float32)
-    mixed = KOIL(random_state=0).partial_fit(first, y[:500]).partial_fit(X[500:], y[500:])
-    double = KOIL(random_state=0).fit(np.concatenate([first.astype(float), X[500:]]), y)
-    np.testing.assert_array_equal(mixed.decision_function(X), double.decision_function(X))
-    np.testing.assert_array_equal(
-        mixed.decision_function(X.astype(np.float32)), double.decision_function(X.astype(np.float32))
+    rows = X.astype(np.float32)
+    model = KOIL(random_state=0).partial_fit(rows[:500], y[:500])
+    other = copied(model)
+    assert isinstance(other._ensemble, _native.KoilEnsemble32)
+    for one in (model, other):
+        one.partial_fit(rows[500:], y[500:])
+    np.testing.assert_array_equal(other.dual_coef_, model.dual_coef_)
+    np.testing.assert_array_equal(other.decision_function(rows), model.decision_function(rows))
+
+
+def test_doubles_after_float32_rows_make_a_learner_of_doubles(stream):
+    X, y = stream
+    first = X[:300].astype(np.float32)
+    mixed = KOIL(gamma=0.3, random_state=0).partial_fit(first, y[:300]).partial_fit(X[300:400], y[300:400])
+    assert isinstance(mixed._ensemble, _native.KoilEnsemble64)
+    double = KOIL(gamma=0.3, random_state=0).fit(np.concatenate([first.astype(float), X[300:400]]), y[:400])
+    expected = double.decision_function(X)
+    np.testing.assert_allclose(
+        mixed.decision_function(X), expected, rtol=0.0, atol=1e-4 * np.abs(expected).max()
     )
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"kernel": "linear"},
+        {"kernel": "polynomial"},
+        {"gamma": 1e35},
+        {"C": 1e5},
+        {"loss": "smooth", "C": 50.0},
+    ],
+)
+def test_float32_rows_are_learned_in_doubles_where_float32_could_overflow(stream, parameters):
+    X, y = stream
+    rows = X.astype(np.float32)
+    single, double = (KOIL(random_state=0, **parameters).fit(Z, y) for Z in (rows, rows.astype(float)))
+    assert isinstance(single._ensemble, _native.KoilEnsemble64)
+    np.testing.assert_array_equal(single.decision_function(rows), double.decision_function(rows))
+
+
+def test_a_float32_learner_whose_C_becomes_large_goes_on_in_doubles(stream):
+    X, y = stream
+    rows = X.astype(np.float32)
+    model = KOIL(random_state=0).partial_fit(rows[:500], y[:500])
+    model.set_params(C=1e5).partial_fit(rows[500:], y[500:])
+    assert isinstance(model._ensemble, _native.KoilEnsemble64)
+    assert np.isfinite(model.decision_function(rows)).all()
+
+
+def test_the_largest_float32_rows_stay_finite(stream):
+    X, y = stream
+    rows = (X / np.abs(X).max() * np.finfo(np.float32).max).astype(np.float32)
+    model = KOIL(random_state=0, learning_rate=0.999999).fit(rows, y)
+    assert np.isfinite(model.decision_function(rows)).all()
+    assert np.isfinite(model.dual_coef_).all()
 
 
 def test_the_decision_function_is_the_kernel_sum_that_is_shown(stream):

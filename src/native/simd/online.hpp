@@ -8,84 +8,128 @@
 
 namespace steelyard::STEELYARD_LEVEL {
 
-typedef Lane<double>::IntVec VecI;
+template <class Real>
+using IntVec = typename Lane<Real>::IntVec;
+template <class Real>
+using Key = typename KeyOf<Real>::Type;
+template <class Real>
+constexpr size_t kLanes = Lane<Real>::count;
+template <class Real>
+constexpr Key<Real> kLargestKey = sizeof(Real) == 8 ? INT64_MAX : INT32_MAX;
+template <class Real>
+constexpr Key<Real> kNoKey = -kLargestKey<Real> - 1;
 
-constexpr std::int64_t kNoKey = INT64_MIN;
 constexpr size_t kGroups = 16;      // neighbours that ranking can find
 constexpr size_t kMostRanked = 64;  // keys that are ranked rather than halved
-constexpr size_t kGroupVectors = kGroups / kDoubles;
-static_assert(kKeyPadding == kGroups);
+template <class Real>
+constexpr size_t kGroupVectors = kGroups / kLanes<Real>;
+static_assert(kKeyPadding == kGroups && kLanes<float> <= kGroups);
 
-static void gather(const double* values, const std::uint32_t* index, double* out, size_t n) {
+template <class Real>
+static void gather(const Real* values, const std::uint32_t* index, Real* out, size_t n) {
     for (size_t j = 0; j < n; ++j) out[j] = values[index[j]];
 }
 
 // Integers in the order of the numbers; -0 and 0 are the same. Smaller integers than kNoKey + 1 do not occur.
-[[gnu::always_inline]] static inline VecI ordered_keys(VecD x) {
-    const VecI bits = (VecI)(x + 0.0);
-    return bits ^ ((bits >> 63) & INT64_MAX);
+template <class Real>
+[[gnu::always_inline]] static inline IntVec<Real> ordered_keys(Vec<Real> x) {
+    const IntVec<Real> bits = (IntVec<Real>)(x + Real(0));
+    return bits ^ ((bits >> (8 * sizeof(Real) - 1)) & kLargestKey<Real>);
 }
 
-[[gnu::always_inline]] static inline VecI load_keys(const std::int64_t* p) {
-    VecI v;
+template <class Real>
+[[gnu::always_inline]] static inline IntVec<Real> load_keys(const Key<Real>* p) {
+    IntVec<Real> v;
     std::memcpy(&v, p, sizeof v);
     return v;
 }
 
-[[gnu::always_inline]] static inline VecI all_lanes(std::int64_t key) { return key - VecI{}; }
+template <class Real>
+[[gnu::always_inline]] static inline IntVec<Real> all_lanes(Key<Real> key) {
+    return key - IntVec<Real>{};
+}
 
 // j, j + 1, ...
-[[gnu::always_inline]] static inline VecI positions_from(size_t j) {
-    VecI at;
-#pragma GCC unroll 8
-    for (size_t lane = 0; lane < kDoubles; ++lane) at[lane] = static_cast<std::int64_t>(lane);
-    return at + static_cast<std::int64_t>(j);
+template <class Real>
+[[gnu::always_inline]] static inline IntVec<Real> positions_from(size_t j) {
+    IntVec<Real> at;
+#pragma GCC unroll 16
+    for (size_t lane = 0; lane < kLanes<Real>; ++lane) at[lane] = static_cast<Key<Real>>(lane);
+    return at + static_cast<Key<Real>>(j);
 }
 
 // One bit a lane, the first lane's lowest, of a vector whose lanes are all zeros or all ones.
-[[gnu::always_inline]] static inline std::uint64_t lane_bits(VecI mask) {
+template <class Real>
+[[gnu::always_inline]] static inline std::uint64_t lane_bits(IntVec<Real> mask) {
+    if constexpr (sizeof(Real) == 8) {
 #if defined(__AVX512DQ__)
-    typedef long long LongVec __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
-    return static_cast<std::uint8_t>(__builtin_ia32_cvtq2mask512((LongVec)mask));
+        typedef long long LongVec __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
+        return static_cast<std::uint8_t>(__builtin_ia32_cvtq2mask512((LongVec)mask));
 #elif defined(__AVX__)
-    return static_cast<std::uint64_t>(__builtin_ia32_movmskpd256((VecD)mask));
+        return static_cast<std::uint64_t>(__builtin_ia32_movmskpd256((VecD)mask));
 #elif defined(__SSE2__)
-    return static_cast<std::uint64_t>(__builtin_ia32_movmskpd((VecD)mask));
-#else
-    std::uint64_t bits = 0;
-    for (size_t lane = 0; lane < kDoubles; ++lane) bits |= static_cast<std::uint64_t>(mask[lane] & 1) << lane;
-    return bits;
+        return static_cast<std::uint64_t>(__builtin_ia32_movmskpd((VecD)mask));
 #endif
+    } else {
+#if defined(__AVX512DQ__)
+        typedef int WordVec __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
+        return static_cast<std::uint16_t>(__builtin_ia32_cvtd2mask512((WordVec)mask));
+#elif defined(__AVX__)
+        return static_cast<std::uint64_t>(__builtin_ia32_movmskps256((VecF)mask));
+#elif defined(__SSE2__)
+        return static_cast<std::uint64_t>(__builtin_ia32_movmskps((VecF)mask));
+#endif
+    }
+    std::uint64_t bits = 0;
+    for (size_t lane = 0; lane < kLanes<Real>; ++lane) bits |= static_cast<std::uint64_t>(mask[lane] & 1) << lane;
+    return bits;
 }
 
-// The lanes moved round by `Shift`: combining a vector with itself moved by 1, 2, 4 puts the result of all lanes in
+// The lanes moved round by `Shift`: combining a vector with itself moved by 1, 2, 4, 8 puts the result of all lanes in
 // each.
-template <size_t Shift>
+template <class Real, size_t Shift>
 constexpr size_t rotated_from(size_t lane) {
-    return (lane + Shift) % kDoubles;
+    return (lane + Shift) % kLanes<Real>;
 }
-template <size_t Shift>
-[[gnu::always_inline]] static inline VecI rotated(VecI v) {
-    return shuffled<rotated_from<Shift>>(v, v);
+template <class Real, size_t Shift, class V>
+[[gnu::always_inline]] static inline V rotated(V v) {
+    return shuffled<rotated_from<Real, Shift>>(v, v);
 }
 
-[[gnu::always_inline]] static inline VecI smaller(VecI a, VecI b) { return a < b ? a : b; }
-[[gnu::always_inline]] static inline VecI larger(VecI a, VecI b) { return a > b ? a : b; }
-[[gnu::always_inline]] static inline VecI sum(VecI a, VecI b) { return a + b; }
+template <class V>
+[[gnu::always_inline]] static inline V smaller_of(V a, V b) {
+    return a < b ? a : b;
+}
+template <class V>
+[[gnu::always_inline]] static inline V larger_of(V a, V b) {
+    return a > b ? a : b;
+}
+template <class V>
+[[gnu::always_inline]] static inline V sum_of(V a, V b) {
+    return a + b;
+}
 
-template <VecI (*Combine)(VecI, VecI)>
-[[gnu::always_inline]] static inline std::int64_t over_lanes(VecI v) {
-    if (kDoubles > 4) v = Combine(v, rotated<4>(v));
-    if (kDoubles > 2) v = Combine(v, rotated<2>(v));
-    return Combine(v, rotated<1>(v))[0];
+template <class Real, auto Combine, class V>
+[[gnu::always_inline]] static inline auto over_lanes(V v) {
+    if constexpr (kLanes<Real> > 8) v = Combine(v, rotated<Real, 8>(v));
+    if constexpr (kLanes<Real> > 4) v = Combine(v, rotated<Real, 4>(v));
+    if constexpr (kLanes<Real> > 2) v = Combine(v, rotated<Real, 2>(v));
+    return Combine(v, rotated<Real, 1>(v))[0];
 }
 
 // Appends the lanes in which the mask is set to the n that are there. Whole vectors are written.
-[[gnu::always_inline]] static inline size_t append(std::int64_t* out, size_t n, VecI values, std::uint64_t lanes) {
+template <class Real>
+[[gnu::always_inline]] static inline size_t append(Key<Real>* out, size_t n, IntVec<Real> values, std::uint64_t lanes) {
 #if defined(__AVX512F__)
-    typedef long long LongVec __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
-    const LongVec packed = __builtin_ia32_compressdi512_mask((LongVec)values, LongVec{}, (unsigned char)lanes);
-    std::memcpy(out + n, &packed, sizeof packed);
+    if constexpr (sizeof(Real) == 8) {
+        typedef long long LongVec __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
+        const LongVec packed = __builtin_ia32_compressdi512_mask((LongVec)values, LongVec{}, (unsigned char)lanes);
+        std::memcpy(out + n, &packed, sizeof packed);
+    } else {
+        typedef int WordVec __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
+        const WordVec packed = __builtin_ia32_compresssi512_mask((WordVec)values, WordVec{}, (unsigned short)lanes);
+        std::memcpy(out + n, &packed, sizeof packed);
+    }
     return n + static_cast<size_t>(__builtin_popcountll(lanes));
 #else
     for (; lanes; lanes &= lanes - 1) out[n++] = values[static_cast<size_t>(__builtin_ctzll(lanes))];
@@ -93,49 +137,47 @@ template <VecI (*Combine)(VecI, VecI)>
 #endif
 }
 
-[[gnu::always_inline]] static inline double largest_lane(VecD v) {
-    if (kDoubles > 4) v = larger(v, (VecD)rotated<4>((VecI)v));
-    if (kDoubles > 2) v = larger(v, (VecD)rotated<2>((VecI)v));
-    return larger(v, (VecD)rotated<1>((VecI)v))[0];
-}
-
+template <class Real>
 struct MarkedKeys {
-    size_t count;                   // keys that are not kNoKey
-    std::int64_t largest[kGroups];  // of the keys at positions that differ by multiples of kGroups
+    size_t count;                // keys that are not kNoKey
+    Key<Real> largest[kGroups];  // of the keys at positions that differ by multiples of kGroups
 };
 
 // Losses, and the keys of those that are positive; kNoKey for the others, up to a whole number of groups.
-static MarkedKeys mark_violators(const ViolatorQuery& q) {
-    VecI counts = {}, largest[kGroupVectors];
-    for (size_t v = 0; v < kGroupVectors; ++v) largest[v] = all_lanes(kNoKey);
-    const VecI end = all_lanes(static_cast<std::int64_t>(q.n));
+template <class Real>
+static MarkedKeys<Real> mark_violators(const ViolatorQuery<Real>& q) {
+    typedef IntVec<Real> VecI;
+    VecI counts = {}, largest[kGroupVectors<Real>];
+    for (size_t v = 0; v < kGroupVectors<Real>; ++v) largest[v] = all_lanes<Real>(kNoKey<Real>);
+    const VecI end = all_lanes<Real>(static_cast<Key<Real>>(q.n));
     for (size_t first = 0; first < q.n; first += kGroups)
 #pragma GCC unroll 8
-        for (size_t v = 0; v < kGroupVectors; ++v) {
-            const size_t j = first + v * kDoubles;
-            VecI keys = all_lanes(kNoKey);
+        for (size_t v = 0; v < kGroupVectors<Real>; ++v) {
+            const size_t j = first + v * kLanes<Real>;
+            VecI keys = all_lanes<Real>(kNoKey<Real>);
             if (j < q.n) {
-                const VecD loss = load(q.scores + j) * q.slope + q.base;
+                const Vec<Real> loss = load(q.scores + j) * q.slope + q.base;
                 store(q.losses + j, loss);
-                const VecI violates = (loss > VecD{}) & (positions_from(j) < end);
-                keys = violates ? ordered_keys(load(q.similarities + j)) : keys;
+                const VecI violates = (loss > Vec<Real>{}) & (positions_from<Real>(j) < end);
+                keys = violates ? ordered_keys<Real>(load(q.similarities + j)) : keys;
                 counts -= violates;
             }
             std::memcpy(q.keys + j, &keys, sizeof keys);
-            largest[v] = larger(keys, largest[v]);
+            largest[v] = larger_of(keys, largest[v]);
         }
-    MarkedKeys marked{static_cast<size_t>(over_lanes<sum>(counts)), {}};
+    MarkedKeys<Real> marked{static_cast<size_t>(over_lanes<Real, sum_of<VecI>>(counts)), {}};
     std::memcpy(marked.largest, largest, sizeof largest);
     return marked;
 }
 
 // Positions of the keys from `bound` on, ascending.
-static size_t positions_above(const std::int64_t* keys, size_t n, std::int64_t bound, std::uint32_t* positions) {
+template <class Real>
+static size_t positions_above(const Key<Real>* keys, size_t n, Key<Real> bound, std::uint32_t* positions) {
     size_t found = 0;
     for (size_t first = 0; first < n; first += 64) {
         std::uint64_t above = 0;
-        for (size_t j = first; j < n && j < first + 64; j += kDoubles)
-            above |= lane_bits(load_keys(keys + j) >= all_lanes(bound)) << (j - first);
+        for (size_t j = first; j < n && j < first + 64; j += kLanes<Real>)
+            above |= lane_bits<Real>(load_keys<Real>(keys + j) >= all_lanes<Real>(bound)) << (j - first);
         for (; above; above &= above - 1)
             positions[found++] = static_cast<std::uint32_t>(first) + static_cast<std::uint32_t>(__builtin_ctzll(above));
     }
@@ -144,64 +186,71 @@ static size_t positions_above(const std::int64_t* keys, size_t n, std::int64_t b
 
 // ranks[j]: how many of the n keys come before key j, the larger ones and of equals those in front of it. n is a
 // multiple of the lanes.
-[[gnu::always_inline]] static inline void rank_keys(const std::int64_t* keys, size_t n, std::int64_t* ranks) {
-    for (size_t j = 0; j < n; j += kDoubles) {
-        const VecI mine = load_keys(keys + j), at = positions_from(j);
+template <class Real>
+[[gnu::always_inline]] static inline void rank_keys(const Key<Real>* keys, size_t n, Key<Real>* ranks) {
+    typedef IntVec<Real> VecI;
+    for (size_t j = 0; j < n; j += kLanes<Real>) {
+        const VecI mine = load_keys<Real>(keys + j), at = positions_from<Real>(j);
         VecI before = {};
-        for (size_t i = 0; i < j; ++i) before = all_lanes(keys[i]) >= mine ? before + 1 : before;
-#pragma GCC unroll 8
-        for (size_t i = j; i < j + kDoubles; ++i) {
-            const VecI in_front = mine - (at <= all_lanes(static_cast<std::int64_t>(i)));
-            before = all_lanes(keys[i]) >= in_front ? before + 1 : before;
+        for (size_t i = 0; i < j; ++i) before = all_lanes<Real>(keys[i]) >= mine ? before + 1 : before;
+#pragma GCC unroll 16
+        for (size_t i = j; i < j + kLanes<Real>; ++i) {
+            const VecI in_front = mine - (at <= all_lanes<Real>(static_cast<Key<Real>>(i)));
+            before = all_lanes<Real>(keys[i]) >= in_front ? before + 1 : before;
         }
-        for (size_t i = j + kDoubles; i < n; ++i) before = all_lanes(keys[i]) > mine ? before + 1 : before;
+        for (size_t i = j + kLanes<Real>; i < n; ++i) before = all_lanes<Real>(keys[i]) > mine ? before + 1 : before;
         std::memcpy(ranks + j, &before, sizeof before);
     }
 }
 
 // A key that at least `most` others equal or exceed, and not many more; most <= kGroups.
-static std::int64_t lower_bound_of(const MarkedKeys& marked, size_t most) {
-    std::int64_t ranks[kGroups];
-    rank_keys(marked.largest, kGroups, ranks);
-    VecI bound = all_lanes(kNoKey + 1);
+template <class Real>
+static Key<Real> lower_bound_of(const MarkedKeys<Real>& marked, size_t most) {
+    typedef IntVec<Real> VecI;
+    Key<Real> ranks[kGroups];
+    rank_keys<Real>(marked.largest, kGroups, ranks);
+    VecI bound = all_lanes<Real>(kNoKey<Real> + 1);
 #pragma GCC unroll 8
-    for (size_t g = 0; g < kGroups; g += kDoubles) {
-        const VecI is_it = load_keys(ranks + g) == all_lanes(static_cast<std::int64_t>(most) - 1);
-        bound = is_it ? larger(load_keys(marked.largest + g), bound) : bound;
+    for (size_t g = 0; g < kGroups; g += kLanes<Real>) {
+        const VecI is_it = load_keys<Real>(ranks + g) == all_lanes<Real>(static_cast<Key<Real>>(most) - 1);
+        bound = is_it ? larger_of(load_keys<Real>(marked.largest + g), bound) : bound;
     }
-    return over_lanes<larger>(bound);
+    return over_lanes<Real, larger_of<VecI>>(bound);
 }
 
 // Keys and where they stand.
+template <class Real>
 struct FewKeys {
     size_t count = 0;
-    std::int64_t keys[kMostRanked + 2 * kDoubles], positions[kMostRanked + 2 * kDoubles];
+    Key<Real> keys[kMostRanked + 2 * kLanes<Real>], positions[kMostRanked + 2 * kLanes<Real>];
 };
 
 // The keys from `bound` on, as long as they are few: at most kMostRanked, or some of more.
-[[gnu::always_inline]] static inline void collect(const std::int64_t* keys, size_t n, std::int64_t bound,
-                                                  FewKeys& few) {
+template <class Real>
+[[gnu::always_inline]] static inline void collect(const Key<Real>* keys, size_t n, Key<Real> bound,
+                                                  FewKeys<Real>& few) {
     size_t count = 0;
-    for (size_t j = 0; j < n && count <= kMostRanked; j += kDoubles) {
-        const VecI here = load_keys(keys + j);
-        const std::uint64_t lanes = lane_bits(here >= all_lanes(bound));
-        append(few.keys, count, here, lanes);
-        count = append(few.positions, count, positions_from(j), lanes);
+    for (size_t j = 0; j < n && count <= kMostRanked; j += kLanes<Real>) {
+        const IntVec<Real> here = load_keys<Real>(keys + j);
+        const std::uint64_t lanes = lane_bits<Real>(here >= all_lanes<Real>(bound));
+        append<Real>(few.keys, count, here, lanes);
+        count = append<Real>(few.positions, count, positions_from<Real>(j), lanes);
     }
     few.count = count;
 }
 
 // The positions of the `most` largest, ascending; they are not more than the keys.
-[[gnu::always_inline]] static inline size_t take_largest(FewKeys& few, size_t most, std::uint32_t* chosen) {
-    std::int64_t ranks[kMostRanked + kDoubles], taken[kMostRanked + kDoubles];
-    const VecI none = all_lanes(kNoKey);
+template <class Real>
+[[gnu::always_inline]] static inline size_t take_largest(FewKeys<Real>& few, size_t most, std::uint32_t* chosen) {
+    Key<Real> ranks[kMostRanked + kLanes<Real>], taken[kMostRanked + kLanes<Real>];
+    const IntVec<Real> none = all_lanes<Real>(kNoKey<Real>);
     std::memcpy(few.keys + few.count, &none, sizeof none);
-    const size_t padded = (few.count + kDoubles - 1) / kDoubles * kDoubles;
-    rank_keys(few.keys, padded, ranks);
+    const size_t padded = (few.count + kLanes<Real> - 1) / kLanes<Real> * kLanes<Real>;
+    rank_keys<Real>(few.keys, padded, ranks);
     size_t n = 0;
-    for (size_t c = 0; c < padded; c += kDoubles) {
-        const VecI is_taken = load_keys(ranks + c) < all_lanes(static_cast<std::int64_t>(most));
-        n = append(taken, n, load_keys(few.positions + c), lane_bits(is_taken));
+    for (size_t c = 0; c < padded; c += kLanes<Real>) {
+        const IntVec<Real> is_taken = load_keys<Real>(ranks + c) < all_lanes<Real>(static_cast<Key<Real>>(most));
+        n = append<Real>(taken, n, load_keys<Real>(few.positions + c), lane_bits<Real>(is_taken));
     }
     for (size_t c = 0; c < most; ++c) chosen[c] = static_cast<std::uint32_t>(taken[c]);
     return most;
@@ -212,43 +261,51 @@ struct Counts {
     size_t of[3];
 };
 
-static Counts count_from(const std::int64_t* keys, size_t n, const std::int64_t (&bounds)[3]) {
+template <class Real>
+static Counts count_from(const Key<Real>* keys, size_t n, const Key<Real> (&bounds)[3]) {
+    typedef IntVec<Real> VecI;
     VecI counts[3] = {};
-    for (size_t j = 0; j < n; j += kDoubles) {
-        const VecI here = load_keys(keys + j);
-        for (size_t b = 0; b < 3; ++b) counts[b] -= here >= all_lanes(bounds[b]);
+    for (size_t j = 0; j < n; j += kLanes<Real>) {
+        const VecI here = load_keys<Real>(keys + j);
+        for (size_t b = 0; b < 3; ++b) counts[b] -= here >= all_lanes<Real>(bounds[b]);
     }
     Counts totals;
-    for (size_t b = 0; b < 3; ++b) totals.of[b] = static_cast<size_t>(over_lanes<sum>(counts[b]));
+    for (size_t b = 0; b < 3; ++b) totals.of[b] = static_cast<size_t>(over_lanes<Real, sum_of<VecI>>(counts[b]));
     return totals;
 }
 
 // Taken are all keys from `bound` on, and the first `ties` of those just below it.
+template <class Real>
 struct Cut {
-    std::int64_t bound;
+    Key<Real> bound;
     size_t ties;
 };
 
-[[gnu::always_inline]] static inline std::int64_t middle_of(std::int64_t a, std::int64_t b) {
-    return (a >> 1) + (b >> 1) + (a & b & 1);
+template <class Int>
+[[gnu::always_inline]] static inline Int middle_of(Int a, Int b) {
+    return static_cast<Int>((a >> 1) + (b >> 1) + (a & b & 1));
 }
 
 // The cut that takes `most` of the keys, which are more. Each pass quarters the interval: three counts cost hardly
 // more than one, since a pass is mostly waiting for its sum.
-static Cut cut_keys(const std::int64_t* keys, size_t n, size_t most) {
-    VecI lowest = all_lanes(INT64_MAX), highest = all_lanes(kNoKey);
-    for (size_t j = 0; j < n; j += kDoubles) {
-        const VecI here = load_keys(keys + j);
-        highest = larger(here, highest);
-        lowest = smaller(here == all_lanes(kNoKey) ? all_lanes(INT64_MAX) : here, lowest);
+template <class Real>
+static Cut<Real> cut_keys(const Key<Real>* keys, size_t n, size_t most) {
+    typedef IntVec<Real> VecI;
+    constexpr Key<Real> largest = kLargestKey<Real>;
+    VecI lowest = all_lanes<Real>(largest), highest = all_lanes<Real>(kNoKey<Real>);
+    for (size_t j = 0; j < n; j += kLanes<Real>) {
+        const VecI here = load_keys<Real>(keys + j);
+        highest = larger_of(here, highest);
+        lowest = smaller_of(here == all_lanes<Real>(kNoKey<Real>) ? all_lanes<Real>(largest) : here, lowest);
     }
     // Always: more than `most` keys from `low` on, at most `most` from `high` on.
-    std::int64_t low = over_lanes<smaller>(lowest), high = over_lanes<larger>(highest) + 1;
+    Key<Real> low = over_lanes<Real, smaller_of<VecI>>(lowest);
+    Key<Real> high = over_lanes<Real, larger_of<VecI>>(highest) + 1;
     size_t above = 0;
     while (high - 1 > low && above != most) {
-        const std::int64_t middle = middle_of(low, high);
-        const std::int64_t bounds[3] = {middle_of(low, middle), middle, middle_of(middle, high)};
-        const Counts counts = count_from(keys, n, bounds);
+        const Key<Real> middle = middle_of(low, high);
+        const Key<Real> bounds[3] = {middle_of(low, middle), middle, middle_of(middle, high)};
+        const Counts counts = count_from<Real>(keys, n, bounds);
         for (size_t b = 0; b < 3; ++b) low = counts.of[b] > most && bounds[b] > low ? bounds[b] : low;
         for (size_t b = 3; b-- > 0;) {
             const bool closer = counts.of[b] <= most && bounds[b] > low && bounds[b] < high;
@@ -259,14 +316,15 @@ static Cut cut_keys(const std::int64_t* keys, size_t n, size_t most) {
     return {high, most - above};
 }
 
-static size_t take_cut(const std::int64_t* keys, size_t n, Cut cut, std::uint32_t* chosen) {
+template <class Real>
+static size_t take_cut(const Key<Real>* keys, size_t n, Cut<Real> cut, std::uint32_t* chosen) {
     size_t taken = 0, ties_left = cut.ties;
     for (size_t first = 0; first < n; first += 64) {
         std::uint64_t above = 0, ties = 0;
-        for (size_t j = first; j < n && j < first + 64; j += kDoubles) {
-            const VecI here = load_keys(keys + j);
-            above |= lane_bits(here >= all_lanes(cut.bound)) << (j - first);
-            ties |= lane_bits(here == all_lanes(cut.bound - 1)) << (j - first);
+        for (size_t j = first; j < n && j < first + 64; j += kLanes<Real>) {
+            const IntVec<Real> here = load_keys<Real>(keys + j);
+            above |= lane_bits<Real>(here >= all_lanes<Real>(cut.bound)) << (j - first);
+            ties |= lane_bits<Real>(here == all_lanes<Real>(cut.bound - 1)) << (j - first);
         }
         for (std::uint64_t here = ties_left ? above | ties : above; here; here &= here - 1) {
             const int at = __builtin_ctzll(here);
@@ -278,25 +336,28 @@ static size_t take_cut(const std::int64_t* keys, size_t n, Cut cut, std::uint32_
     return taken;
 }
 
-static size_t count_above(const std::int64_t* keys, size_t n, std::int64_t bound) {
+template <class Real>
+static size_t count_above(const Key<Real>* keys, size_t n, Key<Real> bound) {
+    typedef IntVec<Real> VecI;
     VecI count = {};
-    for (size_t j = 0; j < n; j += kDoubles) count -= load_keys(keys + j) > all_lanes(bound);
-    return static_cast<size_t>(over_lanes<sum>(count));
+    for (size_t j = 0; j < n; j += kLanes<Real>) count -= load_keys<Real>(keys + j) > all_lanes<Real>(bound);
+    return static_cast<size_t>(over_lanes<Real, sum_of<VecI>>(count));
 }
 
-static size_t violators(const ViolatorQuery& q) {
-    const MarkedKeys marked = mark_violators(q);
-    if (marked.count <= q.most) return positions_above(q.keys, q.n, kNoKey + 1, q.chosen);
+template <class Real>
+static size_t violators(const ViolatorQuery<Real>& q) {
+    const MarkedKeys<Real> marked = mark_violators(q);
+    if (marked.count <= q.most) return positions_above<Real>(q.keys, q.n, kNoKey<Real> + 1, q.chosen);
     if (q.most <= kGroups) {
-        const std::int64_t bound = lower_bound_of(marked, q.most);
-        FewKeys few;
+        const Key<Real> bound = lower_bound_of(marked, q.most);
+        FewKeys<Real> few;
         collect(q.keys, q.n, bound, few);
         if (few.count <= kMostRanked) return take_largest(few, q.most, q.chosen);
         // Kernels so narrow or so wide that all values are the same.
-        const size_t above = count_above(q.keys, q.n, bound);
-        if (above <= q.most) return take_cut(q.keys, q.n, {bound + 1, q.most - above}, q.chosen);
+        const size_t above = count_above<Real>(q.keys, q.n, bound);
+        if (above <= q.most) return take_cut<Real>(q.keys, q.n, {bound + 1, q.most - above}, q.chosen);
     }
-    return take_cut(q.keys, q.n, cut_keys(q.keys, q.n, q.most), q.chosen);
+    return take_cut<Real>(q.keys, q.n, cut_keys<Real>(q.keys, q.n, q.most), q.chosen);
 }
 
 // While it lives, numbers below the smallest normal one count as zero in arithmetic. Narrow kernels have many of them,
@@ -317,111 +378,121 @@ class WithoutDenormals {
 };
 
 // As many columns as there are registers to sum them in, so that every row is read once and in one go.
-template <size_t Columns>
-static void add_columns(const double* const* rows, const double* factors, size_t n_rows, double* target, size_t j) {
-    VecD sums[Columns];
+template <size_t Columns, class Real>
+static void add_columns(const Real* const* rows, const Real* factors, size_t n_rows, Real* target, size_t j) {
+    constexpr size_t width = kLanes<Real>;
+    Vec<Real> sums[Columns];
 #pragma GCC unroll 16
-    for (size_t c = 0; c < Columns; ++c) sums[c] = load(target + j + c * kDoubles);
+    for (size_t c = 0; c < Columns; ++c) sums[c] = load(target + j + c * width);
     for (size_t r = 0; r < n_rows; ++r) {
-        const double* row = rows[r] + j;
-        const VecD factor = broadcast(factors[r]);
+        const Real* row = rows[r] + j;
+        const Vec<Real> factor = broadcast(factors[r]);
 #pragma GCC unroll 16
-        for (size_t c = 0; c < Columns; ++c) sums[c] += load(row + c * kDoubles) * factor;
+        for (size_t c = 0; c < Columns; ++c) sums[c] += load(row + c * width) * factor;
     }
 #pragma GCC unroll 16
-    for (size_t c = 0; c < Columns; ++c) store(target + j + c * kDoubles, sums[c]);
+    for (size_t c = 0; c < Columns; ++c) store(target + j + c * width, sums[c]);
 }
 
-static void add_rows(const double* const* rows, const double* factors, size_t n_rows, double* target, size_t n) {
-    constexpr size_t most = STEELYARD_VECTOR_BYTES == 64 ? 13 : 8;
+template <class Real>
+static void add_rows(const Real* const* rows, const Real* factors, size_t n_rows, Real* target, size_t n) {
+    // A hundred numbers, the budget most often met, at once.
+    constexpr size_t width = kLanes<Real>, most = 100 / width < 13 ? (99 + width) / width : 8;
     const WithoutDenormals faster;
     size_t j = 0;
-    for (; j + (most - 1) * kDoubles < n; j += most * kDoubles) add_columns<most>(rows, factors, n_rows, target, j);
-    for (; j + 3 * kDoubles < n; j += 4 * kDoubles) add_columns<4>(rows, factors, n_rows, target, j);
-    for (; j < n; j += kDoubles) add_columns<1>(rows, factors, n_rows, target, j);
+    for (; j + (most - 1) * width < n; j += most * width) add_columns<most>(rows, factors, n_rows, target, j);
+    for (; j + 3 * width < n; j += 4 * width) add_columns<4>(rows, factors, n_rows, target, j);
+    for (; j < n; j += width) add_columns<1>(rows, factors, n_rows, target, j);
 }
 
-[[gnu::always_inline]] static inline void add_products(const double* a, const double* b, size_t n, VecD (&sums)[4]) {
+template <class Real>
+[[gnu::always_inline]] static inline void add_products(const Real* a, const Real* b, size_t n, Vec<Real> (&sums)[4]) {
+    constexpr size_t width = kLanes<Real>;
     size_t j = 0;
-    for (; j + 3 * kDoubles < n; j += 4 * kDoubles)
+    for (; j + 3 * width < n; j += 4 * width)
 #pragma GCC unroll 4
-        for (size_t c = 0; c < 4; ++c) sums[c] += load(a + j + c * kDoubles) * load(b + j + c * kDoubles);
-    for (size_t c = 0; j < n; j += kDoubles, c = (c + 1) % 4) sums[c] += load(a + j) * load(b + j);
+        for (size_t c = 0; c < 4; ++c) sums[c] += load(a + j + c * width) * load(b + j + c * width);
+    for (size_t c = 0; j < n; j += width, c = (c + 1) % 4) sums[c] += load(a + j) * load(b + j);
 }
 
-static double dot_sides(const double* a, const double* b, size_t n, const double* c, const double* d, size_t m) {
+template <class Real>
+static Real dot_sides(const Real* a, const Real* b, size_t n, const Real* c, const Real* d, size_t m) {
     const WithoutDenormals faster;
-    VecD sums[4] = {};
+    Vec<Real> sums[4] = {};
     add_products(a, b, n, sums);
     add_products(c, d, m, sums);
-    VecD all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-    if (kDoubles > 4) all += (VecD)rotated<4>((VecI)all);
-    if (kDoubles > 2) all += (VecD)rotated<2>((VecI)all);
-    return (all + (VecD)rotated<1>((VecI)all))[0];
+    return over_lanes<Real, sum_of<Vec<Real>>>((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
 // Changes places: of two rows, every second group of `Width` lanes of the first and every first of the second.
-template <size_t Width>
+template <class Real, size_t Width>
 constexpr size_t exchanged_low(size_t lane) {
-    return lane & Width ? kDoubles + lane - Width : lane;
+    return lane & Width ? kLanes<Real> + lane - Width : lane;
 }
-template <size_t Width>
+template <class Real, size_t Width>
 constexpr size_t exchanged_high(size_t lane) {
-    return lane & Width ? kDoubles + lane : lane + Width;
+    return lane & Width ? kLanes<Real> + lane : lane + Width;
 }
-template <size_t Width>
-[[gnu::always_inline]] static inline void exchange(VecD& a, VecD& b) {
-    const VecD first = a;
-    a = shuffled<exchanged_low<Width>>(first, b);
-    b = shuffled<exchanged_high<Width>>(first, b);
+template <class Real, size_t Width>
+[[gnu::always_inline]] static inline void exchange(Vec<Real>& a, Vec<Real>& b) {
+    const Vec<Real> first = a;
+    a = shuffled<exchanged_low<Real, Width>>(first, b);
+    b = shuffled<exchanged_high<Real, Width>>(first, b);
 }
 
-template <size_t Width>
-[[gnu::always_inline]] static inline void exchange_all(VecD (&rows)[kDoubles]) {
-    if constexpr (Width < kDoubles) {
-#pragma GCC unroll 8
-        for (size_t r = 0; r < kDoubles; ++r)
-            if ((r & Width) == 0) exchange<Width>(rows[r], rows[r + Width]);
-        exchange_all<2 * Width>(rows);
+template <class Real, size_t Width>
+[[gnu::always_inline]] static inline void exchange_all(Vec<Real> (&rows)[kLanes<Real>]) {
+    if constexpr (Width < kLanes<Real>) {
+#pragma GCC unroll 16
+        for (size_t r = 0; r < kLanes<Real>; ++r)
+            if ((r & Width) == 0) exchange<Real, Width>(rows[r], rows[r + Width]);
+        exchange_all<Real, 2 * Width>(rows);
     }
 }
 
-static void transpose(const double* from, double* to, size_t ld, size_t n) {
-    for (size_t j = 0; j < n; j += kDoubles)
-        for (size_t c = 0; c < 8; c += kDoubles) {
-            VecD rows[kDoubles];
-#pragma GCC unroll 8
-            for (size_t r = 0; r < kDoubles; ++r) rows[r] = load(from + (c + r) * ld + j);
-            exchange_all<1>(rows);
-#pragma GCC unroll 8
-            for (size_t r = 0; r < kDoubles; ++r) store(to + (j + r) * ld + c, rows[r]);
+template <class Real>
+static void transpose(const Real* from, Real* to, size_t ld, size_t n) {
+    constexpr size_t width = kLanes<Real>;
+    for (size_t j = 0; j < n; j += width)
+        for (size_t c = 0; c < kLineOf<Real>; c += width) {
+            Vec<Real> rows[width];
+#pragma GCC unroll 16
+            for (size_t r = 0; r < width; ++r) rows[r] = load(from + (c + r) * ld + j);
+            exchange_all<Real, 1>(rows);
+#pragma GCC unroll 16
+            for (size_t r = 0; r < width; ++r) store(to + (j + r) * ld + c, rows[r]);
         }
 }
 
 // The largest of all, then where it stands first.
-static size_t argmax(const double* values, size_t n) {
-    constexpr size_t chains = 4;
-    const size_t whole = n / kDoubles * kDoubles;
+template <class Real>
+static size_t argmax(const Real* values, size_t n) {
+    constexpr size_t chains = 4, width = kLanes<Real>;
+    typedef Vec<Real> V;
+    const size_t whole = n / width * width;
     // Beyond the end the first value stands in: it cannot be found there before it is found in its own place.
-    VecD rest = broadcast(values[0]);
+    V rest = broadcast(values[0]);
     for (size_t j = whole; j < n; ++j) rest[j - whole] = values[j];
-    VecD largest[chains] = {rest, rest, rest, rest};
+    V largest[chains] = {rest, rest, rest, rest};
     size_t j = 0;
-    for (; j + chains * kDoubles <= whole; j += chains * kDoubles)
+    for (; j + chains * width <= whole; j += chains * width)
 #pragma GCC unroll 4
-        for (size_t c = 0; c < chains; ++c) largest[c] = larger(load(values + j + c * kDoubles), largest[c]);
-    for (; j < whole; j += kDoubles) largest[0] = larger(load(values + j), largest[0]);
-    for (size_t c = 1; c < chains; ++c) largest[0] = larger(largest[c], largest[0]);
-    const VecD bound = broadcast(largest_lane(largest[0]));
+        for (size_t c = 0; c < chains; ++c) largest[c] = larger_of(load(values + j + c * width), largest[c]);
+    for (; j < whole; j += width) largest[0] = larger_of(load(values + j), largest[0]);
+    for (size_t c = 1; c < chains; ++c) largest[0] = larger_of(largest[c], largest[0]);
+    const V bound = broadcast(over_lanes<Real, larger_of<V>>(largest[0]));
     for (size_t first = 0; first < whole; first += 64) {
         std::uint64_t found = 0;
-        for (size_t at = first; at < whole && at < first + 64; at += kDoubles)
-            found |= lane_bits((VecI)(load(values + at) == bound)) << (at - first);
+        for (size_t at = first; at < whole && at < first + 64; at += width)
+            found |= lane_bits<Real>((IntVec<Real>)(load(values + at) == bound)) << (at - first);
         if (found) return first + static_cast<size_t>(__builtin_ctzll(found));
     }
-    return whole + static_cast<size_t>(__builtin_ctzll(lane_bits((VecI)(rest == bound))));
+    return whole + static_cast<size_t>(__builtin_ctzll(lane_bits<Real>((IntVec<Real>)(rest == bound))));
 }
 
-constexpr OnlineLoops online_loops{gather, violators, add_rows, dot_sides, transpose, argmax};
+template <class Real>
+constexpr OnlineLoopsOf<Real> online_loops_of{gather<Real>,    violators<Real>, add_rows<Real>,
+                                              dot_sides<Real>, transpose<Real>, argmax<Real>};
+constexpr OnlineLoops online_loops{online_loops_of<double>, online_loops_of<float>};
 
 }  // namespace steelyard::STEELYARD_LEVEL

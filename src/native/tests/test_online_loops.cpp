@@ -18,19 +18,25 @@ namespace {
 
 std::size_t padded(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 
-// Random numbers of which many are equal, in a vector that can be read up to the next multiple of 8.
-AlignedVector<double> values_with_ties(std::size_t n, unsigned seed, double steps) {
-    AlignedVector<double> values(padded(n, 8), 0.0);
+// Random numbers of which many are equal, in a vector that can be read up to the end of a cache line.
+template <class Real>
+AlignedVector<Real> values_with_ties(std::size_t n, unsigned seed, double steps) {
+    AlignedVector<Real> values(padded(n, kLineOf<Real>), Real(0));
     const auto drawn = random_values<double>(n, seed);
-    for (std::size_t i = 0; i < n; ++i) values[i] = std::round(drawn[i] * steps) / steps;
+    for (std::size_t i = 0; i < n; ++i) values[i] = static_cast<Real>(std::round(drawn[i] * steps) / steps);
     return values;
 }
 
+// What a sum of a few numbers of a type may be off.
+template <class Real>
+constexpr double kRounding = 100.0 * static_cast<double>(std::numeric_limits<Real>::epsilon());
+
 // All violators, or the `most` nearest of them; of equals the lower positions.
-std::vector<std::uint32_t> reference_violators(const ViolatorQuery& q) {
+template <class Real>
+std::vector<std::uint32_t> reference_violators(const ViolatorQuery<Real>& q) {
     std::vector<std::uint32_t> found;
     for (std::uint32_t i = 0; i < q.n; ++i)
-        if (q.base + q.slope * q.scores[i] > 0.0) found.push_back(i);
+        if (q.losses[i] > 0) found.push_back(i);
     if (found.size() > q.most) {
         std::stable_sort(found.begin(), found.end(),
                          [&](std::uint32_t a, std::uint32_t b) { return q.similarities[a] > q.similarities[b]; });
@@ -46,7 +52,8 @@ std::vector<std::int8_t> random_signs(std::size_t n, unsigned seed, double share
     return y;
 }
 
-long double inner(const double* a, const double* b, std::size_t n) {
+template <class Real>
+long double inner(const Real* a, const Real* b, std::size_t n) {
     long double sum = 0.0L;
     for (std::size_t i = 0; i < n; ++i) sum += static_cast<long double>(a[i]) * static_cast<long double>(b[i]);
     return sum;
@@ -56,101 +63,126 @@ bool close(double a, double b, double tolerance) {
     return std::abs(a - b) <= tolerance * (1.0 + std::abs(a) + std::abs(b));
 }
 
+template <class Real>
+void check_violators(const std::string& level) {
+    for (const std::size_t n : {0, 1, 2, 7, 8, 9, 15, 16, 17, 33, 64, 65, 100, 257})
+        for (const std::size_t most : {1, 2, 5, 16, 17, 40, 300})
+            for (const double steps : {0.0001, 1.0, 4.0, 1e9}) {  // all equal, many ties, no ties
+                const auto scores = values_with_ties<Real>(n, 1 + static_cast<unsigned>(n), steps);
+                const auto similarities = values_with_ties<Real>(n, 2 + static_cast<unsigned>(n), steps);
+                std::vector<Real> losses(padded(n, kLineOf<Real>));
+                std::vector<typename KeyOf<Real>::Type> keys(padded(n, kKeyPadding) + kKeyPadding);
+                std::vector<std::uint32_t> chosen(n + 1);
+                const ViolatorQuery<Real> query{scores.data(), similarities.data(), n,
+                                                Real(0.1),     Real(-0.7),          most,
+                                                losses.data(), keys.data(),         chosen.data()};
+                chosen.resize(loops().online.of<Real>().violators(query));
+                CHECK(chosen == reference_violators(query), level, n, most, steps);
+                for (std::size_t i = 0; i < n; ++i)
+                    CHECK(close(losses[i], 0.1 - 0.7 * scores[i], kRounding<Real>), level, n, i);
+            }
+}
+
+template <class Real>
+void check_zeros(const std::string& level) {
+    const AlignedVector<Real> scores(16, Real(0));
+    AlignedVector<Real> similarities(16, Real(0));
+    similarities[0] = similarities[3] = Real(-0.0);
+    similarities[2] = Real(-1);
+    std::vector<Real> losses(16);
+    std::vector<typename KeyOf<Real>::Type> keys(32);
+    std::vector<std::uint32_t> chosen(9);
+    chosen.resize(loops().online.of<Real>().violators(
+        {scores.data(), similarities.data(), 5, Real(1), Real(1), 2, losses.data(), keys.data(), chosen.data()}));
+    CHECK((chosen == std::vector<std::uint32_t>{0, 1}), level);
+}
+
+template <class Real>
+void check_rows(const std::string& level) {
+    for (const std::size_t n : {1, 7, 8, 9, 31, 64, 100, 104, 105, 112, 113, 250})
+        for (const std::size_t n_rows : {0, 1, 3, 20}) {
+            std::vector<AlignedVector<Real>> rows;
+            std::vector<const Real*> pointers;
+            for (std::size_t r = 0; r < n_rows; ++r) {
+                rows.push_back(values_with_ties<Real>(n, static_cast<unsigned>(10 + r), 1e9));
+                pointers.push_back(rows.back().data());
+            }
+            const auto factors = random_values<Real>(n_rows, 3);
+            auto target = values_with_ties<Real>(n, 4, 1e9);
+            const auto before = target;
+            loops().online.of<Real>().add_rows(pointers.data(), factors.data(), n_rows, target.data(), n);
+            for (std::size_t j = 0; j < n; ++j) {
+                double expected = before[j];
+                for (std::size_t r = 0; r < n_rows; ++r) expected += static_cast<double>(factors[r]) * rows[r][j];
+                CHECK(close(target[j], expected, kRounding<Real>), level, n, n_rows, j);
+            }
+            std::vector<std::uint32_t> index(n);
+            for (std::size_t j = 0; j < n; ++j) index[j] = static_cast<std::uint32_t>((j * 7 + 3) % n);
+            std::vector<Real> gathered(n);
+            loops().online.of<Real>().gather(before.data(), index.data(), gathered.data(), n);
+            for (std::size_t j = 0; j < n; ++j) CHECK(gathered[j] == before[index[j]], level, n, j);
+        }
+}
+
+template <class Real>
+void check_sides(const std::string& level) {
+    for (const std::size_t n : {0, 1, 5, 8, 31, 32, 33, 130})
+        for (const std::size_t m : {0, 1, 9, 64}) {
+            const auto a = values_with_ties<Real>(n, 1, 1e9), b = values_with_ties<Real>(n, 2, 1e9);
+            const auto c = values_with_ties<Real>(m, 3, 1e9), d = values_with_ties<Real>(m, 4, 1e9);
+            const auto expected = static_cast<double>(inner(a.data(), b.data(), n) + inner(c.data(), d.data(), m));
+            const Real given = loops().online.of<Real>().dot_sides(a.data(), b.data(), n, c.data(), d.data(), m);
+            CHECK(close(given, expected, kRounding<Real>), level, n, m);
+        }
+    for (std::size_t n = 1; n < 150; ++n)
+        for (const double steps : {0.0001, 1.0, 1e9}) {
+            const auto values = values_with_ties<Real>(n, static_cast<unsigned>(n), steps);
+            const auto first = std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(n));
+            CHECK(
+                loops().online.of<Real>().argmax(values.data(), n) == static_cast<std::size_t>(first - values.begin()),
+                level, n, steps);
+        }
+}
+
+template <class Real>
+void check_columns(const std::string& level) {
+    constexpr std::size_t line = kLineOf<Real>;
+    for (const std::size_t n : {line, 2 * line, 5 * line}) {
+        const std::size_t ld = 6 * line;
+        const auto from = random_values<Real>(line * ld, 5);
+        std::vector<Real> to(n * ld, Real(-7));
+        loops().online.of<Real>().transpose(from.data(), to.data(), ld, n);
+        for (std::size_t j = 0; j < n; ++j)
+            for (std::size_t c = 0; c < ld; ++c)
+                CHECK(to[j * ld + c] == (c < line ? from[c * ld + j] : Real(-7)), level, n, j, c);
+    }
+}
+
 }  // namespace
 
 TEST(the_nearest_violators_are_those_that_a_stable_sort_takes) {
-    on_every_level([](const std::string& level) {
-        for (const std::size_t n : {0, 1, 2, 7, 8, 9, 15, 16, 17, 33, 64, 65, 100, 257})
-            for (const std::size_t most : {1, 2, 5, 16, 17, 40, 300})
-                for (const double steps : {0.0001, 1.0, 4.0, 1e9}) {  // all equal, many ties, no ties
-                    const auto scores = values_with_ties(n, 1 + static_cast<unsigned>(n), steps);
-                    const auto similarities = values_with_ties(n, 2 + static_cast<unsigned>(n), steps);
-                    std::vector<double> losses(padded(n, 8));
-                    std::vector<std::int64_t> keys(padded(n, kKeyPadding) + kKeyPadding);
-                    std::vector<std::uint32_t> chosen(n + 1);
-                    const ViolatorQuery query{scores.data(), similarities.data(), n,           0.1,          -0.7,
-                                              most,          losses.data(),       keys.data(), chosen.data()};
-                    chosen.resize(loops().online.violators(query));
-                    CHECK(chosen == reference_violators(query), level, n, most, steps);
-                    for (std::size_t i = 0; i < n; ++i)
-                        CHECK(close(losses[i], 0.1 - 0.7 * scores[i], 1e-15), level, n, i);
-                }
-    });
+    on_every_level(check_violators<double>);
+    on_every_level(check_violators<float>);
 }
 
 TEST(negative_zero_is_as_near_as_zero) {
-    on_every_level([](const std::string& level) {
-        const AlignedVector<double> scores(8, 0.0);
-        const AlignedVector<double> similarities = {-0.0, 0.0, -1.0, -0.0, 0.0, 0.0, 0.0, 0.0};
-        std::vector<double> losses(8);
-        std::vector<std::int64_t> keys(32);
-        std::vector<std::uint32_t> chosen(9);
-        chosen.resize(loops().online.violators(
-            {scores.data(), similarities.data(), 5, 1.0, 1.0, 2, losses.data(), keys.data(), chosen.data()}));
-        CHECK((chosen == std::vector<std::uint32_t>{0, 1}), level);
-    });
+    on_every_level(check_zeros<double>);
+    on_every_level(check_zeros<float>);
 }
 
 TEST(rows_are_added_and_gathered_as_written) {
-    on_every_level([](const std::string& level) {
-        for (const std::size_t n : {1, 7, 8, 9, 31, 64, 104, 105, 250})
-            for (const std::size_t n_rows : {0, 1, 3, 20}) {
-                std::vector<AlignedVector<double>> rows;
-                std::vector<const double*> pointers;
-                for (std::size_t r = 0; r < n_rows; ++r) {
-                    rows.push_back(values_with_ties(n, static_cast<unsigned>(10 + r), 1e9));
-                    pointers.push_back(rows.back().data());
-                }
-                const auto factors = random_values<double>(n_rows, 3);
-                auto target = values_with_ties(n, 4, 1e9);
-                const auto before = target;
-                loops().online.add_rows(pointers.data(), factors.data(), n_rows, target.data(), n);
-                for (std::size_t j = 0; j < n; ++j) {
-                    double expected = before[j];
-                    for (std::size_t r = 0; r < n_rows; ++r) expected += factors[r] * rows[r][j];
-                    CHECK(close(target[j], expected, 1e-14), level, n, n_rows, j);
-                }
-                std::vector<std::uint32_t> index(n);
-                for (std::size_t j = 0; j < n; ++j) index[j] = static_cast<std::uint32_t>((j * 7 + 3) % n);
-                std::vector<double> gathered(n);
-                loops().online.gather(before.data(), index.data(), gathered.data(), n);
-                for (std::size_t j = 0; j < n; ++j) CHECK(gathered[j] == before[index[j]], level, n, j);
-            }
-    });
+    on_every_level(check_rows<double>);
+    on_every_level(check_rows<float>);
 }
 
 TEST(both_sides_are_multiplied_and_the_first_largest_is_found) {
-    on_every_level([](const std::string& level) {
-        for (const std::size_t n : {0, 1, 5, 8, 31, 32, 33, 130})
-            for (const std::size_t m : {0, 1, 9, 64}) {
-                const auto a = values_with_ties(n, 1, 1e9), b = values_with_ties(n, 2, 1e9);
-                const auto c = values_with_ties(m, 3, 1e9), d = values_with_ties(m, 4, 1e9);
-                const auto expected = static_cast<double>(inner(a.data(), b.data(), n) + inner(c.data(), d.data(), m));
-                CHECK(close(loops().online.dot_sides(a.data(), b.data(), n, c.data(), d.data(), m), expected, 1e-13),
-                      level, n, m);
-            }
-        for (std::size_t n = 1; n < 150; ++n)
-            for (const double steps : {0.0001, 1.0, 1e9}) {
-                const auto values = values_with_ties(n, static_cast<unsigned>(n), steps);
-                const auto first = std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(n));
-                CHECK(loops().online.argmax(values.data(), n) == static_cast<std::size_t>(first - values.begin()),
-                      level, n, steps);
-            }
-    });
+    on_every_level(check_sides<double>);
+    on_every_level(check_sides<float>);
 }
 
-TEST(eight_rows_become_eight_columns) {
-    on_every_level([](const std::string& level) {
-        for (const std::size_t n : {8, 16, 40}) {
-            const std::size_t ld = 48;
-            const auto from = random_values<double>(8 * ld, 5);
-            std::vector<double> to(n * ld, -7.0);
-            loops().online.transpose(from.data(), to.data(), ld, n);
-            for (std::size_t j = 0; j < n; ++j)
-                for (std::size_t c = 0; c < ld; ++c)
-                    CHECK(to[j * ld + c] == (c < 8 ? from[c * ld + j] : -7.0), level, n, j, c);
-        }
-    });
+TEST(rows_of_one_cache_line_become_columns) {
+    on_every_level(check_columns<double>);
+    on_every_level(check_columns<float>);
 }
 
 TEST(the_perceptron_moves_on_mistakes_alone) {

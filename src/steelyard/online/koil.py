@@ -105,6 +105,12 @@ class KOIL(KoilLearner):
     ``kernel`` and its numbers, ``budget`` and ``policy`` are settled by the first rows; the other parameters
     may be changed at any time with :meth:`set_params`.
 
+    Rows that come as float32 are kept in float32, and so are kernel values, weights and scores: that is
+    faster, the more so the wider the rows and the larger the budgets. Scores agree with those of float64 to
+    the rounding of float32 until one rounding decides whether a vector offends or who leaves; from there on
+    the two are different learners that rank alike. Kernels of products, whose values have no bound, and a
+    large ``C`` are learned in float64, whatever comes, and so is everything from the first row of doubles on.
+
     References
     ----------
     J. Hu, H. Yang, I. King, M. R. Lyu, A. M.-C. So: Kernelized online imbalanced learning with fixed

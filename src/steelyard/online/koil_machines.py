@@ -24,6 +24,8 @@ __all__ = ["KoilLearner"]
 
 Ensemble = _native.KoilEnsemble64 | _native.KoilEnsemble32
 
+_LARGEST_SINGLE_C = 1e3  # in units of their decay weights are far larger
+
 
 class KoilLearner(OnlineLearner):
     """Base of KOIL and MultiKernelKOIL.
@@ -118,9 +120,16 @@ class KoilLearner(OnlineLearner):
         self._items = ItemTable(self._kernels) if isinstance(X, list) else None
         self._policy, self._cuts = self.policy, {}
         self._seed = draw_seed(self.random_state)
-        single = self._items is None and X.dtype == np.float32
+        single = self._items is None and self._fits_single(X.dtype)
         kind = _native.KoilEnsemble32 if single else _native.KoilEnsemble64
         self._ensemble: Ensemble = kind(self._width(), self._specs(), self._budgets, self._seed)
+
+    def _fits_single(self, dtype: np.dtype[Any]) -> bool:
+        """Whether float32 rows are learned as they are: weights and scores stay in the range of float32."""
+        # Steps on squared losses can swing up, in doubles too, but these have farther to go.
+        bounded = self.loss == "hinge" or self.learning_rate * self.C * self.n_neighbors <= 0.5
+        fits = bounded and self.C <= _LARGEST_SINGLE_C
+        return dtype == np.float32 and fits and all(map(_has_single_values, self._kernels))
 
     def _specs(self) -> list[_native.KernelSpec]:
         if self._items is not None:
@@ -175,13 +184,13 @@ class KoilLearner(OnlineLearner):
         )
 
     def _like_vectors(self, X: NDArray[Any]) -> Any:
-        """Rows in the type of the buffers, which become double when doubles come. No value changes."""
-        if isinstance(self._ensemble, _native.KoilEnsemble64):
-            return X.astype(np.float64, copy=False)
-        if X.dtype == np.float64:
+        """Rows in the type of the machines, which become double when doubles come. No value changes."""
+        if isinstance(self._ensemble, _native.KoilEnsemble32):
+            if self._fits_single(X.dtype):
+                return X
             wide = np.asarray(self._ensemble.vectors, dtype=np.float64)
             self._ensemble = self._build(self._machines_state(), wide)
-        return X
+        return X.astype(np.float64, copy=False)
 
     # -- answering --------------------------------------------------------------------------------------
 
@@ -305,11 +314,18 @@ class KoilLearner(OnlineLearner):
         return vectors
 
     def _build(self, state: dict[str, Any], vectors: NDArray[Any]) -> Ensemble:
-        kind: Any = _native.KoilEnsemble32 if vectors.dtype == np.float32 else _native.KoilEnsemble64
+        single = self._items is None and self._fits_single(vectors.dtype)
+        kind: Any = _native.KoilEnsemble32 if single else _native.KoilEnsemble64
+        rows = vectors if single else vectors.astype(np.float64, copy=False)
         ensemble: Ensemble = kind.from_state(
-            self._specs(), self._budgets, self._seed, int(state["n_seen"]), vectors, state["machines"]
+            self._specs(), self._budgets, self._seed, int(state["n_seen"]), rows, state["machines"]
         )
         return ensemble
+
+
+def _has_single_values(kernel: Kernel) -> bool:
+    """Whether float32 holds all values of a kernel, whatever the rows: of distances they are 0 to 1."""
+    return kernel.kernel in {"rbf", "laplacian"} and 1e-30 <= float(kernel.gamma) <= 1e30
 
 
 def _stored_budgets(state: dict[str, Any]) -> tuple[int, int]:

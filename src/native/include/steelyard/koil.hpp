@@ -36,13 +36,12 @@ struct KoilRule {
     double rate_decay = 0.0;  // the t-th sample of a machine has learning_rate / t^rate_decay
 };
 
-class KoilMachine;
-
 // What a machine asks of whoever holds the vectors.
+template <class Real>
 class KernelAccess {
   public:
     // Kernel values of the vector at position i of a side with all vectors of side `with`.
-    virtual void kernel_values(int side, std::size_t i, int with, double* values) const = 0;
+    virtual void kernel_values(int side, std::size_t i, int with, Real* values) const = 0;
 
   protected:
     ~KernelAccess() = default;
@@ -64,24 +63,30 @@ struct KoilMachineState {
     std::uint32_t steps = 0;  // since the last refresh
 };
 
+// No vector.
+constexpr std::uint32_t kNoVector = UINT32_MAX;
+
 // A sample needs the scores of the opposite side alone. Those of its own side fall behind and are brought up to date
 // when a sample of the other class asks for them: what many samples have done to a weight is then one change.
+//
+// Real is the type of kernel values, weights and scores. A float64 machine and a float32 one that see the same samples
+// differ by rounding, until a rounding decides whether a vector violates or which one leaves: from there on they are
+// two machines that are as good as each other. A state holds doubles, which a float32 machine's numbers all are.
+template <class Real>
 class KoilMachine {
   public:
-    static constexpr std::uint32_t kNone = UINT32_MAX;
-
     // A sample of class y = +1 or -1 with a random number in [0, 1).
     struct Sample {
         int y;
         double uniform;
-        double* similarities;  // with the vectors in the slots; room for all slots
-        double self_similarity;
+        Real* similarities;  // with the vectors in the slots; room for all slots
+        Real self_similarity;
         int side() const { return y > 0; }
     };
     struct Outcome {
-        double loss = 0.0;            // C times the sum of the (squared) losses that were acted on
-        std::uint32_t place = kNone;  // position on its side at which the sample was stored
-        bool evicted = false;         // another vector stood there
+        double loss = 0.0;                // C times the sum of the (squared) losses that were acted on
+        std::uint32_t place = kNoVector;  // position on its side at which the sample was stored
+        bool evicted = false;             // another vector stood there
     };
 
     KoilMachine(const KernelSpec& kernel, const KoilBudgets& budgets);
@@ -95,21 +100,21 @@ class KoilMachine {
     const std::uint32_t* ids(int side) const { return ids_.data() + slot(side, 0); }
     // Slots a row of kernel values has room for, those not in use included.
     std::size_t n_slots() const { return 2 * capacity_; }
-    const double* coef(int side) const { return coef_.data() + slot(side, 0); }
+    const Real* coef(int side) const { return coef_.data() + slot(side, 0); }
     double scale() const { return scale_; }
     double log_weight = 0.0;
 
     // Makes room for one more vector on this side; slots move when their number grows.
     void reserve(int side);
     // `outcome` is as new. (Returned, it would be copied, and the copy wait for all that was written before.)
-    void learn(const Sample& sample, const KoilRule& rule, const KernelAccess& access, Outcome& outcome);
+    void learn(const Sample& sample, const KoilRule& rule, const KernelAccess<Real>& access, Outcome& outcome);
     // To be called when learn() is through and the sample stands among the vectors.
     bool needs_refresh() const;
-    void refresh(const KernelAccess& access);
+    void refresh(const KernelAccess<Real>& access);
     // To be called once on a machine made from a state.
-    void fill_matrix(const KernelAccess& access);
+    void fill_matrix(const KernelAccess<Real>& access);
     // Largest difference between a cached score and a fresh one; for tests.
-    double cache_error(const KernelAccess& access) const;
+    double cache_error(const KernelAccess<Real>& access) const;
 
   private:
     struct Side {
@@ -118,31 +123,31 @@ class KoilMachine {
     };
     // What to add to scores: factors times kernel rows.
     struct Changes {
-        std::vector<const double*> rows;
-        std::vector<double> factors;
+        std::vector<const Real*> rows;
+        std::vector<Real> factors;
         std::size_t count = 0;
     };
 
     void grow(std::size_t capacity);
-    KoilMatrix::Counts counts() const { return {sides_[0].count, sides_[1].count}; }
+    typename KoilMatrix<Real>::Counts counts() const { return {sides_[0].count, sides_[1].count}; }
     bool is_full(int side) const { return budgets_[side] != 0 && sides_[side].count == budgets_[side]; }
-    double dot(const double* weights, const double* row) const;
-    double fresh_score(std::size_t at, const KernelAccess& access);
-    double* row(std::size_t at, int with, const KernelAccess& access, std::size_t spare = 0);
-    void change(const double* row, double factor);
+    Real dot(const Real* weights, const Real* row) const;
+    Real fresh_score(std::size_t at, const KernelAccess<Real>& access);
+    Real* row(std::size_t at, int with, const KernelAccess<Real>& access, std::size_t spare = 0);
+    void change(const Real* row, Real factor);
     void apply_changes(int side);
     void mark_changed();
-    void set_weight(std::size_t at, double weight);
-    void add_weight(std::size_t at, double weight, const KernelAccess& access);
-    void catch_up(const KernelAccess& access);
+    void set_weight(std::size_t at, Real weight);
+    void add_weight(std::size_t at, Real weight, const KernelAccess<Real>& access);
+    void catch_up(const KernelAccess<Real>& access);
     double learning_rate(const KoilRule& rule) const;
     void find_violators(const Sample& sample, std::size_t most);
-    double push_apart(const Sample& sample, const KoilRule& rule, double rate, Outcome& outcome,
-                      const KernelAccess& access);
+    Real push_apart(const Sample& sample, const KoilRule& rule, double rate, Outcome& outcome,
+                    const KernelAccess<Real>& access);
     std::size_t place(const Sample& sample, const KoilRule& rule);
-    void store(const Sample& sample, std::size_t i, double weight, bool keep_weight, Outcome& outcome,
-               const KernelAccess& access);
-    double take_out(std::size_t at, const KernelAccess& access);
+    void store(const Sample& sample, std::size_t i, Real weight, bool keep_weight, Outcome& outcome,
+               const KernelAccess<Real>& access);
+    Real take_out(std::size_t at, const KernelAccess<Real>& access);
 
     KernelSpec kernel_;
     KoilBudgets budgets_;
@@ -150,15 +155,15 @@ class KoilMachine {
     Side sides_[2];
     double scale_ = 1.0;
     std::uint32_t steps_ = 0;
-    AlignedVector<double> coef_, scores_;
-    KoilMatrix matrix_;
+    AlignedVector<Real> coef_, scores_;
+    KoilMatrix<Real> matrix_;
     std::vector<std::uint32_t> ids_;
     int behind_ = 0;
-    AlignedVector<double> counted_;
+    AlignedVector<Real> counted_;
     std::vector<std::uint64_t> changed_;  // a bit for each slot whose weight is not the one that is counted
     // Room for one sample's work.
-    AlignedVector<double> losses_, spare_rows_;
-    AlignedVector<std::int64_t> keys_;
+    AlignedVector<Real> losses_, spare_rows_;
+    AlignedVector<typename KeyOf<Real>::Type> keys_;
     std::vector<std::uint32_t> chosen_;
     std::size_t n_chosen_ = 0;
     Changes changes_;
@@ -169,13 +174,13 @@ template <class T>
 class SharedRows {
   public:
     explicit SharedRows(std::size_t n_features) : rows_(n_features) {}
-    const PackedRows<T, double>& rows() const { return rows_; }
+    const PackedRows<T>& rows() const { return rows_; }
     std::uint32_t add(const T* row);  // with one holder
     void hold(std::uint32_t id) { ++holders_[id]; }
     void release(std::uint32_t id);
 
   private:
-    PackedRows<T, double> rows_;
+    PackedRows<T> rows_;
     std::vector<std::uint32_t> holders_, free_;
 };
 
@@ -212,14 +217,14 @@ class KoilEnsemble {
     class Window;
 
     // A machine and its vectors, in the order of its slots.
-    struct Member final : KernelAccess {
+    struct Member final : KernelAccess<T> {
         Member(const KernelSpec& kernel, const KoilBudgets& budgets, std::size_t n_features)
-            : machine(kernel, budgets), rows{PackedRows<T, double>(n_features), PackedRows<T, double>(n_features)} {}
-        void kernel_values(int side, std::size_t i, int with, double* values) const override;
+            : machine(kernel, budgets), rows{PackedRows<T>(n_features), PackedRows<T>(n_features)} {}
+        void kernel_values(int side, std::size_t i, int with, T* values) const override;
         void store(int side, std::size_t i, const T* vector);
 
-        KoilMachine machine;
-        PackedRows<T, double> rows[2];
+        KoilMachine<T> machine;
+        PackedRows<T> rows[2];
     };
     std::vector<KernelSpec> kernels_;
     KoilBudgets budgets_;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 
+#include "steelyard/loops_online.hpp"
 #include "steelyard/rows.hpp"
 
 namespace steelyard {
@@ -11,9 +12,10 @@ namespace steelyard {
 // Two sides of `capacity` slots each; slot `at` of side s is at - s * capacity. A new vector's row is written at once,
 // its column only when someone asks for it, a group of slots at a time: one by one, the entries of a column lie in as
 // many cache lines. Above a size that no cache holds nothing is kept, and whoever needs a row evaluates it.
+template <class Real>
 class KoilMatrix {
   public:
-    static constexpr std::size_t kGroup = 8;  // slots of a cache line; a side begins on one
+    static constexpr std::size_t kGroup = kLineOf<Real>;  // slots of a cache line; a side begins on one
     using Counts = std::array<std::size_t, 2>;
 
     static constexpr std::size_t rounded_up(std::size_t n) { return (n + kGroup - 1) / kGroup * kGroup; }
@@ -23,18 +25,18 @@ class KoilMatrix {
     void grow(std::size_t capacity, const Counts& counts);
     // Values of the vector in a slot with all slots. Those with vectors of its own side that came since may be missing
     // until complete_row() or complete_columns().
-    double* row(std::size_t at) { return values_.data() + at * stride_; }
+    Real* row(std::size_t at) { return values_.data() + at * stride_; }
     // A vector stands in a slot from now on; its values with all slots, itself included.
-    void write_row(std::size_t at, const double* values, const Counts& counts);
+    void write_row(std::size_t at, const Real* values, const Counts& counts);
     // Fills in the values of the vector in a slot with those that came since.
     void complete_row(std::size_t at);
     void complete_columns(const Counts& counts);
 
   private:
-    static constexpr std::size_t kMostSlots = 4096;  // 128 MB
+    static constexpr std::size_t kMostSlots = 4096;  // 128 MB of doubles
 
     std::size_t capacity_ = 0, stride_ = 0;
-    AlignedVector<double> values_;
+    AlignedVector<Real> values_;
     // Slots, of one side, whose values are not yet in the rows of the other vectors.
     std::size_t fresh_begin_ = 0, fresh_end_ = 0;
 };

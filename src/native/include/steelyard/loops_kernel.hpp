@@ -80,6 +80,14 @@ struct KernelLoops {
     KernelBlockLoops<float, double> f32_in_f64;
     KernelFinishLoops<double> finish_f64;
     KernelFinishLoops<float> finish_f32;
+
+    template <class Sum>
+    const KernelFinishLoops<Sum>& finish() const {
+        if constexpr (sizeof(Sum) == sizeof(double))
+            return finish_f64;
+        else
+            return finish_f32;
+    }
 };
 
 }  // namespace steelyard
