@@ -128,6 +128,26 @@ def test_a_run_goes_on_where_it_was_stopped(bench, file, tmp_path):
     assert [json.loads(line)["late"] for line in lines] == [0, 500]
 
 
+def test_what_is_run_anew_takes_the_place_of_what_was(bench, file, tmp_path):
+    setting, cells = bench.cells.Setting(1_200), bench.cells.Cells(tmp_path)
+    broken, watched = (bench.peers.Contender("one", make) for make in (Broken, Watched))
+    assert "failed" in bench.cells.measured(cells, "s", broken, setting, file)
+    assert "failed" in bench.cells.measured(cells, "s", watched, setting, file), "there is a line"
+    again = bench.cells.measured(cells, "s", watched, setting, file, anew=True)
+    assert "windows" in again
+    assert bench.cells.Cells(tmp_path).get("s", "one", setting) == again
+
+
+def test_a_package_that_is_not_there_is_no_fault_of_a_contender(bench, file, tmp_path):
+    def make():
+        raise ModuleNotFoundError("no such package")
+
+    cells = bench.cells.Cells(tmp_path)
+    with pytest.raises(ModuleNotFoundError):
+        bench.cells.measured(cells, "s", bench.peers.Contender("x", make), bench.cells.Setting(1_200), file)
+    assert cells.get("s", "x", bench.cells.Setting(1_200)) is None
+
+
 def test_a_contender_that_fails_is_told_and_the_others_stay(bench, file, tmp_path):
     setting, cells = bench.cells.Setting(1_200), bench.cells.Cells(tmp_path)
     found = {}
@@ -153,6 +173,29 @@ def test_ranks_and_paired_differences_are_those_of_the_hand(bench):
     assert lines[3].startswith("| forest | 0.775 | 1.5 | +0.025 ± 0.075 |")
     assert lines[4].startswith("| tree | 0.550 | 3.0 | +0.250 ± 0.150 |")
     assert "| b | 0.700 | 0.750 | forest |" in bench.tables.by_stream(cells, "ab", ["forest", "tree"], 500)
+
+
+def test_what_is_asked_of_us_is_said_to_hold_or_to_be_missed(bench):
+    peers = ["balanced forest, last 5,000", "LightGBM, last 5,000", "MOA's ARF, 10 trees"]
+    figures = {bench.peers.OURS: (0.90, 0.80, 50.0), peers[0]: (0.87, 0.70, 200.0)}
+    figures |= {peers[1]: (0.80, 0.84, 60.0), peers[2]: (0.60, 0.60, 300.0)}
+    figures |= {"ProximalSVC": (0.99, 0.99, 1.0)}  # one of ours stands in no one's way
+    cells = {
+        name: {"a": {"windows": {"500": [a, 0, a]}, "us": us}, "b": {"windows": {"500": [b, 0, b]}, "us": us}}
+        for name, (a, b, us) in figures.items()
+    }
+    lines = bench.tables.verdicts(cells, ["a", "b"], peers, 500).splitlines()
+    assert lines[0] == ("- holds: AUC 0.8500, best peer 0.8200 (LightGBM, last 5,000): +0.0300, asked +0.02")
+    assert lines[2] == "- holds: mean rank in AUC 1.50, best peer 2.00 (LightGBM, last 5,000)"
+    assert lines[4] == (
+        "- missed: streams more than 0.03 behind the best of forest, LightGBM, ARF in AUC: b -0.040 "
+        "(worst -0.040)"
+    )
+    assert [line.split(":")[0] for line in lines[5:]] == ["- holds", "- holds"]
+    for cell in cells[bench.peers.OURS].values():
+        cell["us"] = 101.0
+    dearer = bench.tables.verdicts(cells, ["a", "b"], peers, 500).splitlines()
+    assert [line.split(":")[0] for line in dearer[5:]] == ["- missed", "- missed"]
 
 
 # -- MOA ----------------------------------------------------------------------------------------------

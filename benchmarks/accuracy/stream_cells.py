@@ -4,7 +4,8 @@ A line holds what was run (stream, contender, rows at most, chunk, late) and wha
 and of 1,000 rows (fewer in short streams) the AUC and the G-mean by the contender's own cut and by that of
 :class:`steelyard.MovingCut` on its scores; and microseconds of processor time a row. A contender that fails
 on a stream has a line with the reason. What has a line is not run again, so that a run can be stopped and
-started anew, and two halves of a run can be done by two machines: lines are put into one file.
+started anew, and two halves of a run can be done by two machines: lines are put into one file. Of two lines
+about the same the later one counts.
 """
 
 from __future__ import annotations
@@ -76,14 +77,18 @@ def _key(cell: Cell) -> tuple[str, str, Setting]:
 # -- a run ------------------------------------------------------------------------------------------------
 
 
-def measured(cells: Cells, stream: str, contender: Contender, setting: Setting, rows: Path) -> Cell:
-    """The line of a contender on a stream; it is run if there is none."""
+def measured(
+    cells: Cells, stream: str, contender: Contender, setting: Setting, rows: Path, *, anew: bool = False
+) -> Cell:
+    """The line of a contender on a stream; it is run if there is none, or anew: the last line counts."""
     known = cells.get(stream, contender.name, setting)
-    if known is not None:
+    if known is not None and not anew:
         return known
     facts = {"stream": stream, "contender": contender.name, **setting.facts()}
     try:
         scores, own_cut, cost = run(contender, rows, setting)
+    except ImportError:  # not the contender's fault
+        raise
     except Exception as error:  # noqa: BLE001  a peer that cannot be run is told, and the others go on
         return cells.put({**facts, "failed": f"{type(error).__name__}: {error}"})
     y = np.load(rows)["y"]

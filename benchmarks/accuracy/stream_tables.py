@@ -11,7 +11,11 @@ from stream_peers import OURS
 
 Cells = dict[str, dict[str, dict[str, Any]]]  # by contender, then by stream
 
-AUC, OWN, MOVED = 0, 1, 2
+AUC, OWN, MOVED, COST = 0, 1, 2, 3
+
+LEAD = 0.02  # asked in mean AUC and mean G-mean over the best peer
+BEHIND = 0.03  # allowed on a single stream, in AUC, behind the best of the rivals
+RIVALS = {"forest": "balanced forest", "LightGBM": "LightGBM", "ARF": "MOA's ARF"}  # by how names begin
 
 
 def complete(cells: Cells, streams: Sequence[str]) -> list[str]:
@@ -49,6 +53,42 @@ def table(cells: Cells, streams: Sequence[str], window: int) -> str:
             f"{ranks[MOVED][i]:.1f} | {gaps[MOVED]} | {cost:.0f} |"
         )
     return "\n".join(lines)
+
+
+def verdicts(cells: Cells, streams: Sequence[str], peers: Sequence[str], window: int) -> str:
+    """What StreamClassifier is held to, line by line, with the numbers and whether it holds.
+
+    ``peers`` are the contenders of other libraries; whoever else has cells takes part in no comparison.
+    """
+    names = [OURS, *peers]
+    values = np.array([[_figures(cells[name][s], window) for s in streams] for name in names])
+    means, said = values.mean(axis=1), []
+    for k, what in ((AUC, "AUC"), (MOVED, "G-mean")):
+        best = 1 + int(np.argmax(means[1:, k]))
+        lead = means[0, k] - means[best, k]
+        line = f"{what} {means[0, k]:.4f}, best peer {means[best, k]:.4f} ({names[best]}): {lead:+.4f}"
+        said.append((f"{line}, asked {LEAD:+.2f}", lead >= LEAD))
+    for k, what in ((AUC, "AUC"), (MOVED, "G-mean")):
+        ranks = rankdata(-values[:, :, k], axis=0).mean(axis=1)
+        best = 1 + int(np.argmin(ranks[1:]))
+        line = f"mean rank in {what} {ranks[0]:.2f}, best peer {ranks[best]:.2f} ({names[best]})"
+        said.append((line, ranks[0] < ranks[best]))
+    kinds = {kind: [i for i, name in enumerate(names) if name.startswith(b)] for kind, b in RIVALS.items()}
+    rivals = sorted(i for found in kinds.values() for i in found)
+    if rivals:
+        gaps = values[0, :, AUC] - values[rivals, :, AUC].max(axis=0)
+        below = [f"{s} {gap:+.3f}" for gap, s in sorted(zip(gaps, streams, strict=True)) if gap < -BEHIND]
+        line = (
+            f"streams more than {BEHIND} behind the best of {', '.join(k for k in kinds if kinds[k])} in AUC"
+        )
+        said.append((f"{line}: {', '.join(below) or 'none'} (worst {gaps.min():+.3f})", not below))
+        cost = {kind: min(means[i, COST] for i in found) for kind, found in kinds.items() if found}
+        told = ", ".join(f"{kind} {us:.0f}" for kind, us in cost.items())
+        line = f"us a row {means[0, COST]:.0f}; cheapest of each kind: {told}"
+        said.append((f"{line}; asked no more than the cheapest", means[0, COST] <= min(cost.values())))
+        if "forest" in cost:
+            said.append((f"{line}; asked half of the forest's", means[0, COST] <= cost["forest"] / 2))
+    return "\n".join(f"- {'holds' if holds else 'missed'}: {line}" for line, holds in said)
 
 
 def paired(differences: np.ndarray) -> str:

@@ -1,10 +1,10 @@
 """Test, then train: StreamClassifier beside forests, boosting and stream ensembles on imbalanced streams.
 
     python benchmarks/accuracy/streams.py --data-dir DIR [--moa PYTHON] [--out DIR] [--limit 10000]
-        [--chunk 100] [--late 0] [--window 1000] [--half reporting] [--skip NAME] [--tables]
+        [--chunk 100] [--late 0] [--half reporting] [--only NAME] [--skip NAME] [--anew NAME] [--tables]
 
 Every chunk is scored before it is learned; with ``--late`` labels come so many rows later. Measured are the
-AUC and the G-mean in windows of 1,000 or of 500 rows (fewer in short streams) that have both classes,
+AUC and the G-mean in windows of 1,000 and of 500 rows (fewer in short streams) that have both classes,
 averaged over the windows of a stream, then over streams. The G-mean is given for each contender's own cut,
 and for the cut of :class:`steelyard.MovingCut` on its scores, so that nobody loses by a cut alone;
 StreamClassifier has its own. Ranks are by stream, 1 is best; differences are paired, StreamClassifier minus
@@ -12,8 +12,9 @@ the other.
 
 Half of the streams served to choose the experts and their settings; figures are given for both halves apart
 and those of the other half are the result. Every cell is a line of JSON in ``--out`` when it is there; what
-has a line is not run again, and ``--tables`` prints what there is. Needs imbalanced-learn, lightgbm and river
-(extra ``peers``); MOA's ensembles need an interpreter that has capymoa, ``--moa`` (see ``moa_worker.py``).
+has a line is not run again but by ``--anew``, and ``--tables`` prints what there is. Needs imbalanced-learn,
+lightgbm and river (extra ``peers``); MOA's ensembles need an interpreter that has capymoa, ``--moa`` (see
+``moa_worker.py``).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from moa_client import MoaClient
 from stream_cells import WINDOWS, Cells, Setting, measured
 from stream_data import CHOOSING, STREAMS
 from stream_peers import CONTENDERS, OURS, Contender, moa_contenders
-from stream_tables import by_stream, complete, missing, table
+from stream_tables import by_stream, complete, missing, table, verdicts
 
 MOA = ["MOA's ARF, 10 trees", "MOA's SRP, 10 trees"]
 
@@ -56,7 +57,7 @@ def gathered(
 def report(
     cells: Cells, halves: dict[str, list[str]], contenders: list[Contender], options: argparse.Namespace
 ) -> str:
-    """Both tables of every half, and what is missing in them."""
+    """Tables and verdicts of every half, for both sizes of windows, and what is missing in them."""
     setting = Setting(options.limit, options.chunk, options.late)
     parts = []
     for title, half in halves.items():
@@ -65,8 +66,10 @@ def report(
         if OURS not in found or len(streams) < 2:
             continue
         peers = [one.name for one in contenders if not one.ours and one.name in found]
-        parts.append(f"{title} ({', '.join(streams)}), windows of {options.window}:")
-        parts += [table(found, streams, options.window), by_stream(found, streams, peers, options.window)]
+        parts.append(f"{title} ({len(streams)}: {', '.join(streams)})")
+        for window in WINDOWS:
+            parts += [f"Windows of {window}:", table(found, streams, window)]
+            parts += [verdicts(found, streams, peers, window), by_stream(found, streams, peers, window)]
         left_out = missing(found, half)
         parts += ["Not in the tables:\n\n" + "\n".join(f"- {line}" for line in left_out)] if left_out else []
     return "\n\n".join(parts)
@@ -80,10 +83,10 @@ def main() -> None:
     parser.add_argument("--chunk", type=int, default=100)
     parser.add_argument("--late", type=int, default=0, help="rows by which labels come later")
     parser.add_argument("--limit", type=int, default=10_000, help="rows of a stream at most")
-    parser.add_argument("--window", type=int, default=1000, choices=WINDOWS)
     parser.add_argument("--half", choices=["choosing", "reporting"], help="of the streams; both if not given")
     parser.add_argument("--only", action="append", help="a contender; may be given several times")
     parser.add_argument("--skip", action="append", default=[], help="a contender to leave out; the same")
+    parser.add_argument("--anew", action="append", default=[], help="a contender to run again; the same")
     parser.add_argument("--stream", action="append", help="a stream; may be given several times")
     parser.add_argument("--tables", action="store_true", help="run nothing, print what there is")
     options = parser.parse_args()
@@ -102,10 +105,10 @@ def main() -> None:
         for stream in [] if options.tables else [s for half in halves.values() for s in half]:
             rows = rows_of(stream, options.data_dir, options.limit, options.out)
             for one in contenders:
-                cell = measured(cells, stream, one, setting, rows)
+                cell = measured(cells, stream, one, setting, rows, anew=one.name in options.anew)
                 print(f"{stream}, {one.name}: {cell.get('windows', cell.get('failed'))}", flush=True)
         text = report(cells, halves, contenders, options)
-    name = f"table-{options.limit}-{options.chunk}-{options.late}-{options.window}.md"
+    name = f"table-{options.limit}-{options.chunk}-{options.late}.md"
     (options.out / name).write_text(text + "\n")
     print(text)
 

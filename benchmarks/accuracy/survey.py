@@ -1,7 +1,7 @@
 """The generator experiments of the survey on imbalanced streams, rebuilt over MOA's own generators.
 
     python benchmarks/accuracy/survey.py --moa PYTHON [--out DIR] [--limit 50000] [--chunk 1]
-        [--experiment NAME] [--generator NAME] [--skip NAME] [--tables]
+        [--experiment NAME] [--generator NAME] [--only NAME] [--skip NAME] [--anew NAME] [--tables]
 
 G. Aguiar, B. Krawczyk, A. Cano: A survey on learning from imbalanced data streams: taxonomy, challenges,
 empirical study, and reproducible experimental framework, Machine Learning, 2023. Of its experiments with two
@@ -30,10 +30,10 @@ from pathlib import Path
 
 import numpy as np
 from moa_client import MoaClient
-from stream_cells import Cells, Setting, measured
+from stream_cells import WINDOWS, Cells, Setting, measured
 from stream_data import FloatArray, IntArray
 from stream_peers import CONTENDERS, OURS, moa_contenders
-from stream_tables import by_stream, complete, missing, table
+from stream_tables import by_stream, complete, missing, table, verdicts
 
 from streams import gathered
 
@@ -144,11 +144,14 @@ def report(cells: Cells, streams: list[str], names: list[str], setting: Setting)
     there = complete(found, streams)
     if OURS not in found or len(there) < 2:
         return "too few streams have figures of all contenders"
-    parts = [f"All {len(there)} streams, windows of {WINDOW}:", table(found, there, WINDOW)]
+    peers = [name for name in found if name != OURS]
+    parts = []
+    for window in WINDOWS:
+        parts += [f"All {len(there)} streams, windows of {window}:", table(found, there, window)]
+        parts.append(verdicts(found, there, peers, window))
     for what in EXPERIMENTS:
         some = [stream for stream in there if STREAMS[stream][0] == what]
         parts += [f"{what} ({len(some)} streams):", table(found, some, WINDOW)] if len(some) > 1 else []
-    peers = [name for name in found if name != OURS]
     parts.append(by_stream(found, there, peers, WINDOW))
     left_out = missing(found, streams)
     parts += ["Not in the tables:\n\n" + "\n".join(f"- {line}" for line in left_out)] if left_out else []
@@ -164,7 +167,9 @@ def main() -> None:
     parser.add_argument("--late", type=int, default=0, help="rows by which labels come later")
     parser.add_argument("--experiment", action="append", choices=list(EXPERIMENTS))
     parser.add_argument("--generator", action="append", choices=list(GENERATORS))
-    parser.add_argument("--skip", action="append", default=[], help="a contender to leave out")
+    parser.add_argument("--only", action="append", help="a contender; may be given several times")
+    parser.add_argument("--skip", action="append", default=[], help="a contender to leave out; the same")
+    parser.add_argument("--anew", action="append", default=[], help="a contender to run again; the same")
     parser.add_argument("--tables", action="store_true", help="run nothing, print what there is")
     options = parser.parse_args()
     if not (options.moa or options.tables):
@@ -173,16 +178,18 @@ def main() -> None:
     setting, cells = Setting(options.limit, options.chunk, options.late), Cells(options.out)
     streams = [
         stream
+        for one in options.experiment or EXPERIMENTS  # by experiment: each that is done has all generators
         for stream, (what, name) in STREAMS.items()
-        if what in (options.experiment or EXPERIMENTS) and name in (options.generator or GENERATORS)
+        if what == one and name in (options.generator or GENERATORS)
     ]
     with MoaClient(options.moa or "") as client:
         contenders = [one for one in CONTENDERS if one.name == OURS] + moa_contenders(client)
-        contenders = [one for one in contenders if one.name not in options.skip]
+        wanted = options.only or [one.name for one in contenders]
+        contenders = [one for one in contenders if one.name in wanted and one.name not in options.skip]
         for stream in [] if options.tables else streams:
             rows = rows_of(stream, options.limit, options.out, client)
             for one in contenders:
-                cell = measured(cells, stream, one, setting, rows)
+                cell = measured(cells, stream, one, setting, rows, anew=one.name in options.anew)
                 print(f"{stream}, {one.name}: {cell.get('windows', cell.get('failed'))}", flush=True)
     text = report(cells, streams, [one.name for one in contenders], setting)
     (options.out / f"table-{options.limit}-{options.chunk}-{options.late}.md").write_text(text + "\n")
