@@ -18,6 +18,7 @@ import pytest
 
 import steelyard
 from steelyard.cli import main
+from steelyard.cli.registry import make_models
 from steelyard.tables import TableModel, open_stream
 from tests.runner import cli_runner
 
@@ -210,6 +211,11 @@ def test_the_document_tells_where_it_comes_from(tmp_path, run):
     assert told["parameters"]["proximal"]["C"] == "2"
     assert len(told["data"]["sha256"]) == 64
     assert told["seconds"] > 0
+
+
+def test_the_seed_reaches_models_whose_seed_is_0_by_default():
+    assert make_models(["auto"], {}, 7)["auto"].random_state == 7
+    assert make_models(["auto"], {"random_state": 3}, 7)["auto"].random_state == 3
 
 
 def test_the_seed_reaches_models_that_take_their_chances(tmp_path, run):

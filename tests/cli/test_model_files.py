@@ -48,6 +48,17 @@ def _scores(run, model, rows):
     return np.array([json.loads(line)["score_1"] for line in lines])
 
 
+@pytest.mark.parametrize("command", ["fit", "tune"])
+def test_the_same_seed_gives_the_same_model(run, files, command):
+    grid = ("--grid", "C=1") if command == "tune" else ()
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        kind = ("--model", "koil", "--seed", seed, *grid)
+        run(command, files / "first.csv", "--target", "y", *kind, "-o", files / name)
+    a, b, c = (_scores(run, files / name, files / "first.csv") for name in "abc")
+    np.testing.assert_array_equal(a, b)
+    assert (a != c).any()
+
+
 def test_predict_gives_the_scores_of_the_learner(run, files):
     run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "m")
     frame = _frame(seed=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 
 import numpy as np
 import pandas as pd
@@ -96,7 +97,8 @@ def test_every_kind_of_file_streams_to_its_end_on_a_terminal(folder):
 def test_the_panel_stays_within_the_terminal(folder, columns):
     (ended,) = in_terminal(["stream", "--limit", "3000"], columns=columns, folder=folder)
     panel = ended.text[: ended.text.rindex("╯") + 1]
-    assert max(len(line) for line in panel.replace("\r", "\n").split("\n")) <= columns
+    # A terminal writes ^C behind the panel, which a line that is full would push down.
+    assert max(len(line) for line in panel.replace("\r", "\n").split("\n")) <= columns - 2
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
@@ -106,7 +108,19 @@ def test_the_summary_can_be_read_at_any_width(folder, columns):
     summary = ended.text[ended.text.rindex("╯") + 1 :]
     for name in ("g_mean", "lowest_g_mean", "sensitivity", "all_rows_per_second", "bad"):
         assert name in summary
+    assert re.search(r"\srows_per_second\s+[\d,]+\s", summary) or columns > 80  # a whole number
     assert "…" not in summary
+
+
+def test_a_sentence_is_not_broken_within_a_word(folder):
+    (ended,) = in_terminal(["fit", "rows.csv", "--target", "nothing", "-o", "x"], columns=40, folder=folder)
+    assert ended.exit_code == 1
+    lines = ended.text.strip().replace("\r", "").split("\n")
+    assert len(lines) > 1
+    assert (
+        " ".join(lines)
+        == "Error: rows.csv: there is no target column 'nothing'; there are 'a', 'b', 'c', 'label'."
+    )
 
 
 def test_a_note_stands_above_the_panel_and_stays(folder):

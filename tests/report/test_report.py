@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from html.parser import HTMLParser
 from importlib.metadata import version
@@ -13,9 +14,9 @@ from sklearn.linear_model import SGDClassifier
 
 from steelyard import ProximalSVC
 from steelyard._visible import OBEYED
-from steelyard.evaluation import SklearnPeer, prequential
+from steelyard.evaluation import Race, SklearnPeer, prequential
 from steelyard.report import render_report, write_report
-from steelyard.report.svg import nice_ticks, path_of
+from steelyard.report.svg import Frame, nice_ticks, path_of
 from steelyard.report.words import MEASURES
 from steelyard.streams import ArrayStream, Gaussians, demo_stream
 from steelyard.tables import open_stream
@@ -123,6 +124,49 @@ def test_dates_stand_on_the_axis_when_rows_have_times():
     assert '[4000, "29 Apr 2024"]' in page
 
 
+def test_seconds_since_a_beginning_are_no_dates_of_1970():
+    rng = np.random.default_rng(0)
+    y = rng.random(3000) < 0.2
+    stream = ArrayStream(rng.normal(size=(3000, 2)) + y[:, None], y, time=60.0 * np.arange(3000))
+    page = render_report(prequential(ProximalSVC(), stream))
+    assert '[3000, "2 d 01:59"]' in page
+    assert "Jan" not in "".join(re.findall(r'class="tick xtick"[^>]*>([^<]*)<', page))
+
+
+def test_curves_that_are_all_high_get_an_axis_that_tells_them_apart():
+    rng = np.random.default_rng(0)
+    y = rng.random(3000) < 0.2
+    page = render_report(
+        prequential(ProximalSVC(), ArrayStream(rng.normal(size=(3000, 2)) + 4 * y[:, None], y))
+    )
+    assert re.search(r"G-mean, from 0\.[6-9] up", page)
+
+
+def test_a_value_that_stands_alone_is_drawn():
+    frame = Frame(100, 100, (0, 4), (0, 1), "one value")
+    frame.line([0, 1, 2, 3, 4], [math.nan, 0.5, math.nan, 0.5, 0.5], "series0")
+    assert frame.svg().count('class="point series0"') == 1
+
+
+def test_a_stream_of_one_class_says_that_there_was_nothing_to_tell_apart():
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    page = render_report(prequential(ProximalSVC(), ArrayStream(X, ["ill"] * 300)))
+    assert "<h1>Only “ill” came, so nothing could be told apart</h1>" in page
+    assert "G-mean over the last" not in page
+    _parsed(page)
+
+
+def test_a_finished_model_that_is_tested_is_said_to_learn_nothing():
+    rng = np.random.default_rng(0)
+    y = rng.random(2000) < 0.2
+    X = rng.normal(size=(2000, 2)) + y[:, None]
+    race = Race({"model": ProximalSVC().fit(X, y)}, learns=False)
+    race.run(ArrayStream(X, y))
+    page = render_report(race.result(None))
+    assert "it learned nothing from these rows" in page
+    assert "then learned" not in page
+
+
 def test_the_features_that_carry_the_model_are_named_strongest_first():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"noise": rng.normal(size=4000), "amount": rng.normal(size=4000) * 50})
@@ -181,6 +225,8 @@ def test_of_many_classes_the_largest_are_shown_and_the_rest_folded(n_classes):
     supports = [int(n.replace(",", "")) for n in re.findall(r"</bdi></td><td>([\d,]+)<", tables[0])]
     assert supports == sorted(supports, reverse=True)
     confusion = re.search(r'<table class="confusion">.*?</table>', page, re.DOTALL)[0]
+    shown = re.findall(r'<th scope="row"><bdi>(\w+)</bdi>', confusion)
+    assert shown == [line["label"] for line in result.by_class("ProximalSVC")[:8]]  # the largest first
     assert confusion.count('scope="row"') == 9
     assert f"{n_seen - 8} other classes" in confusion
     total = sum(int(n.replace(",", "")) for n in re.findall(r"<b>([\d,]+)</b>", confusion))

@@ -12,6 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from steelyard._visible import visible
+from steelyard.cli.output import folded
 from steelyard.exceptions import SteelyardError
 
 __all__ = ["COMMANDS", "SentenceGroup", "main"]
@@ -101,7 +102,7 @@ def _show(error: click.ClickException) -> None:
     if isinstance(error, click.UsageError) and error.ctx is not None:
         click.echo(visible(error.ctx.get_usage(), keep="\n"), err=True)
         click.echo(f"Try '{visible(error.ctx.command_path)} --help' for help.\n", err=True)
-    click.echo(f"Error: {visible(error.format_message(), keep=chr(10))}", err=True)
+    click.echo(folded(f"Error: {visible(error.format_message(), keep=chr(10))}"), err=True)
 
 
 def _drop_output() -> None:

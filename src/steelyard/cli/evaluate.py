@@ -19,6 +19,7 @@ from steelyard.cli.options import (
 )
 from steelyard.cli.output import emit_json, emit_pairs, emit_table, json_option, tell
 from steelyard.cli.positive import positive_refusal
+from steelyard.cli.provenance import command_line
 
 if TYPE_CHECKING:
     from steelyard.evaluation import PrequentialResult
@@ -65,6 +66,7 @@ def evaluate_command(
     if (refusal := positive_refusal(race, positive)) is not None:
         raise refusal
     result = race.result(rows)
+    result.command = command_line(click.get_current_context())
     labels_seen, confusion = result.confusion("model")
     facts = {"rows": result.n_rows, "positive": result.positive, **result.totals("model")}
     if as_json:

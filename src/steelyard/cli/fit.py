@@ -23,6 +23,7 @@ from steelyard.cli.options import (
     how_option,
     model_options,
     query_option,
+    seed_option,
 )
 from steelyard.cli.output import emit_json, emit_pairs, emit_text, json_option, talk, tell
 from steelyard.cli.registry import make_models, parse_settings
@@ -51,6 +52,7 @@ __all__ = ["fit_command"]
     help="Print the SELECTs that take the sums, perhaps for another engine, and learn nothing.",
 )
 @model_options(multiple=False, peers=False, unnamed="auto, of a database proximal")
+@seed_option
 @column_options
 @json_option
 def fit_command(
@@ -65,6 +67,7 @@ def fit_command(
     show: str | None,
     model_name: str | None,
     settings: tuple[str, ...],
+    seed: int,
     columns: ColumnOptions,
     as_json: bool,
 ) -> None:
@@ -97,7 +100,7 @@ def fit_command(
             raise click.UsageError("--target must name the column of the labels.")
         # Planes are the model whose sums a database can take itself.
         model_name = model_name or ("proximal" if is_address(source) else "auto")
-        (learner,) = make_models([model_name], parse_settings(settings)).values()
+        (learner,) = make_models([model_name], parse_settings(settings), seed).values()
         check_can_be_saved(learner, model_name)
         model = TableModel(learner, TableEncoder(columns.missing), target, columns.time)
     before = model.learned()

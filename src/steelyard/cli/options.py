@@ -29,6 +29,7 @@ __all__ = [
     "positive_option",
     "query_option",
     "report_option",
+    "seed_option",
     "tested_column_options",
 ]
 
@@ -75,9 +76,7 @@ def gathered(record: type, name: str) -> Callable[[Command], Command]:
 
 def column_options(command: Command) -> Command:
     """Which columns are what, and how they are read: the argument ``columns`` of the command."""
-    return _column_options(
-        command, click.option("--chunk", type=click.IntRange(1), default=1000, show_default=True, metavar="N")
-    )
+    return _column_options(command, chunk_option)
 
 
 def tested_column_options(command: Command) -> Command:
@@ -119,7 +118,12 @@ def _column_options(command: Command, chunk: Callable[[Any], Any]) -> Command:
                 help="Missing values: refuse, the mean of the column so far, or zero.",
             ),
             click.option(
-                "--max-classes", type=click.IntRange(2), default=500, show_default=True, metavar="N"
+                "--max-classes",
+                type=click.IntRange(2),
+                default=500,
+                show_default=True,
+                metavar="N",
+                help="More classes are refused: the target is then hardly a label.",
             ),
             chunk,
             click.option("--limit", type=click.IntRange(1), metavar="N", help="Stop after so many rows."),
@@ -162,6 +166,14 @@ positive_option: Callable[[Command], Command] = click.option(
 )
 
 
+seed_option: Callable[[Command], Command] = click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="For models that take their chances: the same seed, the same model.",
+)
 report_option: Callable[[Command], Command] = click.option(
     "--report", type=OUT_FILE, metavar="FILE.html", help="Write a report to read in a browser."
 )

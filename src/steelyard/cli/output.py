@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -26,6 +28,7 @@ __all__ = [
     "emit_pairs",
     "emit_table",
     "emit_text",
+    "folded",
     "json_option",
     "json_text",
     "plain",
@@ -58,8 +61,18 @@ def talk(message: str) -> None:
 def tell(message: str) -> None:
     """Say something on standard error, to whoever listens; above a live panel, if there is one."""
     if sys.stderr is not None:  # not click.echo, which would write past the panel, into its picture
-        sys.stderr.write(visible(message, keep="\n") + "\n")
+        sys.stderr.write(folded(visible(message, keep="\n")) + "\n")
         sys.stderr.flush()
+
+
+def folded(text: str) -> str:
+    """Lines that a terminal need not break within a word; as they are where nobody looks at a terminal."""
+    try:
+        width = os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError, AttributeError):
+        return text
+    fold = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False, drop_whitespace=True)
+    return "\n".join(fold.fill(line) for line in text.split("\n"))
 
 
 def emit_text(text: str) -> None:

@@ -30,6 +30,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
 _EVERY = 0.2  # seconds between two drawings
 _WIDEST = 110
+_ROOM = 2  # for the ^C that a terminal writes behind the panel; on a line of its own it would push it up
 _LONGEST_NAME = 22
 _FALL = 0.1  # below the measure of all rows at which the measure of now is an alarm
 _SHOWN_CLASSES = 5
@@ -101,7 +102,7 @@ class StreamPanel:
 
     def _picture(self, race: Race) -> Panel:
         console = talk_console()
-        width = min(console.width, _WIDEST)
+        width = min(console.width - _ROOM, _WIDEST)
         inner = width - 4  # a frame and a blank on both sides
         parts: list[ConsoleRenderable] = [
             self._progress(race, inner),
@@ -125,6 +126,8 @@ class StreamPanel:
         if len(figures) + 12 > width:  # a line for each where there is no room beside each other
             grid.add_column()
             grid.add_row(bar)
+            if len(figures) > width:  # what is left tells more than what is over
+                figures = f"{race.n_rows:,} rows · {rate:,.0f} rows/s{left or ' · ' + _clock(seconds)}"
             grid.add_row(Text(figures, no_wrap=True, overflow="ellipsis"))
             return grid
         grid.add_column(ratio=1)
@@ -137,7 +140,7 @@ def _measures(race: Race, width: int, known_drifts: Sequence[tuple[int, int]]) -
     """A line for each model with its leading measure, marks where drifts were, and the share of a class."""
     many = race.positive is None and len(race.labels) > 2
     measure, title = ("macro_recall", "mean recall") if many else ("g_mean", "G-mean")
-    names = min(_LONGEST_NAME, width // 3)
+    names = min(_LONGEST_NAME, 3 * width // 10)
     chart = max(5, width - names - 15)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     table.add_column("", width=names, no_wrap=True, overflow="ellipsis")
@@ -148,10 +151,10 @@ def _measures(race: Race, width: int, known_drifts: Sequence[tuple[int, int]]) -
     for contender, colour in zip(race.contenders, _COLOURS * 9, strict=False):
         values = contender.tracker.window_measures(race.positive_code)[measure].tolist()
         name = Text(visible(contender.name), style=colour)
+        overall = float(contender.tracker.total(race.positive_code).get(measure, math.nan))
         if not values:
-            table.add_row(name, "waiting for measures", "", "")
+            table.add_row(name, Text("not yet", style="dim"), "", _number(overall))
             continue
-        overall = float(contender.tracker.total(race.positive_code)[measure])
         alarm = values[-1] < overall - _FALL
         now = Text(_number(values[-1]), style="bold red" if alarm else "")
         table.add_row(name, Text(sparkline(values, chart), style=colour), now, _number(overall))

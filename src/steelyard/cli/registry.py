@@ -106,7 +106,7 @@ _SEEDS = ("random_state", "seed")
 def make_models(specs: Sequence[str], settings: Mapping[str, Any], seed: int | None = None) -> dict[str, Any]:
     """Fresh models by label; a setting goes to every model that has such a parameter, or to one label.
 
-    A seed goes to every model that would otherwise take its chances.
+    A seed goes to every model that takes one, whatever it would be without.
     """
     models: dict[str, Any] = {}
     used: set[str] = set()
@@ -124,7 +124,7 @@ def make_models(specs: Sequence[str], settings: Mapping[str, Any], seed: int | N
                 parameters[parameter] = value
                 used.add(name)
         for name in _SEEDS:
-            if seed is not None and name in known and known[name].default is None:
+            if seed is not None and name in known:
                 parameters.setdefault(name, seed)
         model = maker(**parameters)
         models[spec.label] = model if wrapper is None else wrapper(model)

@@ -116,7 +116,9 @@ class StreamOptions:
 )
 @click.option("--report", type=OUT_FILE, metavar="FILE.html", help="Write a report to read in a browser.")
 @click.option("--table", type=OUT_FILE, metavar="FILE.csv", help="Write the measures over time.")
-@click.option("--save", "save_to", type=OUT_FILE, metavar="FILE", help="Save the first model.")
+@click.option(
+    "-o", "--save", "save_to", type=OUT_FILE, metavar="FILE", help="Save the model; of several, the first."
+)
 @click.option(
     "--report-every", type=click.IntRange(1), metavar="N", help="Write the report anew after every N rows."
 )
@@ -307,7 +309,7 @@ def _tell_bad_rows(stream: RowStream) -> None:
     n_bad: int = getattr(stream, "n_bad_rows", 0)
     noted: list[str] = getattr(stream, "bad_rows", [])
     if n_bad:
-        tell(f"{n_bad:,} rows were left out:")
+        tell("1 row was left out:" if n_bad == 1 else f"{n_bad:,} rows were left out:")
         for sentence in noted[:20]:
             tell(f"  {sentence}")
         if n_bad > 20:
@@ -317,7 +319,15 @@ def _tell_bad_rows(stream: RowStream) -> None:
 def _print_summary(result: PrequentialResult) -> None:
     columns = _COLUMNS if result.positive is not None else _COLUMNS_OF_MANY
     rate = result.n_rows / max(result.seconds, 1e-9)
-    lines = [{**line, "positive": result.positive, "all_rows_per_second": rate} for line in result.summary()]
+    lines = [
+        {
+            **line,
+            "positive": result.positive,
+            "rows_per_second": float(round(line["rows_per_second"])),
+            "all_rows_per_second": float(round(rate)),
+        }
+        for line in result.summary()
+    ]
     emit_table([*columns, "rows_per_second", "all_rows_per_second"], lines)
     talk(
         f"{result.n_rows:,} rows in {result.seconds:.1f} s: {rate:,.0f} rows/s from the source to the "

@@ -10,16 +10,19 @@ from typing import Any
 import click
 
 from steelyard.cli.files import OUT_FILE, save_model
-from steelyard.cli.models_io import check_can_be_saved, open_table
+from steelyard.cli.models_io import check_can_be_saved, open_table, source_of
 from steelyard.cli.options import (
     ColumnOptions,
     model_options,
     positive_option,
+    query_option,
     report_option,
+    seed_option,
     tested_column_options,
 )
 from steelyard.cli.output import emit_json, emit_table, json_option, talk, tell
 from steelyard.cli.positive import check_positive, positive_refusal
+from steelyard.cli.provenance import command_line
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.exceptions import DataError, ParameterError
 
@@ -33,6 +36,7 @@ _MEASURES = (
 
 @click.command("tune")
 @click.argument("source")
+@query_option
 @click.option("--target", metavar="COL", required=True, help="Column of the labels.")
 @click.option(
     "--grid",
@@ -47,8 +51,16 @@ _MEASURES = (
     help="What decides; mean_g_mean, or with many classes alike mean_macro_recall.",
 )
 @positive_option
-@click.option("--measure-window", type=click.IntRange(1), default=1000, show_default=True, metavar="N")
+@click.option(
+    "--measure-window",
+    type=click.IntRange(1),
+    default=1000,
+    show_default=True,
+    metavar="N",
+    help="Rows that the running measures are taken over.",
+)
 @model_options(multiple=False, default="proximal")
+@seed_option
 @tested_column_options
 @click.option(
     "-o", "--out", type=OUT_FILE, metavar="FILE", help="Save the best model; it has learned all rows."
@@ -58,6 +70,7 @@ _MEASURES = (
 def tune_command(
     *,
     source: str,
+    query: str | None,
     target: str,
     grid: tuple[str, ...],
     by: str | None,
@@ -65,6 +78,7 @@ def tune_command(
     measure_window: int,
     model_name: str,
     settings: tuple[str, ...],
+    seed: int,
     columns: ColumnOptions,
     out: Path | None,
     report: Path | None,
@@ -81,18 +95,19 @@ def tune_command(
 
     fixed = parse_settings(settings)
     candidates = {
-        _label(values): make_models([f"candidate={model_name}"], {**fixed, **values})["candidate"]
+        _label(values): make_models([f"candidate={model_name}"], {**fixed, **values}, seed)["candidate"]
         for values in _combinations(grid or ("C=0.01,0.1,1,10,100",))
     }
     if out is not None:
         check_can_be_saved(next(iter(candidates.values())), model_name)
     check_positive(source, target, positive, columns.limit)
-    stream = open_table(source, target, columns)
-    race = Race(candidates, window=measure_window, metrics=DEFAULT_METRICS, positive=positive)
+    stream = open_table(source_of(source, query), target, columns)
+    race = Race(candidates, window=measure_window, metrics=DEFAULT_METRICS, positive=positive, seed=seed)
     race.run(small_first(stream))
     if (refusal := positive_refusal(race, positive)) is not None:
         raise refusal
     result = race.result(stream)
+    result.command = command_line(click.get_current_context())
     by = by or f"mean_{result.leading}"
     lines = sorted(result.summary(), key=lambda line: -_measured(line, by))
     if not _measured(lines[0], by) > -math.inf:

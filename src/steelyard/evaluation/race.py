@@ -145,7 +145,7 @@ class Race:
         self.label_table = LabelTable()
         self._label_counts = np.zeros(0, dtype=np.int64)
         self._given = positive
-        self._learns = learns
+        self.learns = learns
         self.moments: list[tuple[int, float]] = []  # rows that had come, and the time of the last
         self._waiting: deque[Chunk] = deque()
         self._last_record = 0
@@ -220,7 +220,7 @@ class Race:
             answers = [contender.test(part) if tested else None for contender in self.contenders]
             self._measure(codes, answers)
             self._note_time(part)
-            if self._learns:
+            if self.learns:
                 self._waiting.append(part)
                 self._teach(self.n_rows - self.delay)
 

@@ -66,6 +66,7 @@ class PrequentialResult:
         self.metrics = race.metrics
         self.window, self.delay, self.warmup = race.window, race.delay, race.warmup
         self.n_rows = race.n_rows
+        self.learned = race.learns  # or a finished model was tested
         self.positive = race.positive
         self.labels = dict(sorted(race.labels.items()))
         self.seconds = time.perf_counter() - race.started

@@ -14,7 +14,7 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 from steelyard._types import FloatArray
 from steelyard.evaluation import PrequentialResult
 from steelyard.report.svg import Frame, number, shortened
-from steelyard.report.words import moment
+from steelyard.report.words import moment_of_row
 
 __all__ = [
     "COST_RATIOS",
@@ -22,6 +22,7 @@ __all__ = [
     "axis_of",
     "carried_chart",
     "cost_chart",
+    "floor_of",
     "histogram_chart",
     "largest",
     "measure_chart",
@@ -34,6 +35,7 @@ __all__ = [
 WIDE, NARROW = 900.0, 360.0
 COST_RATIOS = (1, 5, 20)
 N_COLOURS = 6
+_HIGH = 0.6  # curves that all stay above would lie on one another on an axis from 0
 
 Series = tuple[str, Sequence[float], Sequence[float]]  # name, rows, values
 
@@ -47,10 +49,8 @@ def both_widths(draw: Callable[[float], Markup]) -> Markup:
 
 def axis_of(result: PrequentialResult) -> tuple[str, Callable[[float], str]]:
     """What stands under a chart along the stream: rows, or the dates at which they happened."""
-    if not result.moments:
-        return "rows", number
-    span = abs(result.moments[-1][1] - result.moments[0][1])
-    return "time of the rows", lambda row: moment(result.time_of(row) or 0.0, span)
+    written = moment_of_row(result)
+    return ("rows", number) if written is None else ("time of the rows", written)
 
 
 def largest(result: PrequentialResult, limit: int) -> list[Any]:
@@ -67,6 +67,7 @@ def along_chart(
     title: str,
     n_rows: int,
     y_top: float = 1.0,
+    y_bottom: float = 0.0,
     height: float = 260,
     width: float | None = None,
     axis: tuple[str, Callable[[float], str]] = ("rows", number),
@@ -84,7 +85,7 @@ def along_chart(
             wide,
             height,
             (0, n_rows),
-            (0.0, y_top),
+            (y_bottom, y_top),
             title,
             y_label=y_label,
             x_label=axis[0] if height > 160 else "",
@@ -107,6 +108,16 @@ def along_chart(
     return draw(width) if width is not None else both_widths(draw)
 
 
+def floor_of(values: Sequence[float]) -> float:
+    """Where the axis of a measure begins: at 0, or where all values are high a little below the lowest.
+
+    >>> floor_of([0.3, 0.9]), floor_of([0.83, 0.97]), floor_of([])
+    (0.0, 0.7, 0.0)
+    """
+    lowest = min(values, default=0.0)
+    return math.floor(10 * lowest - 0.5) / 10 if lowest > _HIGH else 0.0
+
+
 def measure_chart(
     result: PrequentialResult,
     measure: str,
@@ -127,13 +138,16 @@ def measure_chart(
         for name in names
     ]
     values = [v for _, _, ys in series for v in ys if not math.isnan(v)]
+    bottom = floor_of(values)
 
     def before(frame: Frame) -> None:
         _mark_drifts(frame, result, lead)
         if small:
             return
         records = result.records(lead)
-        low, high = ([r.get(f"{measure}_{end}", math.nan) for r in records] for end in ("low", "high"))
+        low, high = (
+            [max(r.get(f"{measure}_{end}", math.nan), bottom) for r in records] for end in ("low", "high")
+        )
         index = names.index(lead)
         frame.band([r["row"] for r in records], low, high, f"series{index % N_COLOURS}", f"series{index}")
 
@@ -142,10 +156,11 @@ def measure_chart(
         title=f"{label or measure} along the stream",
         n_rows=result.n_rows,
         y_top=max(1.0, min(max(values, default=1.0), 2.0)),
+        y_bottom=bottom,
         height=height,
         width=NARROW if small else None,
         axis=axis_of(result),
-        y_label=label,
+        y_label=f"{label}, from {bottom:g} up" if label and bottom else label,
         lead=names.index(lead),
         before=before,
     )
@@ -231,7 +246,7 @@ def _mark_drifts(frame: Frame, result: PrequentialResult, lead: str) -> None:
     if result.known_drifts:
         return
     for row in result.changes(lead):
-        frame.mark(row, "change", f"a recall changed about row {row:,}")
+        frame.mark(row, "change", f"the hits changed about row {row:,}")
 
 
 # -- of one model -----------------------------------------------------------------------------------

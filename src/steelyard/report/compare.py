@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from steelyard.exceptions import DataError, FileAccessError
-from steelyard.report.charts import along_chart
+from steelyard.report.charts import along_chart, floor_of
 from steelyard.report.svg import GAP
 from steelyard.report.words import MEASURES
 
@@ -295,4 +295,5 @@ def _chart(curves: list[tuple[list[float], list[float]]], titles: list[str], n_r
     if not any(rows for rows, _ in curves):
         return None
     series = [(title, rows, values) for title, (rows, values) in zip(titles, curves, strict=True)]
-    return along_chart(series, title="both runs along the stream", n_rows=n_rows)
+    known = [value for _, values in curves for value in values if not math.isnan(value)]
+    return along_chart(series, title="both runs along the stream", n_rows=n_rows, y_bottom=floor_of(known))

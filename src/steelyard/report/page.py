@@ -20,12 +20,21 @@ from steelyard.evaluation import PrequentialResult
 from steelyard.persistence import write_whole
 from steelyard.report import charts
 from steelyard.report.svg import GAP, number
-from steelyard.report.words import MEASURES, describe_changes, headline, moment, of_100, ranked, story
+from steelyard.report.words import (
+    MEASURES,
+    describe_changes,
+    headline,
+    moment_of_row,
+    of_100,
+    ranked,
+    story,
+)
 
 __all__ = ["render", "render_report", "write_page", "write_report"]
 
 _SHOWN_CLASSES = 12
 _CONFUSED_CLASSES = 8
+_BESIDE_OTHERS = 4  # classes up to which a table of confusions has room in half a page
 _SHOWN_FEATURES = 8
 _CHARTED_FEATURES = 5
 _COLUMNS = (
@@ -79,7 +88,7 @@ def render_report(result: PrequentialResult) -> str:
         tiles=_tiles(result),
         columns=_columns(result),
         models=_models(result),
-        along=_along(result, lead) if measured else None,
+        along=_along(result, lead) if measured and len(result.labels) > 1 else None,
         happened=[{**entry, "when": _when(result, entry["row"])} for entry in describe_changes(result, lead)],
         carried=_carried(result, lead),
         details=[{"name": name, **_one_model(result, name)} for name in order],
@@ -149,8 +158,8 @@ def _tiles(result: PrequentialResult) -> list[tuple[str, str]]:
     share = result.labels.get(rare, 0) / max(result.n_rows, 1)
     kind = "positive" if result.positive is not None else "rarest"
     return [
-        (f"{result.n_rows:,}", "rows, each tested and then learned"),
-        (f"{len(result.labels):,}", "classes"),
+        (f"{result.n_rows:,}", "rows, each tested and then learned" if result.learned else "rows, tested"),
+        (f"{len(result.labels):,}", "class" if len(result.labels) == 1 else "classes"),
         (
             f"{share:.1%}" if share >= 0.001 else f"{share:.3%}",
             f"of all rows are of the {kind} class, “{rare}”",
@@ -219,10 +228,8 @@ def _others(n_classes: int) -> list[str]:
 
 
 def _when(result: PrequentialResult, row: float) -> str | None:
-    seconds = result.time_of(row)
-    if seconds is None:
-        return None
-    return moment(seconds, abs(result.moments[-1][1] - result.moments[0][1]))
+    written = moment_of_row(result)
+    return None if written is None else written(row)
 
 
 def _carried(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
@@ -252,6 +259,7 @@ def _carried(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
         "rest": len(order) - len(features),
         "rest_share": float(shares[-1, order[_SHOWN_FEATURES:]].sum()),
         "since": rows[len(rows) // 2],
+        "of_committee": hasattr(type(result.models[lead]), "linear_"),
         "names": [str(names[k]) for k in charted],
         "chart": charts.carried_chart(result, rows, shares[:, charted], [str(names[k]) for k in charted])
         if len(rows) > 1
@@ -292,10 +300,8 @@ def _confusion(result: PrequentialResult, name: str) -> dict[str, Any]:
     """True labels by row, predicted by column; of many classes the largest, and the others as one."""
     labels, counts = result.confusion(name)
     order = sorted(range(len(labels)), key=lambda k: -counts[k].sum())
-    shown = (
-        sorted(order[:_CONFUSED_CLASSES]) if len(labels) > _CONFUSED_CLASSES + 1 else list(range(len(labels)))
-    )
-    rest = [k for k in range(len(labels)) if k not in shown]
+    fitting = len(labels) if len(labels) <= _CONFUSED_CLASSES + 1 else _CONFUSED_CLASSES
+    shown, rest = order[:fitting], order[fitting:]
     groups = [[k] for k in shown] + ([rest] if rest else [])
     names = [str(labels[k]) for k in shown] + _others(len(rest))
     cells = []
@@ -307,7 +313,7 @@ def _confusion(result: PrequentialResult, name: str) -> dict[str, Any]:
             hits = float(counts[of_row, of_row].sum()) if row == column else 0.0
             line.append({"n": int(n), "share": n / total, "hit": row == column, "right": int(hits)})
         cells.append({"name": names[row], "cells": line})
-    return {"names": names, "rows": cells, "folded": bool(rest)}
+    return {"names": names, "rows": cells, "folded": bool(rest), "large": len(groups) > _BESIDE_OTHERS}
 
 
 def _memory(result: PrequentialResult) -> tuple[float, float] | None:
@@ -344,7 +350,7 @@ def _lateness(result: PrequentialResult) -> str | None:
     parts = []
     if result.delay:
         parts.append(f"{result.delay:,} rows")
-    if result.chunk is not None and result.chunk > 1:
+    if result.learned and result.chunk is not None and result.chunk > 1:
         parts.append(
             f"up to {result.chunk:,} rows, which are tested together and then learned together (chunk)"
         )

@@ -72,6 +72,15 @@ def path_of(points: Sequence[Point], *, closed: bool = False) -> str:
     return "".join(parts) + ("Z" if closed and parts else "")
 
 
+def _alone(points: Sequence[Point]) -> list[Point]:
+    """Points of a curve with a gap, or nothing, on both sides."""
+    known = [not (math.isnan(x) or math.isnan(y)) for x, y in points]
+    sides = zip([False, *known[:-1]], [*known[1:], False], strict=True) if known else ()
+    return [
+        p for p, is_known, around in zip(points, known, sides, strict=True) if is_known and not any(around)
+    ]
+
+
 @dataclass
 class Frame:
     """A chart area with linear scales; shapes are added and :meth:`svg` puts them together.
@@ -132,6 +141,12 @@ class Frame:
                 css, series, path_of(points), _title(title)
             )
         )
+        for x, y in _alone(points):  # a path of one point draws nothing
+            self._shapes.append(
+                Markup('<path class="point {}" data-series="{}" d="M{:.1f} {:.1f}h0"/>').format(
+                    css, series, x, y
+                )
+            )
 
     def band(
         self, xs: Sequence[float], lows: Sequence[float], highs: Sequence[float], css: str, series: str = ""

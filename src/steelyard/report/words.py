@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from steelyard.evaluation import PrequentialResult
 
-__all__ = ["MEASURES", "Measure", "describe_changes", "headline", "moment", "of_100", "ranked", "story"]
+__all__ = [
+    "MEASURES",
+    "Measure",
+    "describe_changes",
+    "headline",
+    "moment",
+    "moment_of_row",
+    "of_100",
+    "ranked",
+    "story",
+]
+
+_DAY = 86400.0
+_YEAR = 365 * _DAY
 
 
 @dataclass(frozen=True)
@@ -88,14 +102,14 @@ def of_100(share: float) -> str:
 
 def headline(result: PrequentialResult) -> str:
     """What a manager wants to know: how many cases are found, and how many alarms are false."""
+    if len(result.labels) == 1:
+        return f"Only “{next(iter(result.labels))}” came, so nothing could be told apart"
     best = next((row for row in ranked(result) if f"mean_{result.leading}" in row), None)
-    if best is None:
+    if best is None or (result.positive is None and math.isnan(best.get("macro_recall", math.nan))):
         return "Too few rows to tell anything"
     if result.positive is None:
-        found = best.get("macro_recall", math.nan)
-        if math.isnan(found):
-            return "Too few rows to tell anything"
-        return f"Finds {of_100(found)} of 100 rows of a class, averaged over {len(result.labels):,} classes"
+        found = of_100(best["macro_recall"])
+        return f"Finds {found} of 100 rows of a class, averaged over {len(result.labels):,} classes"
     line = next((x for x in result.by_class(best["model"]) if x["label"] == result.positive), None)
     if line is None or math.isnan(line["recall"]):
         return f"No row of class “{result.positive}” could be tested"
@@ -108,6 +122,8 @@ def headline(result: PrequentialResult) -> str:
 
 def story(result: PrequentialResult) -> list[str]:
     """A few sentences about the race."""
+    if len(result.labels) == 1:
+        return [f"{result.n_rows:,} rows came, all of one class. Figures need rows of another one."]
     lines = [row for row in ranked(result) if f"mean_{result.leading}" in row]
     if not lines:
         return [f"{result.n_rows:,} rows came, and no model had learned enough to be tested."]
@@ -148,8 +164,34 @@ def _shares(result: PrequentialResult, model: str) -> list[str]:
     ]
 
 
+def moment_of_row(result: PrequentialResult) -> Callable[[float], str] | None:
+    """How the times of a stream are written, by row; None where it has none.
+
+    Numbers that would be dates of 1970 are seconds since some beginning, and written so.
+    """
+    if not result.moments:
+        return None
+    times = [seconds for _, seconds in result.moments]
+    span = abs(times[-1] - times[0])
+    since_start = min(times) >= 0 and max(times) < _YEAR
+    written = elapsed if since_start else moment
+    return lambda row: written(result.time_of(row) or 0.0, span)
+
+
+def elapsed(seconds: float, span: float) -> str:
+    """A time since the beginning, as short as the span of the whole stream allows.
+
+    >>> elapsed(93784.0, 5 * 86400), elapsed(3725.0, 7200)
+    ('1 d 02:03', '1:02:05')
+    """
+    minutes, rest = divmod(int(seconds), 60)
+    if span > _DAY:
+        return f"{minutes // 1440:,} d {minutes // 60 % 24:02d}:{minutes % 60:02d}"
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+
 def moment(seconds: float, span: float) -> str:
-    """A time as short as the span of the whole stream allows.
+    """A date as short as the span of the whole stream allows.
 
     >>> moment(0.0, 10 * 365 * 86400), moment(0.0, 20 * 86400), moment(0.0, 3600)
     ('Jan 1970', '1 Jan 1970', '1 Jan 00:00')
@@ -158,9 +200,9 @@ def moment(seconds: float, span: float) -> str:
         when = datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError, OSError):
         return f"{seconds:,.0f} s"
-    if span > 3 * 365 * 86400:
+    if span > 3 * _YEAR:
         return when.strftime("%b %Y")
-    if span > 4 * 86400:
+    if span > 4 * _DAY:
         return f"{when.day} {when:%b %Y}"
     return f"{when.day} {when:%b %H:%M}"
 
@@ -180,7 +222,7 @@ def describe_changes(result: PrequentialResult, model: str, limit: int = 12) -> 
             {
                 "row": row,
                 "what": "change",
-                "text": f"A recall of “{model}” changed. {_before_and_after(result, model, row, row)}",
+                "text": f"The hits of “{model}” changed. {_before_and_after(result, model, row, row)}",
             }
             for row in result.changes(model)
         ]
@@ -188,7 +230,7 @@ def describe_changes(result: PrequentialResult, model: str, limit: int = 12) -> 
         if event.kind == "class" and event.row < result.window:
             continue  # all classes come for the first time at the beginning
         who = "" if event.model is None else f"“{event.model}”: "
-        found.append({"row": event.row, "what": event.kind, "text": f"{who}{event.text}."})
+        found.append({"row": event.row, "what": event.kind, "text": _sentence(f"{who}{event.text}.")})
     found.sort(key=lambda entry: entry["row"])
     if len(found) > limit:
         rest = len(found) - limit
@@ -197,6 +239,10 @@ def describe_changes(result: PrequentialResult, model: str, limit: int = 12) -> 
             {"row": found[limit]["row"], "what": "more", "text": f"and {rest:,} more events."},
         ]
     return found
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _before_and_after(result: PrequentialResult, model: str, begin: int, end: int) -> str:
@@ -210,18 +256,17 @@ def _before_and_after(result: PrequentialResult, model: str, begin: int, end: in
     name = MEASURES[result.leading].name
     stood = sum(r[result.leading] for r in before) / len(before)
     lowest = min(after, key=lambda r: r[result.leading])
-    if lowest[result.leading] >= stood - 0.02:
-        return (
-            f"The {name} of “{model}” held: {stood:.2f} before, at least {lowest[result.leading]:.2f} after."
-        )
     parts = [
         f"{label} from {of_100(sum(r[key] for r in before) / len(before))} to {of_100(lowest[key])} of 100"
         for key, label in (("sensitivity", "cases found"), ("specificity", "others left alone"))
         if result.positive is not None
         and not any(math.isnan(r.get(key, math.nan)) for r in (*before, lowest))
     ]
-    text = f"The {name} of “{model}” fell from {stood:.2f} to {lowest[result.leading]:.2f}"
-    text += f" ({', '.join(parts)}). " if parts else ". "
+    detail = f" ({', '.join(parts)})" if parts else ""
+    if lowest[result.leading] >= stood - 0.02:
+        least = lowest[result.leading]
+        return f"The {name} of “{model}” held: {stood:.2f} before, at least {least:.2f} after{detail}."
+    text = f"The {name} of “{model}” fell from {stood:.2f} to {lowest[result.leading]:.2f}{detail}. "
     back = next(
         (r["row"] for r in records if r["row"] > lowest["row"] and r[result.leading] >= stood - 0.02), None
     )
