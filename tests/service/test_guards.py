@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import logging
+import time
 
 import pytest
 
 from steelyard.exceptions import DataError, FileAccessError, ParameterError
 from steelyard.service import Scribe, SQLiteStore
 from steelyard.service import rows as wire
-from steelyard.service.http import Limits, make_app
+from steelyard.service.http import Limits, bodies, make_app
 from steelyard.service.http.keys import Keys
 from steelyard.service.requests import Forget, Learn, Put, Tick, Unavailable
 from tests.service.data import SPEC, Clock, records, spec
@@ -227,6 +228,18 @@ def test_what_is_packed_is_not_unpacked(http):
         is_problem(http.post(f"{MODEL}/learn", content=packed, headers={"content-type": kind}), 422)
     long = b"amount,country,customer,row,fraud\n" + b"1,DE,c1,x,1\n" * 3_000
     is_problem(http.post(f"{MODEL}/learn", content=long, headers={"content-type": "text/csv"}), 413)
+
+
+def test_a_body_that_does_not_come_is_given_up(http, monkeypatch):
+    monkeypatch.setattr(bodies, "_SLOWEST", 0.2)
+
+    def half_a_body():
+        yield b'{"rows": ['
+        time.sleep(0.6)
+        yield b"]}"
+
+    is_problem(http.post(f"{MODEL}/learn", content=half_a_body()), 408)
+    assert http.post(f"{MODEL}/learn", json={"rows": records(3, first=1_000)}).status_code == 200
 
 
 def test_a_number_beyond_all_doubles_is_refused(http):

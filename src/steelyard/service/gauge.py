@@ -20,7 +20,7 @@ WINDOW = 1000  # rows that the running measures are taken over
 _EVERY = 100  # rows from one point of the course to the next, at least
 _FIRST_POINTS = 50  # come as soon as they can
 _PAUSE = 1.0  # seconds between two of the others, unless very many rows come
-_MANY = 5 * WINDOW
+_MANY = 50 * WINDOW
 _BINS = 40
 _CUTS = 7
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from steelyard.exceptions import DataError
 from steelyard.persistence import decode, encode
+from steelyard.service.records import TogetherColumns, from_records, place_of
 from steelyard.tables.arrow_sources import ArrowSource
 from steelyard.tables.columns import ColumnBatch, Columns, RowError, as_texts
 from steelyard.tables.table_stream import open_source, seconds_of
@@ -21,6 +21,7 @@ __all__ = [
     "CONTENT_TYPES",
     "Most",
     "TooMuch",
+    "are_alike",
     "completed",
     "cut",
     "from_body",
@@ -43,9 +44,7 @@ CONTENT_TYPES = {
 }
 _SOURCE = "the request"
 _ARROW_STREAM = b"\xff\xff\xff\xff"
-_NO_NUMBERS = (str, list, dict)
 _LONGEST = 500  # characters of an id or a subject
-_WHOLE = 2**53  # whole numbers up to this are the same as doubles
 _NOT_TEXT = (b"\x1f\x8b", b"PAR1", b"ARROW1")
 
 
@@ -81,7 +80,7 @@ def from_body(
     """The rows of a body; columns that are to be texts are read as such."""
     most = most or Most()
     if kind in {"json", "jsonl"}:
-        return from_records(_records(body, kind, key), texts_wanted, most)
+        return from_records(_records(body, kind, key), texts_wanted, most.check)
     _check_beginning(body, kind)
     source = _arrow_stream(body) if kind == "arrow" else open_source(io.BytesIO(body))
     try:
@@ -138,89 +137,6 @@ def _records(body: bytes, kind: str, key: str) -> list[Any]:
     return rows
 
 
-def from_records(
-    records: list[Any], texts_wanted: Iterable[str] = (), most: Most | None = None
-) -> ColumnBatch:
-    """Records as columns; a field that a record lacks is missing."""
-    if not records:
-        raise DataError("there are no rows.", who=_SOURCE)
-    names: dict[str, None] = {}
-    for row, record in enumerate(records):
-        if not isinstance(record, dict):
-            raise RowError(
-                f"expected a row as an object; got {str(record)[:60]!r}.", who=_place(row), row=row
-            )
-        names.update(dict.fromkeys(record))
-        if most is not None:
-            most.check(len(records), len(names))
-    wanted = set(texts_wanted)
-    if len(records) == 1:
-        return ColumnBatch(_columns_of_one(records[0], wanted), 1)
-    columns = {
-        name: _column(name, [record.get(name) for record in records], as_text=name in wanted)
-        for name in names
-    }
-    return ColumnBatch(columns, len(records))
-
-
-def _columns_of_one(record: Mapping[str, Any], wanted: set[str]) -> dict[str, Any]:
-    """A single row, the most frequent request of all: its numbers come as views of one array."""
-    numbers = [
-        name
-        for name, value in record.items()
-        if (type(value) is float or (type(value) is int and -_WHOLE < value < _WHOLE)) and name not in wanted
-    ]
-    block = np.array([record[name] for name in numbers], dtype=np.float64)
-    columns = {name: block[k : k + 1] for k, name in enumerate(numbers)}
-    return {
-        name: columns[name] if name in columns else _column(name, [value], as_text=name in wanted)
-        for name, value in record.items()
-    }
-
-
-def _place(row: int, column: str | None = None) -> str:
-    return f"row {row + 1:,}" + ("" if column is None else f", column {column!r}")
-
-
-def _column(name: str, values: list[Any], *, as_text: bool) -> Any:
-    if not as_text:
-        try:
-            return np.array([math.nan if v is None else float(v) for v in _numbers(values)])
-        except TypeError:
-            pass  # a text among them: a column of texts
-        except OverflowError:
-            raise DataError(f"column {name!r} has a number beyond all that a double holds.") from None
-    result = np.empty(len(values), dtype=object)
-    for row, value in enumerate(values):
-        if value is None or isinstance(value, str):
-            result[row] = value
-        elif isinstance(value, bool | int | float):
-            result[row] = _text_of(value)
-        else:
-            raise RowError(
-                f"expected a number or a text; got {type(value).__name__}.",
-                who=_place(row, name),
-                row=row,
-                column=name,
-            )
-    return result
-
-
-def _numbers(values: list[Any]) -> Iterable[Any]:
-    for value in values:
-        if isinstance(value, _NO_NUMBERS):
-            raise TypeError
-        yield value
-
-
-def _text_of(value: float) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
-
-
 def texts(batch: ColumnBatch, name: str | None) -> list[str | None]:
     """A column as texts: identifiers and subjects are compared as such."""
     return [None] * batch.n_rows if name is None else as_texts(batch.columns[name])
@@ -235,7 +151,7 @@ def names(batch: ColumnBatch, column: str | None) -> list[str | None]:
         if name is not None and not is_name(name):
             raise RowError(
                 f"an id or subject has 1 to {_LONGEST} characters and no null character; got {len(name)}.",
-                who=_place(row, column),
+                who=place_of(row, column),
                 row=row,
                 column=column,
             )
@@ -263,7 +179,7 @@ def times(batch: ColumnBatch, name: str | None, now: float) -> Any:
             except (ValueError, TypeError) as error:
                 raise RowError(
                     f"expected a time; got {value!r}.",
-                    who=_place(row, name),
+                    who=place_of(row, name),
                     row=row,
                     column=name,
                     hint="times are numbers of seconds or like 2026-01-31T12:30:00",
@@ -271,7 +187,7 @@ def times(batch: ColumnBatch, name: str | None, now: float) -> Any:
         bad = np.isnan(seconds)
     if bad.any():
         row = int(bad.argmax())
-        raise RowError("the time is missing.", who=_place(row, name), row=row, column=name)
+        raise RowError("the time is missing.", who=place_of(row, name), row=row, column=name)
     return seconds
 
 
@@ -282,11 +198,19 @@ def joined(parts: Sequence[ColumnBatch]) -> ColumnBatch:
     """Rows of several batches; a column that one of them lacks is missing there."""
     if len(parts) == 1:
         return parts[0]
+    records = TogetherColumns.of_all([part.columns for part in parts])
+    if records is not None:
+        return ColumnBatch(records, len(records.records))
     is_text: dict[str, bool] = {}
     for part in parts:
         for name, values in part.columns.items():
             is_text[name] = is_text.get(name, False) or values.dtype == object
     return ColumnBatch.joined([_with_all(part, is_text) for part in parts])
+
+
+def are_alike(batch: ColumnBatch) -> bool:
+    """Whether these rows, of several requests, are known to have the same columns."""
+    return isinstance(batch.columns, TogetherColumns)
 
 
 def _with_all(part: ColumnBatch, texts: Mapping[str, bool]) -> ColumnBatch:

@@ -42,6 +42,7 @@ __all__ = ["Scribe"]
 
 _log = logging.getLogger("steelyard.service")
 _GROUP = 256  # requests in one transaction at the most
+_GATHERING = 0.002  # seconds that the first of many waits for the others, at the most
 _SNAPSHOT_ROWS = 50_000
 _SNAPSHOT_EVENTS = 2_000
 _ANSWERS_KEPT = 7 * 86_400.0
@@ -92,6 +93,7 @@ class Scribe:
         self._desks: dict[str, Desk] = {}
         self._queue: queue.Queue[Request | None] = queue.Queue(max_waiting)
         self._thread: threading.Thread | None = None
+        self._n_expected = 0  # requests that are likely to come together, after the last group
         self._closing = False
         self._in_doubt = False  # models may differ from the store until they are read again
         self._leads = True  # until it is known that another process does
@@ -228,13 +230,22 @@ class Scribe:
         try:
             group: list[Request | None] = [self._queue.get(timeout=min(wait, _NEWS))]
         except queue.Empty:
+            self._n_expected = 0
             return []
+        self._wait_for_more()
         while len(group) < _GROUP and group[-1] is not None:
             try:
                 group.append(self._queue.get_nowait())
             except queue.Empty:
                 break
+        self._n_expected = len(group) // 2
         return group
+
+    def _wait_for_more(self) -> None:
+        """Clients that were answered together send again together: the first need not be written alone."""
+        end = time.monotonic() + _GATHERING
+        while self._queue.qsize() < self._n_expected and time.monotonic() < end:
+            time.sleep(_GATHERING / 4)
 
     def _due_tick(self) -> Tick:
         self._next_tick = time.monotonic() + _TICK
@@ -457,10 +468,11 @@ class Scribe:
         settled = desk is not None and bool(desk.engine.column_kinds())
         if settled and len(plain) == len(requests) > 1:
             assert desk is not None
+            rows = wire.joined([r.batch for r in plain])
             try:
-                for request in plain:
+                for request in () if wire.are_alike(rows) else plain:
                     desk.engine.check_rows(request.batch, labelled=True)
-                version = desk.learn(wire.joined([r.batch for r in plain]), now=self.clock())
+                version = desk.learn(rows, now=self.clock())
             except SteelyardError:
                 pass  # one of them is bad: one by one shows which
             else:

@@ -456,11 +456,12 @@ def make_app(scribe: Scribe, *, keys: Keys | None = None, limits: Limits | None 
     service = Service(scribe, keys, limits or Limits())
     model = "/v1/models/{model}"
     routes: list[tuple[str, str, Handler]] = [
+        # Looked through from the first on: the busiest stand there.
+        ("POST", f"{model}/learn", service.learn),
+        ("POST", f"{model}/predict", service.predict),
         ("GET", "/v1/models", service.list_models),
         ("GET", model, service.get_model),
         ("PUT", model, service.put_model),
-        ("POST", f"{model}/learn", service.learn),
-        ("POST", f"{model}/predict", service.predict),
         ("POST", f"{model}/labels", service.label),
         ("POST", f"{model}/forget", service.forget),
         ("GET", f"{model}/measures", service.measures),
