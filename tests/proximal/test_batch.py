@@ -26,7 +26,9 @@ OPTIONS = [
 def test_fit_equals_the_textbook_formula(rng, class_weight, options, shares, shape):
     X, y = imbalanced(rng, *shape, shares)
     model = ProximalSVC(C=0.7, class_weight=class_weight, **options).fit(X, y)
-    assert_same_planes(model, *reference.proximal(as_learned(model, X), y, 0.7, class_weight, **options))
+    expected = reference.proximal(as_learned(model, X), y, 0.7, class_weight, **options)
+    # An intercept is the small rest of large terms, of which the textbook's own sums lose a digit.
+    assert_same_planes(model, *expected, tolerance=1e-9)
     assert_same_planes(model, *reference.proximal(X, y, 0.7, class_weight, **options), tolerance=1e-8)
 
 
