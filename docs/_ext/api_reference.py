@@ -11,12 +11,22 @@ def write_pages(folder, modules):
     found = homes(modules)
     for name in modules:
         _write(folder / f"{name}.rst", page(name, found))
-    entries = "".join(f"   {name}\n" for name in modules)
-    _write(folder / "index.rst", f"{_title('Reference')}.. toctree::\n   :maxdepth: 1\n\n{entries}")
+    _write(folder / "index.rst", contents(modules))
     described = {"index", *modules, *found.values()}
     for stale in [*folder.glob("*.rst"), *(folder.parent / "objects").glob("*.rst")]:
         if stale.stem not in described:
             stale.unlink()
+
+
+def contents(modules):
+    """The page of all modules, each with the first sentence that it says of itself."""
+    text = f"{_title('Reference')}Every public name, by the module it is at home in.\n\n"
+    for name in modules:
+        said = inspect.getdoc(importlib.import_module(name)) or ""
+        first = " ".join(said.split("\n\n")[0].split())
+        text += f":doc:`{name}`\n   {first}\n\n"
+    entries = "".join(f"   {name}\n" for name in modules)
+    return f"{text}.. toctree::\n   :hidden:\n   :maxdepth: 1\n\n{entries}"
 
 
 def homes(modules):
