@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -26,7 +27,6 @@ from steelyard.proximal.state.batches import fold_numbers
 from steelyard.sql import engines
 from steelyard.sql.engines import cell_names
 from steelyard.tables import TableEncoder, TableModel
-from steelyard.tables.arrow_sources import has_pyarrow
 from steelyard.tables.columns import ColumnBatch, Columns, Place, as_texts, near
 from steelyard.tables.databases import DatabaseSource, is_address, open_database
 from steelyard.tables.labels import LabelReader
@@ -264,21 +264,20 @@ class StatisticsCube:
             X = np.pad(X, ((0, 0), (0, self._statistics.n_features - X.shape[1])))
         X = np.ascontiguousarray(X)
         parts = [_numbered(batch.columns[name]) for name in self.by]
-        parts.append(_numbered_whole(self._buckets(batch)))
+        parts.append(_numbered_whole(self._buckets(batch)) if self.time else _one_bucket(batch))
         if self.folds:
             parts.append(_numbered_whole(fold_numbers(X, self.folds).astype(np.int64)))
         parts.append((self._labels.table.labels, np.asarray(classes, dtype=np.int64)))
         sizes = [max(len(values), 1) for values, _ in parts]
         mixed = np.ravel_multi_index([codes for _, codes in parts], sizes)
-        found, codes = np.unique(mixed, return_inverse=True)
+        found, codes = _distinct(mixed, math.prod(sizes))
         places = np.unravel_index(found, sizes)
         columns = [[values[k] for k in at] for at, (values, _) in zip(places, parts, strict=True)]
         keys = zip(*columns, strict=True)
-        return X, [_name_of(key) for key in keys], codes.astype(np.int32)
+        return X, [_name_of(key) for key in keys], codes
 
     def _buckets(self, batch: ColumnBatch) -> NDArray[np.int64]:
-        if self.time is None:
-            return np.zeros(batch.n_rows, dtype=np.int64)
+        assert self.time is not None
         values = batch.columns[self.time]
         seconds = np.array(
             [seconds_of(value) for value in values] if values.dtype == object else values, dtype=np.float64
@@ -553,20 +552,38 @@ def _numbered(values: NDArray[Any]) -> tuple[list[Any], NDArray[np.int64]]:
     if values.dtype != object:
         found, codes = np.unique(values, return_inverse=True)
         return cell_names(as_texts(found)), codes
-    if has_pyarrow():
-        import pyarrow as pa
-
-        encoded = pa.array(values, pa.string()).dictionary_encode(null_encoding="encode")
-        return cell_names(encoded.dictionary.to_pylist()), encoded.indices.to_numpy().astype(np.int64)
-    places: dict[Any, int] = {}
-    codes = np.fromiter((places.setdefault(v, len(places)) for v in values.tolist()), np.int64, len(values))
+    places = _Places()
+    codes = np.fromiter(map(places.__getitem__, values.tolist()), np.int64, len(values))
     return cell_names(list(places)), codes
+
+
+class _Places(dict[Any, int]):
+    """Numbers of values, in the order in which they come."""
+
+    def __missing__(self, value: Any) -> int:
+        self[value] = len(self)
+        return self[value]
 
 
 @lru_cache(maxsize=1 << 16)
 def _name_of(key: tuple[Any, ...]) -> str:
     """What the statistics call a cell and class."""
     return json.dumps(key)
+
+
+def _one_bucket(batch: ColumnBatch) -> tuple[list[Any], NDArray[np.int64]]:
+    return [0], np.zeros(batch.n_rows, dtype=np.int64)
+
+
+def _distinct(numbers: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Which numbers below n there are, in order, and the place of each; counted where that is faster."""
+    if n > 4 * len(numbers):
+        found, codes = np.unique(numbers, return_inverse=True)
+        return found, codes.astype(np.int32)
+    found = np.flatnonzero(np.bincount(numbers, minlength=n))
+    places = np.empty(n, dtype=np.int32)
+    places[found] = np.arange(len(found))
+    return found, places.take(numbers)
 
 
 def _numbered_whole(values: NDArray[np.int64]) -> tuple[list[Any], NDArray[np.int64]]:
