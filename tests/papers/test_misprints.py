@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from papers.dcil.multiple import MultipleStep
-from steelyard import ProximalSVC
+from papers.koil.published import PAPER_WINS, PAPER_WINS_MANY
+from steelyard import KOIL, ProximalSVC
 from steelyard.kernels import Kernel
 from steelyard.metrics import g_mean_score
 
@@ -85,3 +86,45 @@ def test_the_multiple_step_solves_3_18_and_ends_at_the_optimum(rng, together):
     assert g[alpha <= 1e-6].min() > -1e-5  # reserve vectors
     assert g[alpha >= 1 - 1e-6].max(initial=-1.0) < 1e-5  # error vectors
     assert abs(y @ alpha) < 1e-6
+
+
+def test_sensitivities_solve_3_18_by_the_inverse_and_not_by_the_transpose_of_3_19(rng):
+    y = np.where(rng.random(12) < 0.5, 1.0, -1.0)
+    Q = np.outer(y, y) * Kernel("rbf", gamma=0.5).block(rng.normal(size=(12, 2)))
+    margin, moving = slice(0, 8), slice(8, 12)
+    M = np.block([[np.zeros((1, 1)), y[None, margin]], [y[margin, None], Q[margin, margin]]])
+    pull = np.vstack([y[None, moving], Q[margin, moving]]) @ rng.random(4)
+    assert np.abs(M @ -np.linalg.solve(M, pull) + pull).max() < 1e-9
+    assert np.abs(M @ -(M.T @ pull) + pull).max() > 0.1
+
+
+def test_a_step_goes_down_the_risk_and_not_up_as_3_12_and_3_19_have_it(rng):
+    """L(f) = |f|^2 / 2 + C sum of hinge losses over opposite rows; f is a vector, the kernel linear."""
+    X, C, eta = rng.normal(size=(6, 2)), 1.0, 0.01
+    y = np.array([1, 0, 1, 0, 0, 1])
+    learner = KOIL(C, kernel="linear", budget=50, n_neighbors=50, learning_rate=eta, threshold="zero")
+    learner.partial_fit(X[:5], y[:5], classes=[0, 1])
+    opposite = X[:5][y[:5] == 0]
+
+    def weights():
+        return learner.decision_function(np.eye(2)) - learner.decision_function(np.zeros((1, 2)))
+
+    def losses(f):
+        return 1.0 - (X[5] - opposite) @ f
+
+    def risk(f):
+        return f @ f / 2 + C * np.maximum(losses(f), 0.0).sum()
+
+    before = weights()
+    assert (losses(before) > 0).all(), "every pair acts"
+    slope = before - C * (X[5] - opposite).sum(axis=0)
+    assert risk(before - eta * slope) < risk(before) < risk(before + eta * slope)
+    learner.partial_fit(X[5:], y[5:])
+    np.testing.assert_allclose(weights(), before - eta * slope, rtol=1e-9)
+
+
+def test_one_count_of_table_4_1_lacks_two_sets():
+    assert {sum(counts) for counts in PAPER_WINS["3.3"].values()} == {14}
+    sums = {name: sum(counts) for name, counts in PAPER_WINS_MANY.items()}
+    assert sums.pop("MKL FIFO++") == 12
+    assert set(sums.values()) == {14}
