@@ -1,7 +1,8 @@
 """The generator experiments of the survey on imbalanced streams, rebuilt over MOA's own generators.
 
     python benchmarks/accuracy/survey.py --moa PYTHON [--out DIR] [--limit 50000] [--chunk 1]
-        [--experiment NAME] [--generator NAME] [--only NAME] [--skip NAME] [--anew NAME] [--tables]
+        [--experiment NAME] [--generator NAME] [--stream NAME] [--only NAME] [--skip NAME] [--anew NAME]
+        [--tables]
 
 G. Aguiar, B. Krawczyk, A. Cano: A survey on learning from imbalanced data streams: taxonomy, challenges,
 empirical study, and reproducible experimental framework, Machine Learning, 2023. Of its experiments with two
@@ -167,6 +168,7 @@ def main() -> None:
     parser.add_argument("--late", type=int, default=0, help="rows by which labels come later")
     parser.add_argument("--experiment", action="append", choices=list(EXPERIMENTS))
     parser.add_argument("--generator", action="append", choices=list(GENERATORS))
+    parser.add_argument("--stream", action="append", choices=list(STREAMS), metavar="EXPERIMENT: GENERATOR")
     parser.add_argument("--only", action="append", help="a contender; may be given several times")
     parser.add_argument("--skip", action="append", default=[], help="a contender to leave out; the same")
     parser.add_argument("--anew", action="append", default=[], help="a contender to run again; the same")
@@ -176,7 +178,7 @@ def main() -> None:
         parser.error("--moa PYTHON is needed: an interpreter that has capymoa")
     warnings.simplefilter("ignore")
     setting, cells = Setting(options.limit, options.chunk, options.late), Cells(options.out)
-    streams = [
+    streams = options.stream or [
         stream
         for one in options.experiment or EXPERIMENTS  # by experiment: each that is done has all generators
         for stream, (what, name) in STREAMS.items()
