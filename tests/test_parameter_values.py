@@ -113,7 +113,7 @@ def _scores_of_two(model, X):
 
 @pytest.mark.parametrize(
     "learner",
-    [ProximalSVC, EnclosingClassifier, OAM, OPAUC, OnlinePerceptron],
+    [EnclosingClassifier, OAM, OPAUC, OnlinePerceptron],
     ids=lambda kind: kind.__name__,
 )
 def test_one_limit_of_magnitude_for_features(learner, rows):

@@ -44,7 +44,7 @@ void fold(Triangle& sums, Rows<T> rows, const Runs& runs, std::span<const std::i
         double top = 0.0;
         for (std::size_t j = 0; j < d; ++j)
             top = std::max(top, std::fabs(static_cast<double>(x[j]) * tables.inverse[j]));
-        if (top < kWhole) {
+        if (top < kWhole && tables.tiny.empty()) {
             one_by_one(i, weight);
             continue;
         }
@@ -225,6 +225,7 @@ void place(ExactBlock& block, Rows<T> rows, const std::vector<std::uint32_t>& in
             (found.beyond[i] ? runs.beyond : runs.by_weight[weights.empty() ? 1 : weights[i]]).push_back(i);
     auto sums = own_sums(block, d);
     fold(*sums, rows, runs, weights, tables, &grid, found.largest, n_threads);
+    sums->shrink();
     block.sums = std::move(sums);
 }
 
@@ -296,6 +297,7 @@ void join(std::shared_ptr<ExactBlock>& mine, const ExactBlock& theirs, int sign,
         // Sums that nobody else holds need no copy; adding changes nothing before it has room.
         auto sums = block.sums.use_count() == 1 ? std::const_pointer_cast<Triangle>(block.sums) : own_sums(block, d);
         sums->add(*theirs.sums, sign);
+        sums->shrink();
         block.sums = std::move(sums);
     }
     std::vector<std::int64_t> weights = theirs.weights;

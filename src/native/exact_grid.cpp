@@ -83,7 +83,7 @@ bool at_zero(const ExactGrid& grid) {
 }
 
 bool is_coarse(const ExactGrid& grid) {
-    return std::any_of(grid.exponent.begin(), grid.exponent.end(), [](std::int32_t e) { return e > 150; });
+    return std::any_of(grid.exponent.begin(), grid.exponent.end(), [](std::int32_t e) { return e > 900; });
 }
 
 ExactGrid common_grid(const ExactGrid& a, const ExactGrid& b) {

@@ -14,7 +14,9 @@
 
 namespace steelyard {
 
-constexpr int kFinest = -1000;  // exponents below have no reciprocal among the doubles
+constexpr int kFinest = -1074;      // the lowest bit of any double
+constexpr int kFinestFast = -1000;  // below, one over the quantum is no double
+constexpr int kCoarsestFast = 20;   // beyond, 1e-300 in quanta is none that is exact
 constexpr double kWhole = 0x1p53;
 
 int lowest_bit(double x);  // of a number other than 0
@@ -49,8 +51,14 @@ ExactGrid settled_grid(std::size_t n, std::size_t d, bool at_zero, Value&& value
 struct StepTables {
     std::vector<double> inverse;
     std::vector<double> origin;
+    std::vector<std::size_t> tiny;    // features whose quanta are too fine to be counted in doubles
+    std::vector<std::size_t> coarse;  // and those of whose quanta tiny values are no part among the doubles
     explicit StepTables(const ExactGrid& grid) : inverse(grid.exponent.size()), origin(grid.origin) {
-        for (std::size_t j = 0; j < inverse.size(); ++j) inverse[j] = std::ldexp(1.0, -grid.exponent[j]);
+        for (std::size_t j = 0; j < inverse.size(); ++j) {
+            inverse[j] = std::ldexp(1.0, -std::max(grid.exponent[j], kFinestFast));
+            if (grid.exponent[j] < kFinestFast) tiny.push_back(j);
+            if (grid.exponent[j] > kCoarsestFast) coarse.push_back(j);
+        }
     }
     explicit StepTables(std::size_t d) : inverse(d, 1.0), origin(d, 0.0) {}  // for whole numbers
     Steps steps() const { return {inverse.data(), origin.data()}; }
@@ -68,6 +76,9 @@ Found scan(Rows<T> rows, const StepTables& tables, unsigned n_threads) {
     Found found{std::vector<double>(rows.n_features, 0.0), std::vector<double>(rows.n_features, 0.0),
                 std::vector<std::uint8_t>(rows.n_rows)};
     scan_rows(rows, tables.steps(), found.largest, found.remainder, found.beyond, n_threads);
+    if (!tables.tiny.empty()) std::fill(found.beyond.begin(), found.beyond.end(), std::uint8_t{1});
+    for (const std::size_t j : tables.tiny) found.remainder[j] = 1.0;  // whether there is one must be looked at
+    for (const std::size_t j : tables.coarse) found.remainder[j] = 1.0;
     return found;
 }
 
@@ -77,7 +88,7 @@ void check_finite(Rows<T> rows, std::span<const std::uint8_t> suspects = {}) {
         if (!suspects.empty() && !suspects[i]) continue;
         for (std::size_t j = 0; j < rows.n_features; ++j)
             if (!(std::fabs(static_cast<double>(rows.data[i * rows.n_features + j])) <= kLargestValue))
-                throw BadValues("values must be finite and at most 1e75");
+                throw BadValues("values must be finite and at most 1e300");
     }
 }
 

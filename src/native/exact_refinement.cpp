@@ -13,16 +13,15 @@ namespace {
 void refine_grid(ExactState& state, std::span<const std::int32_t> exponents, unsigned n_threads) {
     const std::size_t d = state.n_features;
     std::vector<unsigned> shifts(d);
-    std::vector<double> factors(d);
-    for (std::size_t j = 0; j < d; ++j) {
-        shifts[j] = static_cast<unsigned>(state.grid.exponent[j] - exponents[j]);
-        factors[j] = std::ldexp(1.0, static_cast<int>(shifts[j]));
-    }
+    for (std::size_t j = 0; j < d; ++j) shifts[j] = static_cast<unsigned>(state.grid.exponent[j] - exponents[j]);
+    const auto finer = [&](double x, std::size_t j) { return std::ldexp(x, static_cast<int>(shifts[j])); };
+    const bool tiny =  // rows do not wait in quanta that are no doubles
+        std::any_of(exponents.begin(), exponents.end(), [](std::int32_t e) { return e < kFinestFast; });
     // An origin that is no whole double any more becomes zero, before the quanta change.
     std::vector<Big> back(d);
     bool far = false;
     for (std::size_t j = 0; j < d; ++j)
-        if (std::fabs(state.grid.origin[j]) * factors[j] >= kWhole) {
+        if (std::fabs(finer(state.grid.origin[j], j)) >= kWhole) {
             back[j] = -Big::of_whole(state.grid.origin[j]);
             state.grid.origin[j] = 0.0;
             far = true;
@@ -30,11 +29,11 @@ void refine_grid(ExactState& state, std::span<const std::int32_t> exponents, uns
     for (auto& slot : state.slots) {
         if (!slot) continue;
         ExactBlock& block = own(slot);
-        const auto too_large = [&](std::size_t i) { return std::fabs(block.rows[i]) * factors[i % d] >= kTwoDigits; };
-        bool fits = !far;
+        const auto too_large = [&](std::size_t i) { return std::fabs(finer(block.rows[i], i % d)) >= kTwoDigits; };
+        bool fits = !far && !tiny;
         for (std::size_t i = 0; fits && i < block.rows.size(); ++i) fits = !too_large(i);
         if (!fits) fold_waiting(block, d, n_threads);
-        for (std::size_t i = 0; i < block.rows.size(); ++i) block.rows[i] *= factors[i % d];
+        for (std::size_t i = 0; i < block.rows.size(); ++i) block.rows[i] = finer(block.rows[i], i % d);
         if (block.sums) {
             auto sums = own_sums(block, d);
             sums->translate(back);
@@ -43,7 +42,7 @@ void refine_grid(ExactState& state, std::span<const std::int32_t> exponents, uns
         }
     }
     for (std::size_t j = 0; j < d; ++j) {
-        state.grid.origin[j] *= factors[j];
+        state.grid.origin[j] = finer(state.grid.origin[j], j);
         state.grid.exponent[j] = exponents[j];
     }
 }

@@ -28,7 +28,7 @@ void fold_sparse(ExactState& state, const SparseBatch<Index>& batch, std::span<c
     std::vector<double> needed(d, 0.0);
     for (std::size_t k = 0; k < batch.values.size(); ++k) {
         const double x = batch.values[k];
-        if (!(std::fabs(x) <= kLargestValue)) throw BadValues("values must be finite and at most 1e75");
+        if (!(std::fabs(x) <= kLargestValue)) throw BadValues("values must be finite and at most 1e300");
         const auto j = static_cast<std::size_t>(batch.columns[k]);
         if (x != 0.0 && !state.grid.rounds[j] && std::max(lowest_bit(x), kFinest) < state.grid.exponent[j])
             needed[j] = 1.0;

@@ -222,8 +222,11 @@ void ExactView::look_at(std::size_t j, const Whole& n, const Whole& sum, const W
     }
     if (sign(scatter) <= 0) {  // constant: the origin is the very value
         const Whole value = divide(sum, n);
+        const Whole from_zero = value + origin;
         pivot_[j] = big(value);
-        origin_[j] = scaled(value + origin, k);
+        origin_[j] = scaled(from_zero, k);
+        const int size = static_cast<int>(width(from_zero)) + k;
+        units_[j] = size > kExtreme ? size : 0;
         return;
     }
     const int n_bits = static_cast<int>(width(n));

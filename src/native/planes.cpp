@@ -18,11 +18,12 @@ constexpr std::size_t kFewestPlanes = 4, kMostFeatures = 64;
 struct PlaneSums {
     const ExactView& view;
     std::vector<double> unit, counts, sums;  // sums of z, class by class
+    std::vector<double> smaller;             // what coordinates of the view are multiplied by; empty: by 1 all of them
     AlignedBuffer<double> total;             // of all rows
     std::vector<double> all;                 // sums of z of all rows
     double n_rows = 0.0;
 
-    explicit PlaneSums(const ExactView& seen)
+    PlaneSums(const ExactView& seen, bool standardize)
         : view(seen),
           unit(n_features()),
           counts(n_classes()),
@@ -31,13 +32,25 @@ struct PlaneSums {
           all(n_features()) {
         const std::size_t d = n_features();
         for (std::size_t j = 0; j < d; ++j) unit[j] = std::ldexp(1.0, view.units()[j]);
+        if (!standardize) keep_large_units();
         for (std::size_t k = 0; k < n_classes(); ++k) {
             counts[k] = view.count(k);
             n_rows += counts[k];
-            view.sums(k, sums.data() + k * d);
-            for (std::size_t j = 0; j < d; ++j) all[j] += sums[k * d + j];
+            double* mine = sums.data() + k * d;
+            view.sums(k, mine);
+            for (std::size_t j = 0; j < d; ++j) {
+                if (!smaller.empty()) mine[j] *= smaller[j];
+                all[j] += mine[j];
+            }
         }
         view.total(total.get());
+        make_smaller(total.get());
+    }
+
+    // Of one class.
+    void matrix(std::size_t k, double* out) const {
+        view.matrix(k, out);
+        make_smaller(out);
     }
 
     std::size_t n_features() const { return view.origin().size(); }
@@ -46,6 +59,25 @@ struct PlaneSums {
     std::size_t n_planes() const { return n_planes_of(n_classes()); }
     std::size_t positive(std::size_t plane) const { return n_classes() > 2 ? plane : n_classes() - 1; }
     const double* sum_of(std::size_t k) const { return sums.data() + k * n_features(); }
+
+  private:
+    // Weights of raw features are penalised as 1 / unit^2, which small units would make infinite. Tiny features are as
+    // good as constant then, and may vanish.
+    void keep_large_units() {
+        if (std::all_of(unit.begin(), unit.end(), [](double u) { return u >= 1.0; })) return;
+        smaller.resize(unit.size());
+        for (std::size_t j = 0; j < unit.size(); ++j) {
+            smaller[j] = std::min(unit[j], 1.0);
+            unit[j] = std::max(unit[j], 1.0);
+        }
+    }
+    void make_smaller(double* lower) const {
+        if (smaller.empty()) return;
+        const std::size_t d = n_features();
+        for (std::size_t i = 0; i <= d; ++i)
+            for (std::size_t j = 0; j <= i && j < d; ++j)
+                lower[i * (d + 1) + j] *= (i < d ? smaller[i] : 1.0) * smaller[j];
+    }
 };
 
 // The penalty |scale * w|^2, and (b - center'w)^2 if the intercept is penalised.
@@ -54,6 +86,9 @@ struct Penalty {
     bool intercept;
 };
 
+constexpr double kLeastScale =
+    0x1p-200;  // of raw features: beyond their size a penalty is none, as far as numbers tell
+
 Penalty penalty_of(const PlaneSums& sums, const PlaneRule& rule) {
     constexpr double eps = std::numeric_limits<double>::epsilon();
     const std::size_t d = sums.n_features();
@@ -61,7 +96,7 @@ Penalty penalty_of(const PlaneSums& sums, const PlaneRule& rule) {
     Penalty penalty{std::vector<double>(d), std::vector<double>(d), rule.penalize_intercept};
     for (std::size_t j = 0; j < d; ++j) {
         if (!rule.standardize) {
-            penalty.scale[j] = 1.0 / sums.unit[j];
+            penalty.scale[j] = std::max(1.0 / sums.unit[j], kLeastScale);
             penalty.center[j] = -origin[j] / sums.unit[j];
             continue;
         }
@@ -160,7 +195,7 @@ class OnePlane {
         positive_ = sums_.positive(plane);
         count_ = sums_.counts[positive_];
         rest_ = sums_.n_rows - count_;
-        if (sums_.n_classes() > 1) sums_.view.matrix(positive_, own_.get());
+        if (sums_.n_classes() > 1) sums_.matrix(positive_, own_.get());
         const FactorLoops& loops = steelyard::loops().factor;
         if (rule_.pairs)
             set_pairs();
@@ -273,7 +308,7 @@ class PlaneLanes {
             share[lane] = margin.share;
             own_share[lane] = margin.own_share;
             for (std::size_t j = 0; j < size_; ++j) solution_[j * lanes_ + lane] = margin.right(sums_, plane, j);
-            if (lane < n) sums_.view.matrix(plane, square_.data());
+            if (lane < n) sums_.matrix(plane, square_.data());
             pack(square_.data(), lanes_, own_.data() + lane);
         }
         loops.combine_lanes(total_.data(), penalty_.data(), share, own_share, total_.size(), own_.data(),
@@ -313,7 +348,7 @@ class PlaneLanes {
 }  // namespace
 
 bool solve_planes(const ExactView& view, const PlaneRule& rule, double* coef, double* intercept, double* slope) {
-    const PlaneSums sums(view);
+    const PlaneSums sums(view, rule.standardize);
     const Penalty penalty = penalty_of(sums, rule);
     const std::size_t n = sums.n_planes(), d = sums.n_features();
     *slope = 0.0;

@@ -51,7 +51,7 @@ void Triangle::reserve(double bits) {
         return;
     }
     bits_ = log2_sum(largest_bits(), bits);  // the bound only ever rose; numbers that went have left it too high
-    if (bits_ >= room(limbs_)) widen(static_cast<std::size_t>(bits_ + 2.0) / 64 + 1);
+    if (bits_ >= room(limbs_)) resize(static_cast<std::size_t>(bits_ + 2.0) / 64 + 1);
 }
 
 double Triangle::largest_bits() const {
@@ -64,7 +64,7 @@ double Triangle::largest_bits() const {
     return static_cast<double>(most);
 }
 
-void Triangle::widen(std::size_t limbs) {
+void Triangle::resize(std::size_t limbs) {
     if (limbs > Big::kMost - 2) throw std::overflow_error("sums of products are too large to be kept");
     const std::size_t n = entries(size_);
     AlignedVector<std::uint64_t> data(limbs * n);
@@ -73,9 +73,16 @@ void Triangle::widen(std::size_t limbs) {
     limbs_ = limbs;
 }
 
+void Triangle::shrink() {
+    if (is_narrow()) return;
+    bits_ = largest_bits();
+    const std::size_t limbs = std::max<std::size_t>(2, static_cast<std::size_t>(bits_ + 2.0) / 64 + 1);
+    if (limbs < limbs_) resize(limbs);
+}
+
 void Triangle::set(std::size_t place, const Big& value) {
     const double bits = log2_of(value);
-    if (bits >= room(limbs_)) widen(static_cast<std::size_t>(bits + 2.0) / 64 + 1);
+    if (bits >= room(limbs_)) resize(static_cast<std::size_t>(bits + 2.0) / 64 + 1);
     bits_ = std::max(bits_, bits);
     value.store(data_.data() + place * limbs_, limbs_);
 }
@@ -100,7 +107,7 @@ void Triangle::add(const Triangle& other, int sign) {
             for (std::size_t i = 0; i < n; ++i) mine[i] -= theirs[i];
         return;
     }
-    if (other.limbs_ > limbs_) widen(other.limbs_);
+    if (other.limbs_ > limbs_) resize(other.limbs_);
     for (std::size_t i = 0; i < n; ++i) {
         const Big theirs = other.get(i);
         (get(i) + (sign > 0 ? theirs : -theirs)).store(data_.data() + i * limbs_, limbs_);
@@ -154,16 +161,25 @@ void Triangle::refine(std::span<const unsigned> shifts, unsigned weight_shift) {
     unsigned top = 0;
     for (const unsigned shift : shifts) top = std::max(top, shift);
     if (top == 0 && weight_shift == 0) return;
+    const auto shift_of = [&](std::size_t a, std::size_t b) {
+        return (a + 1 < size_ ? shifts[a] : 0) + (b + 1 < size_ ? shifts[b] : 0) + weight_shift;
+    };
     double bits = bits_ + 2.0 * top + weight_shift;
-    if (bits >= room(limbs_)) bits = largest_bits() + 2.0 * top + weight_shift;
-    if (bits >= room(limbs_)) widen(static_cast<std::size_t>(bits + 2.0) / 64 + 1);
+    if (bits >= room(limbs_)) {  // number by number: the longest need not be those that move
+        unsigned most = 0;
+        for (std::size_t a = 0, at = 0; a < size_; ++a)
+            for (std::size_t b = 0; b <= a; ++b, ++at)
+                if (const unsigned length = get(at).bit_length()) most = std::max(most, length + shift_of(a, b));
+        bits = static_cast<double>(most);
+    }
+    if (bits >= room(limbs_)) resize(static_cast<std::size_t>(bits + 2.0) / 64 + 1);
     bits_ = bits;
     for (std::size_t a = 0, at = 0; a < size_; ++a)
         for (std::size_t b = 0; b <= a; ++b, ++at) {
-            const unsigned shift = (a + 1 < size_ ? shifts[a] : 0) + (b + 1 < size_ ? shifts[b] : 0) + weight_shift;
-            if (is_narrow())
-                narrow()[at] = static_cast<int128>(static_cast<uint128>(narrow()[at]) << shift);
-            else if (shift)
+            const unsigned shift = shift_of(a, b);
+            if (is_narrow()) {
+                if (narrow()[at]) narrow()[at] = static_cast<int128>(static_cast<uint128>(narrow()[at]) << shift);
+            } else if (shift)
                 (get(at) << shift).store(data_.data() + at * limbs_, limbs_);
         }
 }
@@ -230,7 +246,7 @@ bool Triangle::is_zero() const {
 
 Triangle Triangle::rearranged(std::span<const std::int64_t> from) const {
     Triangle result(from.size() + 1);
-    if (limbs_ > 2) result.widen(limbs_);
+    if (limbs_ > 2) result.resize(limbs_);
     result.bits_ = bits_;
     const auto old = [&](std::size_t j) { return j < from.size() ? from[j] : static_cast<std::int64_t>(size_) - 1; };
     for (std::size_t a = 0, at = 0; a < result.size_; ++a)
@@ -258,7 +274,7 @@ Triangle Triangle::from_bytes(std::size_t size, std::span<const std::uint8_t> by
     if (bytes_each == 0 || bytes_each > 8 * (Big::kMost - 2) || bytes.size() / bytes_each != n ||
         bytes.size() % bytes_each != 0)
         throw std::invalid_argument("a triangle has the wrong number of bytes");
-    if (bytes_each > 15) result.widen(bytes_each / 8 + 1);
+    if (bytes_each > 15) result.resize(bytes_each / 8 + 1);
     for (std::size_t i = 0; i < n; ++i) {
         auto* limbs = reinterpret_cast<std::uint8_t*>(result.data_.data() + i * result.limbs_);
         std::memcpy(limbs, bytes.data() + i * bytes_each, bytes_each);

@@ -53,6 +53,8 @@ class Door(ClassifierMixin, BaseEstimator):
     _accepts_sparse: ClassVar[bool] = False
     # Learners whose arithmetic shows values that are not finite, and who look, skip the extra pass.
     _finds_nonfinite: ClassVar[bool] = False
+    # How large a feature may be.
+    _largest_feature: ClassVar[float] = LARGEST
 
     n_features_in_: int
     feature_names_in_: NDArray[Any]
@@ -232,8 +234,8 @@ class Door(ClassifierMixin, BaseEstimator):
 
     def _overflow_error(self, X: Any, method: str) -> DataError:
         who, largest = f"{type(self).__name__}.{method}", largest_value(X)
-        if largest > LARGEST:
-            return too_large(largest, who)
+        if largest > self._largest_feature:
+            return too_large(largest, who, self._largest_feature)
         return DataError(
             "X and sample_weight have values so large that weighted squares overflow; nothing was changed.",
             who=who,

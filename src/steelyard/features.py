@@ -24,6 +24,7 @@ __all__ = ["RandomFeatures"]
 
 _WIDTHS = (0.05, 0.25, 1.0, 4.0)  # multiples of the median width, for Fourier features
 _SAMPLE = 2000  # rows of the first chunk that are looked at
+_SQUARED = 1e100  # sums of squares of smaller values are finite
 _PAIRS = 500  # of which so many for the median distance
 _FEW = 3  # up to so many features that vary, distances are Euclidean
 
@@ -297,7 +298,9 @@ def _sample(X: Any, rng: np.random.Generator) -> FloatArray:
 
 def _standardization(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Mean, and one over the standard deviation; a constant feature is left out by factor 0."""
-    mean, deviation = rows.mean(axis=0), rows.std(axis=0)
+    largest = np.abs(rows).max(axis=0, initial=0.0)
+    unit = np.where(largest > _SQUARED, largest, 1.0)  # of columns whose squares would overflow
+    mean, deviation = rows.mean(axis=0), (rows / unit).std(axis=0) * unit
     varies = deviation > 1e-9 * np.maximum(1.0, np.abs(mean))
     return mean, np.divide(1.0, deviation, out=np.zeros_like(deviation), where=varies)
 

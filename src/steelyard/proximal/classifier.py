@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from steelyard._labels import check_sortable
-from steelyard._limits import check_magnitude
+from steelyard._limits import LARGEST_WHOLE, check_magnitude
 from steelyard._native import RowsInTurn
 from steelyard._one_row import OneRowMixin
 from steelyard._turns import lock_of, of_one_moment
@@ -182,6 +182,7 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
     (True, True)
     """
 
+    _largest_feature: ClassVar[float] = LARGEST_WHOLE
     _constraints: ClassVar[dict[str, Constraint]] = {
         "C": AnyOf(Positive(), OneOf("auto")),
         "class_weight": ClassWeight(),
@@ -282,7 +283,7 @@ class ProximalSVC(OneRowMixin, ForgettingMixin, MergingMixin):
     def _check_range(self, X: Any, method: str) -> None:
         """Refuse, before anything changes, whatever could overflow on the way."""
         self._check_finite(X, method)
-        check_magnitude(X, f"ProximalSVC.{method}")
+        check_magnitude(X, f"ProximalSVC.{method}", self._largest_feature)
 
     def forget(  # type: ignore[override]  # a certificate in place of the learner, where one is wanted
         self,

@@ -25,7 +25,7 @@ namespace steelyard {
 constexpr std::size_t kSettlingRows = 256;
 constexpr int kFractions = 20;             // weights that are not whole are taken in steps of 2^-20
 constexpr double kLargestWeight = 0x1p40;  // of one row
-constexpr double kLargestValue = 1e75;     // of a feature, as everywhere in this library
+constexpr double kLargestValue = 1e300;    // of a feature: twice as far, and differences stay among the doubles
 
 struct ExactGrid {
     std::vector<std::int32_t> exponent;  // quanta are 2^exponent

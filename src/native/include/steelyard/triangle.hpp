@@ -46,6 +46,7 @@ class Triangle {
     // Measures feature j from by[j] on: v becomes v - by[j].
     void translate(std::span<const Big> by);
     void fade(double factor);  // multiplies and rounds
+    void shrink();             // gives room back that large numbers, gone since, had needed
     bool is_zero() const;
     // Feature j is what feature from[j] was; zero where from[j] is negative.
     Triangle rearranged(std::span<const std::int64_t> from) const;
@@ -56,7 +57,7 @@ class Triangle {
 
   private:
     double largest_bits() const;
-    void widen(std::size_t limbs);
+    void resize(std::size_t limbs);
 
     std::size_t size_;
     std::size_t limbs_ = 2;

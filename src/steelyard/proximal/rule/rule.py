@@ -77,7 +77,7 @@ class Rule:
         ]
 
     def _system(self, statistics: ClassStatistics) -> System:
-        return System(statistics, _labels(statistics))
+        return System(statistics, _labels(statistics), standardize=self.standardize)
 
     def _equations(self, system: System) -> PlaneEquations:
         regularizer = system.regularizer(

@@ -70,9 +70,11 @@ def choose_C(
         test = System(fold)
         training = total - fold
         if training.classes:
-            part = System(training)
+            part = System(training, standardize=system.standardize)
             paths = solve_path(make_equations(part), C_GRID)
-            losses += _loss(system, equations, part, paths, test)
+            # A test row beyond all that was learned may have scores beyond all numbers: its fold is spoilt.
+            with np.errstate(over="ignore", invalid="ignore"):
+                losses += _loss(system, equations, part, paths, test)
     best = losses.min()
     return float(C_GRID[int(np.argmax(losses <= best + _TIE * abs(best)))])
 
@@ -120,7 +122,7 @@ class _Scores:
     def squared_error(self, positive_weight: float, negative_weight: float) -> FloatArray:
         errors = self.counts[:, None] + self.squares - 2.0 * np.array([[1.0], [-1.0]]) * self.sums
         weights = np.array([positive_weight, negative_weight])
-        result: FloatArray = np.minimum(weights @ errors, weights @ self.counts)
+        result: FloatArray = np.fmin(weights @ errors, weights @ self.counts)
         return result
 
     def pair_error(self) -> FloatArray:
@@ -130,4 +132,4 @@ class _Scores:
         means, squares = self.sums / self.counts[:, None], self.squares / self.counts[:, None]
         variances = squares - np.square(means)
         error: FloatArray = np.square(1.0 - means[0] + means[1]) + variances.sum(axis=0)
-        return self.counts.prod() * np.minimum(error, 1.0)
+        return self.counts.prod() * np.fmin(error, 1.0)

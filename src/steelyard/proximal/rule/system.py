@@ -23,6 +23,7 @@ from steelyard.proximal.state.statistics import ClassStatistics
 __all__ = ["Regularizer", "System", "symmetric", "times"]
 
 _EPS = float(np.finfo(np.float64).eps)
+_LEAST_SCALE = 2.0**-200  # of raw features: beyond their size a penalty is none, as far as numbers tell
 _MANY_CLASSES = 30  # with fewer, a matrix for each plane costs little
 
 
@@ -90,6 +91,9 @@ class System:
         What is known of the rows.
     labels : list, optional
         The classes of the statistics, where the caller has them.
+    standardize : bool
+        Whether the planes are those of standardised features. Of others only large units are kept: tiny
+        features are as good as constant then, and one over the square of their unit would be infinite.
 
     Attributes
     ----------
@@ -99,15 +103,32 @@ class System:
         Coordinates are ``z = (x - origin) / unit``; 1 but for features of extreme size.
     """
 
-    def __init__(self, statistics: ClassStatistics, labels: list[Label] | None = None) -> None:
+    def __init__(
+        self, statistics: ClassStatistics, labels: list[Label] | None = None, *, standardize: bool = True
+    ) -> None:
         self.labels: list[Label] = statistics.classes if labels is None else labels
         self._view = statistics.view(self.labels)
         self.origin: FloatArray = self._view.origin
         self.unit: FloatArray = np.ldexp(1.0, self._view.units)
+        self.standardize = standardize
+        self._smaller = None if standardize else self._keep_large_units()
         self._dense: dict[int, FloatArray] = {}
         self._factors: dict[int, tuple[FloatArray, FloatArray]] = {}
         self.counts = np.array([self._view.count(k) for k in range(len(self.labels))])
         self.sums = np.array([self._view.sums(k) for k in range(len(self.labels))])
+        if self._smaller is not None:
+            self.sums *= self._smaller[:-1]
+
+    def _keep_large_units(self) -> FloatArray | None:
+        """What coordinates are multiplied by; None where that is 1 for all."""
+        if (self.unit >= 1.0).all():
+            return None
+        smaller = np.append(np.minimum(self.unit, 1.0), 1.0)
+        self.unit = np.maximum(self.unit, 1.0)
+        return smaller
+
+    def _made_smaller(self, lower: FloatArray) -> FloatArray:
+        return lower if self._smaller is None else lower * np.outer(self._smaller, self._smaller)
 
     @property
     def n_features(self) -> int:
@@ -138,14 +159,14 @@ class System:
         return np.where(varies, np.sqrt(variance), 1.0)
 
     def regularizer(self, *, standardize: bool, penalize_intercept: bool) -> Regularizer:
-        scale = self.scale if standardize else 1.0 / self.unit
+        scale = self.scale if standardize else np.maximum(1.0 / self.unit, _LEAST_SCALE)
         center = self.offset if standardize else -self.origin / self.unit
         return Regularizer(scale, center if penalize_intercept else None)
 
     def matrix(self, index: int) -> FloatArray:
         """Lower triangle of ``E_c' E_c`` of one class."""
         if index not in self._dense:
-            self._dense[index] = self._view.matrix(index)
+            self._dense[index] = self._made_smaller(self._view.matrix(index))
         return self._dense[index]
 
     def factor(self, index: int) -> tuple[FloatArray, FloatArray] | None:
@@ -157,13 +178,13 @@ class System:
             return None
         if index not in self._factors:
             rows = self._view.factor(index, np.append(self.scale, 1.0))
-            self._factors[index] = rows, np.ones(len(rows))
+            self._factors[index] = rows if self._smaller is None else rows * self._smaller, np.ones(len(rows))
         return self._factors[index]
 
     def total(self, class_factors: FloatArray | None = None) -> FloatArray:
         """Lower triangle of the sum of all class matrices, each times its factor."""
         if class_factors is None:
-            return self._view.total()
+            return self._made_smaller(self._view.total())
         total = np.zeros((self.n_features + 1,) * 2)
         for index, factor in enumerate(class_factors):
             total += factor * self.matrix(index)

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 
 from steelyard import _native
 from steelyard._labels import numpy_labels
-from steelyard._limits import LARGEST, too_large
+from steelyard._limits import LARGEST_WHOLE, too_large
 from steelyard._sparse import canonical_csr
 from steelyard._threads import num_threads
 from steelyard.base import Batch, Label, encode_labels
@@ -71,17 +71,14 @@ def row_hashes(X: Any) -> NDArray[np.uint64]:
 
 
 def check_magnitude(batch: Batch) -> None:
-    """Refuse values that are not finite, or whose weighted squares would not be."""
+    """Refuse values that are not finite, or near the end of the numbers."""
     values = batch.X.data if sp.issparse(batch.X) else batch.X
     # Few values are looked at in less time than asking for the number of cores takes.
     largest = _native.largest_magnitude(values, num_threads() if values.size >= _MANY_VALUES else 1)
-    if LARGEST < largest < np.inf:
-        raise too_large(largest, "ClassStatistics")
-    weight = 1.0 if batch.weights is None else float(batch.weights.max(initial=0.0))
-    if not largest * largest * weight * max(len(batch.codes), 1) < np.inf:  # also refuses NaN
-        raise DataError(
-            "X has NaN or inf, or values whose squares overflow; nothing was changed.", who="ClassStatistics"
-        )
+    if LARGEST_WHOLE < largest < np.inf:
+        raise too_large(largest, "ClassStatistics", LARGEST_WHOLE)
+    if not largest < np.inf:  # also refuses NaN
+        raise DataError("X has NaN or inf; nothing was changed.", who="ClassStatistics")
 
 
 def blocks(X: Any, feature_map: RandomFeatures | None) -> Iterator[tuple[slice, Any]]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard import persistence
-from steelyard._limits import LARGEST
+from steelyard._limits import LARGEST_WHOLE
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.features import RandomFeatures
 from steelyard.persistence import decode, encode
@@ -168,7 +168,7 @@ def from_sums(
 def _rows(values: Any) -> NDArray[np.float64]:
     """Values of rows that a learner would have taken."""
     rows = _array(values, np.float64)
-    if not (np.abs(rows) <= LARGEST).all():
+    if not (np.abs(rows) <= LARGEST_WHOLE).all():
         raise ValueError("a row has a value that no learner takes")
     return rows
 
