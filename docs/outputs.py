@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 PICTURES = HERE / "images" / "tutorials"
 # A block of Python and, where it prints, the block of text right below. A comment says why one is not run.
 BLOCK = re.compile(
-    r"(?P<skip><!-- not run: .+ -->\n\n?)?(?P<code>^```python\n(?P<body>.*?)^```\n)"
+    r"(?P<skip><!-- not run: [^\n]+ -->\n\n?)?(?P<code>^```python\n(?P<body>.*?)^```\n)"
     r"(?P<said>\n```text\n.*?^```\n)?",
     re.MULTILINE | re.DOTALL,
 )

@@ -12,7 +12,7 @@ mlflow = pytest.importorskip(
     "mlflow", reason="the extra mlflow is not installed: it is large, and no part of the extra dev"
 )
 
-from steelyard.compat.mlflow import load_model, log_model, save_model  # noqa: E402
+from steelyard.mlflow import load_model, log_model, save_model  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # those of MLflow are not ours to mend
 

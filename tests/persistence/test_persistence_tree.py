@@ -79,7 +79,7 @@ def test_what_comes_back_has_the_same_bytes_again(tree):
         np.str_("a\0"),
         np.str_(""),
         np.bytes_(b"a\0"),
-        np.datetime64("NaT"),
+        np.datetime64("NaT", "s"),
         np.timedelta64(5, "25s"),
         np.array(3.0),
         np.zeros((0, 3)),

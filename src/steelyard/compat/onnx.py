@@ -21,7 +21,7 @@ from steelyard.proximal import ProximalSVC
 
 __all__ = ["to_onnx"]
 
-_OPSET = 17
+OPSET = 17
 _IR_VERSION = 8  # of the same time as the operators, so that older runtimes take it
 _POINT_RADIUS = 1e-100  # as EnclosingClassifier counts the radius of a single point
 
@@ -103,7 +103,7 @@ class _Graph:
         made = helper.make_model(
             graph,
             producer_name="steelyard",
-            opset_imports=[helper.make_opsetid("", _OPSET)],
+            opset_imports=[helper.make_opsetid("", OPSET)],
             ir_version=_IR_VERSION,
         )
         names = model.__dict__.get("feature_names_in_", model.__dict__.get("_keys", ()))
@@ -261,3 +261,4 @@ _WRITERS: dict[type, Callable[[Any, _Graph], str]] = {
     KOIL: _koil,
     EnclosingClassifier: _enclosing,
 }
+CONVERTED = tuple(_WRITERS)  # the learners that have a form in ONNX
