@@ -77,7 +77,7 @@ def test_every_expert_equals_its_learner_fitted_on_what_it_remembers(curved, lea
         fresh = ProximalSVC().fit(X[rows], y[rows])
         np.testing.assert_allclose(expert.learner.coef_, fresh.coef_, rtol=1e-6, atol=1e-9)
     kernel = model._experts[NAMES.index("kernel")]
-    last = [np.arange(1500, 3000), *(np.flatnonzero(y == label)[-300:] for label in (0, 1))]
+    last = [np.arange(2000, 3000), *(np.flatnonzero(y == label)[-200:] for label in (0, 1))]
     rows = np.unique(np.concatenate(last))
     np.testing.assert_array_equal(kernel.held, rows)
     seen = kernel.views.ranks.apply(X[rows])
@@ -100,7 +100,10 @@ def test_forgotten_rows_leave_every_memory(curved):
         if isinstance(one.learner, ProximalSVC):
             np.testing.assert_allclose(one.learner.coef_, other.learner.coef_, rtol=1e-5, atol=1e-7)
     for one, other in zip(model._experts, kept._experts, strict=True):
-        np.testing.assert_array_equal(one.held, other.held)
+        if one.trade.regrown:  # at other rows than those of the other one
+            assert one.held.max() < 1500
+        else:
+            np.testing.assert_array_equal(one.held, other.held)
 
 
 def test_the_aim_of_the_cut_is_kept(curved):
@@ -155,7 +158,7 @@ def test_a_budget_spares_the_dear_expert_rows(curved):
         assert model._experts[0].n_rows == 900
     assert remembered == {30.0: 0, 90.0: 450, 500.0: 900}
     fast = _run(StreamClassifier(), X, y, size=1000)[1]
-    assert fast._experts[kernel].n_rows < 1500
+    assert fast._recent.block.offered[-1000:].sum() == 250
     assert roc_auc_score(y[1000:], fast.decision_function(X[1000:])) > 0.93
 
 

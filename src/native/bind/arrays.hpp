@@ -73,6 +73,7 @@ void bind_maps(nb::module_& m);
 void bind_planes(nb::module_& m);
 void bind_kernels(nb::module_& m);
 void bind_sequences(nb::module_& m);
+void bind_boosting(nb::module_& m);
 void bind_boundary(nb::module_& m);
 void bind_window_auc(nb::module_& m);
 void bind_enclosing(nb::module_& m);

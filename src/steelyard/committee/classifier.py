@@ -48,7 +48,7 @@ from steelyard.proximal import ProximalSVC
 __all__ = ["StreamClassifier"]
 
 _SETTLING = (100, 1000)  # rows at which views are settled: for the time being, and for good
-_KEPT = 2500  # rows that are kept: the longest window, and some that may come back to it
+_KEPT = 5000  # rows that are kept: the longest window, and some that may come back to it
 _KEPT_OF_CLASSES = 1000  # rows that are kept besides, of all classes together, as many of each
 _SLACK = 0.5  # rows beyond these, as a share of them, before they are cut off
 _BLOCK = 1000  # rows that are scored and then learned together, at most
@@ -79,8 +79,9 @@ class _MemoryChoice:
 class StreamClassifier(ForgettingMixin):
     r"""A classifier for streams that needs no choices: a committee of exact experts.
 
-    Its experts differ in what they remember (all rows, the last 1,500 and some of every class, the last 200,
-    labels alone) and in how they see a row (as it is, by ranks through a kernel or a random map). Whoever has
+    Its experts differ in what they remember (all rows, the last 5,000 or 1,000 and some of every class, the
+    last 200, labels alone) and in how they see a row (as it is, by planes or by boosted trees; by ranks
+    through a kernel or a random map). Whoever has
     predicted recent rows well is heard, and scores are cut where recent rows say that both classes are found
     best.
 
@@ -134,7 +135,7 @@ class StreamClassifier(ForgettingMixin):
     Of every class the last scores of each expert are kept, about 1,000 rows of all classes together and at
     least 100 of each. A score is ranked among them, both sides of a plane counted alike, and mapped by the
     inverse normal; experts are weighted by :math:`\exp(30\,\mathrm{AUC})` over the same rows, times a
-    prior (6 for the kernel machine, 0.3 for labels, 1 for others); and the cut
+    prior (6 for the kernel machine, 3 for trees, 0.3 for labels, 1 for others); and the cut
     is the best for what the committee, as it is now, makes of them. Until there are five such rows of
     both sides, the planes over all rows answer alone. More than two classes are compared: an expert's
     scores are divided by their spread, its weight is :math:`\exp(20\,r)` with :math:`r` the mean over
@@ -384,8 +385,7 @@ class StreamClassifier(ForgettingMixin):
         self._settle(work)
         new_class = classes != panel.classes
         for expert in self._experts:
-            waiting = self._n_seen - expert.high
-            if new_class or waiting >= min(expert.trade.every, 1 + self._n_seen // 20):
+            if new_class or expert.is_due(self._low, self._n_seen, work):
                 self._follow(expert, work)
         self._trim(work)
         self._evidence.know(classes if work.judges else [])
@@ -501,8 +501,9 @@ class StreamClassifier(ForgettingMixin):
 
     def _take_out(self, block: Block) -> None:
         work = self._work()
-        for expert in self._experts:  # then all have learned what is to be forgotten
-            self._follow(expert, work)
+        for expert in self._experts:  # then all that learn row by row have learned what is to be forgotten
+            if not expert.trade.regrown:
+                self._follow(expert, work)
         places = self._recent.find(block.X, block.codes, block.weights)
         found = places >= 0
         numbers = np.full(len(block), -1)
@@ -685,7 +686,9 @@ class StreamClassifier(ForgettingMixin):
         rows = Rows(self._recent.block.X, self._views)
         self._recent = self._recent.seen_as(rows.seen("ranks"))
         self._experts = [Expert(trade, self._views) for trade in EXPERTS]
-        for expert, learned in zip(self._experts, state["experts"], strict=True):
+        if len(state["experts"]) > len(EXPERTS):
+            raise ValueError("there are more experts than this version knows")
+        for expert, learned in zip(self._experts, state["experts"], strict=False):  # of older files fewer
             expert.set_state(learned, self._recent)
             if expert.high > self._n_seen:
                 raise ValueError("an expert remembers rows that have not been seen yet")
@@ -699,7 +702,7 @@ class StreamClassifier(ForgettingMixin):
             )
         panel = Panel(classes, [expert.rule for expert in self._experts], judged, self._views)
         self._watch = Watch.from_state(state.get("watch", {}))
-        self._waiting = Waiting.from_state(state.get("waiting", {}))
+        self._waiting = Waiting.from_state(state.get("waiting", {}), len(EXPERTS))
         if len(self._waiting):
             block, scores = self._waiting.together()
             ranks = Rows(block.X, self._views).seen("ranks")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from steelyard._types import FloatArray, IntArray
 from steelyard.base import Label
 
-__all__ = ["Evidence", "Sides", "align", "n_planes"]
+__all__ = ["Evidence", "Sides", "align", "n_planes", "with_newcomers"]
 
 _HORIZON = 1000  # rows that the evidence covers
 _LEAST = (20, 100)  # rows of a class that are looked at however rare it is: of many classes, and of few
@@ -215,6 +215,7 @@ class Evidence:
         else:
             places = np.asarray(state["places"], dtype=np.int64)
         if len(keys):
+            scores = with_newcomers(scores, n_experts, np.nan, axis=1)
             fits = scores.shape == (len(keys), n_experts, evidence.n_planes) and places.shape == keys.shape
             if not fits or keys.dtype != np.uint64:
                 raise ValueError("the evidence does not have the shape of the experts")
@@ -230,6 +231,14 @@ class Evidence:
 def n_planes(n_classes: int) -> int:
     """Two classes share one plane; a single class has one that says nothing."""
     return n_classes if n_classes > 2 else 1
+
+
+def with_newcomers(known: Any, n_experts: int, value: float, axis: int = 0) -> NDArray[Any]:
+    """What a file tells about each expert, with a value for experts that came after it was written."""
+    known = np.asarray(known, dtype=np.float64)
+    missing = n_experts - known.shape[axis] if known.ndim > axis else 0
+    widths = [(0, max(missing, 0) if place == axis else 0) for place in range(known.ndim)]
+    return np.pad(known, widths, constant_values=value)
 
 
 def align(scores: FloatArray, known: Sequence[Label], classes: Sequence[Label]) -> FloatArray:

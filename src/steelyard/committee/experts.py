@@ -12,6 +12,7 @@ from steelyard._turns import Told, twin_of
 from steelyard._types import IntArray
 from steelyard.committee.recent import Block, Recent
 from steelyard.committee.rules import KernelRule, LabelRule, LinearRule, Rule, Views
+from steelyard.committee.trees import BoostedTrees, TreeRule
 from steelyard.committee.work import Work
 from steelyard.exact import IncrementalSVC
 from steelyard.exact.expansion import KernelExpansion
@@ -47,6 +48,8 @@ class Trade:
         Whether it is spared rows when they come fast.
     make : callable
         Makes its learner for rows of so many columns.
+    regrown : bool
+        Whether it learns all of its rows anew when it learns, and how often is a matter of the cost.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Trade:
     prior: float
     dear: bool
     make: Callable[[int], Any]
+    regrown: bool = False
 
 
 def _planes(_n_columns: int) -> Any:
@@ -72,10 +76,15 @@ def _kernel_machine(n_columns: int) -> Any:
     return IncrementalSVC(kernel="laplacian", gamma=1.0 / n_columns, class_weight="balanced", tol=1e-3)
 
 
+def _trees(_n_columns: int) -> Any:
+    return BoostedTrees()
+
+
 def _nothing(_n_columns: int) -> Any:
     return None
 
 
+# New ones come last: files of earlier versions have those before.
 EXPERTS = (
     Trade("linear", "planes over all rows", "rows", None, 0, 10, 1.0, False, _planes),
     Trade("recent", "planes over the last 200 rows", "rows", 200, 0, 5, 1.0, False, _planes),
@@ -92,16 +101,28 @@ EXPERTS = (
     ),
     Trade(
         "kernel",
-        "a kernel machine over the last 1,500 rows and the last 300 of each class",
+        "a kernel machine over the last 1,000 rows and the last 200 of each class",
         "ranks",
-        1500,
-        300,
+        1000,
+        200,
         50,
         6.0,
         True,
         _kernel_machine,
     ),
     Trade("labels", "how labels follow labels", "labels", 200, 0, 1, 0.3, False, _nothing),
+    Trade(
+        "trees",
+        "boosted trees over the last 5,000 rows and the last 100 of each class",
+        "rows",
+        5000,
+        100,
+        1000,
+        3.0,
+        False,
+        _trees,
+        regrown=True,
+    ),
 )
 
 
@@ -165,9 +186,23 @@ class Expert:
         self.held = self.held[:0]
         self._become(None)
 
+    def is_due(self, low: int, n_seen: int, work: Work) -> bool:
+        """Whether enough rows have come since it last learned; ``low`` is the oldest that is remembered."""
+        waiting = n_seen - self.high
+        if not self.trade.regrown:
+            return waiting >= min(self.trade.every, 1 + n_seen // 20)
+        if 10 * int(self.held.searchsorted(low)) > len(self.held):  # a tenth of its rows has left
+            return waiting > 0
+        assert self.trade.window is not None
+        often = work.regrows_every(min(n_seen, self.trade.window), self.n_features)
+        return waiting >= min(often, 1 + n_seen // 4)
+
     def follow(self, recent: Recent, low: int, high: int, work: Work, forgotten: Block | None = None) -> None:
         """Remember what is its own of the rows from ``low`` to ``high``, without those forgotten."""
         trade, held = self.trade, self.held
+        if trade.regrown and forgotten is not None:
+            self._regrow(held[~np.isin(held, forgotten.numbers)], recent)
+            return
         if trade.window is None:
             new = recent.between(max(self.high, low), high)
             leaving = recent.between(self.low, min(low, self.high)) if low > self.low else None
@@ -176,7 +211,9 @@ class Expert:
             window = trade.window if trade.of_class else work.window(trade.window)
             of_class = work.of_class(trade.of_class) if trade.of_class else 0
             held = recent.last(window, of_class, low, offered=trade.dear)
-            if trade.view != "labels":  # that one keeps nothing but which rows are its own
+            if trade.regrown:
+                self._regrow(held, recent)
+            elif trade.view != "labels":  # that one keeps nothing but which rows are its own
                 came, went = _differences(held, self.held)
                 if forgotten is not None:
                     forgotten = forgotten.part(np.isin(forgotten.numbers, self.held))
@@ -184,6 +221,12 @@ class Expert:
                 leaving = recent.at(went) if len(went) else None
                 self._change(recent.at(came), _joined(leaving, forgotten), lambda: recent.at(held))
         self.low, self.high, self.held = low, high, held
+
+    def _regrow(self, held: IntArray, recent: Recent) -> None:
+        """Learn these rows and no others, if they are others than before."""
+        if not np.array_equal(held, self.held):
+            self.held = held
+            self._become(self._made(recent.at(held)) if len(held) else None)
 
     def _change(self, new: Block, leaving: Block | None, staying: Callable[[], Block]) -> None:
         gone = 0 if leaving is None else len(leaving)
@@ -228,6 +271,11 @@ class Expert:
         self.answers_upto = self.high
 
     @property
+    def n_features(self) -> int:
+        """Columns of rows as they are, that trees were grown from; 1 before there are any."""
+        return self.learner.n_features if isinstance(self.learner, BoostedTrees) else 1
+
+    @property
     def n_columns(self) -> int:
         """Columns of its planes; 0 if it has none to solve."""
         learner = self.learner
@@ -238,6 +286,8 @@ class Expert:
         if learner is None or len(learner.classes_) < 2:
             return None
         classes = learner.classes_.tolist()
+        if isinstance(learner, BoostedTrees):
+            return TreeRule(classes, learner.forest, learner.n_features)
         if isinstance(learner, IncrementalSVC):
             kernel = Kernel(learner.kernel, gamma=learner.gamma)
             vectors, coef = learner.support_vectors_, learner.dual_coef_
@@ -267,15 +317,17 @@ class Expert:
         numbers = {"low": self.low, "high": self.high, "rebuilt": self.n_rebuilt}
         rule = self.rule.get_state() if isinstance(self.rule, LinearRule) else None
         answers = {"rule": rule, "answers_upto": self.answers_upto, "left_out": self.is_left_out}
-        return {**numbers, **answers, "held": self.held, "learner": self.learner}
+        learner = None if self.trade.regrown else self.learner  # trees follow from the rows
+        return {**numbers, **answers, "held": self.held, "learner": learner}
 
     def set_state(self, state: Mapping[str, Any], recent: Recent) -> None:
         """Become what ``get_state`` described; ``recent`` holds the rows that it has learned."""
         self.low, self.high, self.n_rebuilt = (int(state[name]) for name in ("low", "high", "rebuilt"))
         self.held = np.asarray(state["held"], dtype=np.int64)
-        self._become(state["learner"])
         if not 0 <= self.low <= self.high or (np.diff(self.held) <= 0).any() or not recent.has(self.held):
             raise ValueError("an expert remembers a stretch of rows that cannot be")
+        regrown = self.trade.regrown and len(self.held) > 0
+        self._become(self._made(recent.at(self.held)) if regrown else state["learner"])
         self.is_left_out = bool(state.get("left_out", False))
         if self.is_ready:
             self.answer_anew(recent)

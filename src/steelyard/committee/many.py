@@ -16,7 +16,7 @@ import numpy as np
 
 from steelyard._types import FloatArray, IntArray
 from steelyard.committee.cuts import choose_cut
-from steelyard.committee.evidence import Evidence
+from steelyard.committee.evidence import Evidence, with_newcomers
 
 __all__ = ["ManyJudgement", "judge_many"]
 
@@ -75,9 +75,10 @@ class ManyJudgement:
     @classmethod
     def from_state(cls, state: Mapping[str, Any], n_experts: int) -> ManyJudgement:
         """What such values describe; ValueError if they make no sense."""
-        record, weights, scales, cuts = (
-            np.asarray(state[name], dtype=np.float64) for name in ("record", "weights", "scales", "cuts")
-        )
+        record = with_newcomers(state["record"], n_experts, np.nan)
+        weights = with_newcomers(state["weights"], n_experts, 0.0)
+        scales = with_newcomers(state["scales"], n_experts, 1.0)
+        cuts = np.asarray(state["cuts"], dtype=np.float64)
         if not record.shape == weights.shape == scales.shape == (n_experts,):
             raise ValueError("there must be one of everything for each expert")
         if cuts.shape != (len(state["classes"]),):

@@ -18,7 +18,7 @@ from scipy.special import ndtri
 from steelyard._labels import winners
 from steelyard._types import FloatArray, IntArray
 from steelyard.committee.cuts import choose_cut
-from steelyard.committee.evidence import Evidence, Sides, align, n_planes
+from steelyard.committee.evidence import Evidence, Sides, align, n_planes, with_newcomers
 from steelyard.committee.many import ManyJudgement, judge_many
 from steelyard.committee.rules import Rows, Rule, Views
 
@@ -73,7 +73,9 @@ class Judgement:
     def from_state(cls, state: Mapping[str, Any], n_experts: int) -> Judgement:
         """What such values describe; ValueError if they make no sense."""
         tables = [(np.asarray(knots), np.asarray(z)) for knots, z in state["tables"]]
-        auc, weights = np.asarray(state["auc"]), np.asarray(state["weights"])
+        tables += [(np.zeros(1), np.zeros(1))] * (n_experts - len(tables))
+        auc = with_newcomers(state["auc"], n_experts, np.nan)
+        weights = with_newcomers(state["weights"], n_experts, 0.0)
         if not len(tables) == len(auc) == len(weights) == n_experts:
             raise ValueError("there must be one of everything for each expert")
         return cls(tables, auc, weights, float(state["cut"]))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from steelyard._types import FloatArray
+from steelyard.committee.evidence import with_newcomers
 from steelyard.committee.recent import Block
 
 __all__ = ["Waiting"]
@@ -50,7 +51,7 @@ class Waiting:
         return {**parts, "scores": scores}
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Waiting:
+    def from_state(cls, state: dict[str, Any], n_experts: int) -> Waiting:
         """What ``get_state`` describes, without ranks; ValueError if it makes no sense."""
         if not state:
             return cls()
@@ -58,6 +59,7 @@ class Waiting:
             np.asarray(state[name]) for name in ("X", "codes", "weights", "times", "scores")
         )
         n = len(codes)
+        scores = with_newcomers(scores, n_experts, np.nan, axis=1)
         if X.ndim != 2 or scores.ndim != 3 or {len(part) for part in (X, weights, times, scores)} != {n}:
             raise ValueError("rows that wait, their labels and scores must be of one length")
         numbers, offered = np.zeros(n, dtype=np.int64), np.ones(n, dtype=bool)

@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from steelyard.committee.evidence import n_planes
+from steelyard.committee.trees import growing_cost
 
 __all__ = ["Work"]
 
@@ -23,6 +24,8 @@ _MOST_JUDGED = 200  # classes; beyond, the rows that could be looked at are too 
 _SLOW = 250  # rows in a block up to which the dear expert is offered all; of more, a quarter
 _SOLVING = 0.15  # of the budget: solving the planes of one expert
 _JUDGING = 0.15  # and looking at the evidence
+_GROWING = 0.2  # and growing trees
+_SELDOM_GROWN = 5_000  # rows; trees that would be grown less often are left out
 _KERNEL_ROWS_OF_CLASSES = 600  # that are remembered beyond the window, of all classes together
 _RECENT_OF_CLASS = 20  # rows of each class, on average, that the short window has at least
 
@@ -61,7 +64,10 @@ class Work:
         share = (self._microseconds - _CHEAP) / max(least, each * self.n_planes)
         self.offered_share = min(share, 1.0) if share >= _LEAST_OFFERED else 0.0
         self.judges_every = (500.0 + 300.0 * self.n_planes) / (_JUDGING * self._microseconds)
-        self._left_out = {"kernel": self.offered_share == 0.0}
+        self._left_out = {
+            "kernel": self.offered_share == 0.0,
+            "trees": self.regrows_every(5000, 10) > _SELDOM_GROWN,
+        }
 
     def is_for(self, budget: Any, n_classes: int) -> bool:
         """Whether it would be the same for these."""
@@ -71,6 +77,10 @@ class Work:
         """Rows that must have come before planes over so many columns are solved again."""
         cost = self.n_planes * (60.0 + n_columns**3 / 20_000.0)
         return cost / (_SOLVING * self._microseconds)
+
+    def regrows_every(self, n_rows: int, n_columns: int) -> float:
+        """Rows that must have come before trees are grown again from so many rows of so many columns."""
+        return growing_cost(self.n_planes, n_rows, n_columns) / (_GROWING * self._microseconds)
 
     def wants(self, expert: str) -> bool:
         """Whether an expert takes part."""
@@ -103,6 +113,11 @@ class Work:
             told["kernel"] = f"learns {100 * share:.0f} % of the rows: {planes}, {budget}"
         elif self.budget == "auto":
             told["kernel"] = f"learns {_SLOW} rows, or a quarter, of blocks that are larger"
+        if self._left_out["trees"]:
+            told["trees"] = f"left out: {planes} would cost more than {budget}"
+        else:
+            often = max(self.regrows_every(5000, 10), 1.0)
+            told["trees"] = f"grown anew every {often:.0f} rows or so, the more columns the less often"
         if self.n_mapped < _MAP_FEATURES:
             told["mapped"] = f"{self.n_mapped} random features instead of {_MAP_FEATURES}: {n} classes"
         if not self.judges:
