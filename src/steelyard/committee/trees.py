@@ -79,7 +79,9 @@ class TreeRule:
 
     def __post_init__(self) -> None:
         n_planes = len(self.classes) if len(self.classes) > 2 else 1
-        object.__setattr__(self, "_trees", _native.Trees(*self.forest, n_planes, self.n_features))
+        feature, left, number, roots = self.forest
+        trees = _native.Trees(feature, left, number, roots, n_planes, self.n_features)
+        object.__setattr__(self, "_trees", trees)
 
     def scores(self, rows: Any) -> FloatArray:
         """Scores of rows."""
