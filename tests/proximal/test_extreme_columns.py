@@ -208,3 +208,22 @@ def test_beyond_there_is_a_sentence(learn, rng):
     X[7, 1] = 1.1e300
     with pytest.raises(DataError, match=r"values beyond 1e\+300 \(up to 1.1e\+300\)"):
         learn(X, y)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_scores_beyond_the_doubles_keep_their_sign(kind, n_classes, rng):
+    """Terms of opposite sign that overflow are weighed against each other, not lost in a NaN."""
+    X, y = problem(rng, n_classes=n_classes)
+    model = ProximalSVC().fit(X * 1e-300, y)
+    probes = np.array([[1.0, -2.0, 0.5], [-1.0, 0.25, -2.0], [0.5, 0.5, -0.5], [0.0, 0.0, 0.0]])
+    near, far = model.decision_function(probes * 1e-200), model.decision_function(kind(probes * 1e300))
+    assert np.isfinite(far).all()
+    np.testing.assert_array_equal(np.sign(far), np.sign(near))
+    expected = model.predict(probes * 1e-200) if n_classes == 2 else None
+    answers = model.predict(kind(probes * 1e300))
+    if expected is not None:
+        np.testing.assert_array_equal(answers, expected)
+    np.testing.assert_array_equal(answers[:1], model.predict(kind(probes[:1] * 1e300)))
+    with pytest.raises(DataError, match="NaN in row 1"):
+        model.predict(np.array([[1e300, 1e300, 1e300], [np.nan, 0.0, 0.0]]))

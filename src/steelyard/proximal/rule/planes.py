@@ -48,9 +48,34 @@ class Planes:
     def write_scores(self, rows: Any, scores: FloatArray) -> bool:
         """Write the scores of rows for all planes; return whether all are finite."""
         if type(rows) is np.ndarray or not sp.issparse(rows):
-            return _native.linear_scores(rows, self.coef, self.intercept, scores, _threads_for(rows))
-        np.add(rows @ self.coef.T, self.intercept, out=scores)
+            threads = _threads_for(rows)
+            return _native.linear_scores(rows, self.coef, self.intercept, scores, threads) or self._mend(
+                rows, scores
+            )
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.add(rows @ self.coef.T, self.intercept, out=scores)
+        return bool(np.isfinite(scores).all()) or self._mend(rows, scores)
+
+    def _mend(self, rows: Any, scores: FloatArray) -> bool:
+        """Write scores anew whose terms are beyond the doubles, by mantissas and exponents; all finite?
+
+        A score that is itself beyond them becomes the largest there is. Rows with NaN or inf stay so.
+        """
+        for i in np.flatnonzero(~np.isfinite(scores).all(axis=1)):
+            row = rows[[i]].toarray()[0] if sp.issparse(rows) else rows[i]
+            if np.isfinite(row).all():
+                scores[i] = self._careful_scores(row.astype(np.float64))
         return bool(np.isfinite(scores).all())
+
+    def _careful_scores(self, row: FloatArray) -> FloatArray:
+        values, powers = np.frexp(np.append(row, 1.0))
+        weights, more_powers = np.frexp(np.column_stack([self.coef, self.intercept]))
+        terms, exponents = values * weights, powers + more_powers
+        top = np.where(terms != 0.0, exponents, -4000).max(axis=1, keepdims=True)
+        sums = np.ldexp(terms, exponents - top).sum(axis=1)
+        with np.errstate(over="ignore"):
+            limit = np.finfo(np.float64).max
+            return np.clip(np.ldexp(sums, top[:, 0]), -limit, limit)
 
     def write_labels(self, rows: Any, labels_of: NDArray[np.uint64], labels: NDArray[np.uint64]) -> bool:
         """Write the label of the winning plane of each row; return whether all scores are finite.
@@ -59,7 +84,8 @@ class Planes:
         """
         if type(rows) is np.ndarray or not sp.issparse(rows):
             threads = _threads_for(rows)
-            return _native.linear_labels(rows, self.coef, self.intercept, labels_of, labels, threads)
+            if _native.linear_labels(rows, self.coef, self.intercept, labels_of, labels, threads):
+                return True
         scores = np.empty((rows.shape[0], len(self.coef)))
         finite = self.write_scores(rows, scores)
         labels_of.take(winners(scores, len(labels_of)), out=labels)
