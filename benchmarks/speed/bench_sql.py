@@ -1,12 +1,13 @@
 """Where pushing sums into a database and streaming its rows cross, and what reading everything first costs.
 
-    python benchmarks/speed/bench_sql.py [--quick] [--rows N]
-    python benchmarks/speed/bench_sql.py --whole [--rows 5000000] [--columns 30] [--engine duckdb]
+    python benchmarks/speed/bench_sql.py [--quick] [--rows N] [--engine duckdb]
+    python benchmarks/speed/bench_sql.py --whole [--rows 5000000] [--columns 30] [--engine E] [--ways W,W]
 
-The first form learns tables of 2 to 16 columns of numbers both ways, in DuckDB, SQLite and PostgreSQL, each
-the best of several turns. The second sets one table side by side with reading it all into pandas and fitting:
-each way in a process of its own, for its time and its largest memory. PostgreSQL is a private server in a
-temporary folder; where it is not installed it is left out.
+The first form learns tables of 2 to 16 columns of numbers and of two lengths both ways, in DuckDB, SQLite and
+PostgreSQL, each the best of several turns, and says up to how many columns pushing is faster. The second sets
+one table side by side with reading it all into pandas and fitting: each way in a process of its own, for its
+time and its largest memory. PostgreSQL is a private server in a temporary folder; where it is not installed
+it is left out.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -76,29 +78,40 @@ def databases(folder: Path) -> Iterator[dict[str, tuple[str, Any]]]:
             connection.close()
 
 
-def bench_cross(n_rows: int, turns: int) -> None:
-    """Both ways side by side, by width, kind of numbers and engine."""
-    print(f"{n_rows:,} rows; seconds, best of {turns}; ratio = pushed / streamed")
+def bench_cross(lengths: Sequence[int], turns: int, only: str | None) -> None:
+    """Both ways side by side, by length, width, kind of numbers and engine."""
+    print(f"seconds pushed and streamed, best of {turns}, and their ratio, by columns")
+    print(f"{'':<40}" + "".join(f"{width:>22}" for width in WIDTHS))
     with tempfile.TemporaryDirectory() as folder, databases(Path(folder)) as found:
         for engine, (_, connection) in found.items():
-            for kind in KINDS:
+            if only not in (None, engine):
+                continue
+            for kind, n_rows in product(KINDS, lengths):
+                ratios = []
+                print(f"{f'{engine}, {n_rows:,} rows of {kind}':<40}", end="", flush=True)
                 for width in WIDTHS:
                     made(connection, engine, n_rows, width, kind)
-                    best = dict.fromkeys(("pushed", "streamed"), float("inf"))
-                    digests = set()
-                    for _ in range(turns):
-                        for how in best:
-                            started = time.perf_counter()
-                            model = sql.fit(ProximalSVC(), connection, "t", target="y", how=how)
-                            best[how] = min(best[how], time.perf_counter() - started)
-                            digests.add(model.learner.digest())
-                    assert len(digests) == 1, "the two ways differ"
-                    ratio = best["pushed"] / best["streamed"]
-                    what = f"{engine}, {width} columns of {kind}"
-                    print(
-                        f"{what:<44}{best['pushed']:8.2f}{best['streamed']:8.2f}   ratio {ratio:6.2f}",
-                        flush=True,
-                    )
+                    pushed, streamed = both_ways(connection, turns)
+                    ratios.append(pushed / streamed)
+                    print(f"{pushed:8.2f}{streamed:7.2f}{ratios[-1]:7.2f}", end="", flush=True)
+                faster = WIDTHS[: next((k for k, ratio in enumerate(ratios) if ratio >= 1.0), len(WIDTHS))]
+                print(
+                    f"   pushed is faster up to {max(faster)} columns" if faster else "   streamed is faster"
+                )
+
+
+def both_ways(connection: Any, turns: int) -> tuple[float, float]:
+    """Seconds of a fit pushed down and streamed, each its best; they give the same bits."""
+    best = dict.fromkeys(("pushed", "streamed"), float("inf"))
+    digests = set()
+    for _ in range(turns):
+        for how in best:
+            started = time.perf_counter()
+            model = sql.fit(ProximalSVC(), connection, "t", target="y", how=how)
+            best[how] = min(best[how], time.perf_counter() - started)
+            digests.add(model.learner.digest())
+    assert len(digests) == 1, "the two ways differ"
+    return best["pushed"], best["streamed"]
 
 
 # -- one large table ----------------------------------------------------------------------------------
@@ -140,7 +153,7 @@ def _read(address: str) -> Any:
         return pd.DataFrame(cursor.fetchall(), columns=[column.name for column in cursor.description])
 
 
-def bench_whole(n_rows: int, width: int, engine: str | None) -> None:
+def bench_whole(n_rows: int, width: int, engine: str | None, ways: Sequence[str]) -> None:
     """A large table by every way."""
     with tempfile.TemporaryDirectory() as folder, databases(Path(folder)) as found:
         for name, (address, connection) in found.items():
@@ -150,7 +163,7 @@ def bench_whole(n_rows: int, width: int, engine: str | None) -> None:
             if name == "duckdb":
                 connection.close()
             digests = set()
-            for way in ("streamed", "pushed", "pandas"):
+            for way in ways:
                 command = [sys.executable, __file__, "--way", way, "--address", address]
                 done = subprocess.run(command, capture_output=True, text=True, check=False)
                 what = f"{name}, {n_rows:,} x {width}, {way}"
@@ -174,16 +187,19 @@ def main() -> None:
     parser.add_argument("--rows", type=int)
     parser.add_argument("--whole", action="store_true")
     parser.add_argument("--columns", type=int, default=30)
-    parser.add_argument("--engine")
+    parser.add_argument("--engine", choices=["duckdb", "sqlite", "postgres"])
+    parser.add_argument("--ways", default="streamed,pandas,pushed")
     parser.add_argument("--way", help=argparse.SUPPRESS)
     parser.add_argument("--address", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.way:
         whole(given.address, given.way)
     elif given.whole:
-        bench_whole(given.rows or (100_000 if given.quick else 5_000_000), given.columns, given.engine)
+        n_rows = given.rows or (100_000 if given.quick else 5_000_000)
+        bench_whole(n_rows, given.columns, given.engine, given.ways.split(","))
     else:
-        bench_cross(given.rows or (20_000 if given.quick else 200_000), 1 if given.quick else 3)
+        lengths = [given.rows] if given.rows else [5_000, 20_000] if given.quick else [20_000, 200_000]
+        bench_cross(lengths, 1 if given.quick else 3, given.engine)
 
 
 if __name__ == "__main__":

@@ -90,6 +90,36 @@ def test_the_cards_are_reached_and_opened_by_keyboard(http, browser):
     page.close()
 
 
+def test_a_curve_is_read_and_zoomed_by_keyboard_and_stays_zoomed_while_rows_come(http, browser):
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(f"{http.base_url}/models/payments")
+    page.locator("canvas").first.wait_for()
+    chart = page.get_by_role("group", name="Chart of G-mean")
+    span = "holder => holder.chart.scales.x.max - holder.chart.scales.x.min"
+    chart.focus()
+    whole = chart.evaluate(span)
+    page.keyboard.press("Home")
+    first = chart.locator(".u-legend").inner_text()
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    assert chart.evaluate("holder => holder.at") == 4
+    assert chart.locator(".u-legend").inner_text() != first
+    page.keyboard.press("+")
+    page.wait_for_timeout(100)
+    zoomed = chart.evaluate(span)
+    assert zoomed < whole
+    learned = http.post("/v1/models/payments/learn", json={"rows": records(100, first=9_000)}).json()
+    page.wait_for_function(
+        "version => document.getElementById('pulse').textContent.endsWith(version)",
+        arg=f"version {learned['version']:,}",
+    )
+    assert chart.evaluate(span) == zoomed
+    page.keyboard.press("Escape")
+    page.wait_for_timeout(100)
+    assert chart.evaluate(span) >= whole
+    page.close()
+
+
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_draws_and_follows_without_errors(http, browser, width, scheme):

@@ -129,24 +129,79 @@ const marks = (drifts) => (u) => {
   u.ctx.restore();
 };
 
+// A chart stays while its points grow, so that whoever has zoomed or points at something is not disturbed.
 function lineChart(holder, points, series, drifts = []) {
-  const axis = { stroke: ink("--quiet"), grid: { stroke: ink("--line"), width: 1 }, ticks: { stroke: ink("--line"), width: 1 } };
   const data = [points.map((p) => p.at), ...series.map((s) => points.map(s.value))];
+  const look = [...series.map((s) => s.name), ink("--quiet")].join();
+  holder.drifts = drifts;
+  if (holder.look === look) {
+    const { chart } = holder, known = chart.data[0];
+    const zoomed = chart.scales.x.min > known[0] || chart.scales.x.max < known.at(-1);
+    chart.setData(data, !zoomed);
+    if (zoomed) chart.redraw();
+  } else Object.assign(holder, { look, chart: makeChart(holder, data, series) });
+  const { chart } = holder;
+  if (holder.at !== null) chart.setLegend({ idx: holder.at });
+  else if (chart.cursor.idx == null) setTimeout(() => latest(chart));
+}
+
+const latest = (chart) => chart.setLegend({ idx: chart.data[0].length - 1 }); // where nobody points at others
+
+function makeChart(holder, data, series) {
+  const axis = { stroke: ink("--quiet"), grid: { stroke: ink("--line"), width: 1 }, ticks: { stroke: ink("--line"), width: 1 } };
   const options = {
     width: holder.clientWidth || 600, height: 240, cursor: { drag: { x: true, y: false } },
     scales: { y: { range: (_u, low, high) => [0, Math.max(high ?? 1, series[0].top ?? 1)] } },
-    axes: [{ ...axis, space: 90, values: (_u, ticks) => ticks.map((at) => clock(at, data[0].at(-1) - data[0][0])) }, { ...axis, size: 52 }],
+    axes: [{ ...axis, space: 90, values: (u, ticks) => ticks.map((at) => clock(at, u.scales.x.max - u.scales.x.min)) }, { ...axis, size: 52 }],
     series: [{ label: "at", value: (_u, at) => (at === null ? "–" : moment(at)) },
       ...series.map((s) => ({ label: s.name, stroke: ink(s.colour), width: 2, points: { show: false }, value: (_u, v) => (v === null || v === undefined ? "–" : s.show(v)) }))],
-    hooks: { draw: [marks(drifts)] },
+    hooks: { draw: [(u) => marks(holder.drifts)(u)] },
   };
+  holder.chart?.destroy();
   holder.replaceChildren();
   const chart = new uPlot(options, data, holder);
-  const latest = () => chart.setLegend({ idx: points.length - 1 }); // the last values where nobody points at others
-  setTimeout(latest);
-  chart.over.addEventListener("mouseleave", () => setTimeout(latest));
-  new ResizeObserver(() => chart.setSize({ width: holder.clientWidth, height: 240 })).observe(holder);
+  chart.over.addEventListener("mouseleave", () => setTimeout(() => latest(chart)));
+  holder.sized?.disconnect();
+  holder.sized = new ResizeObserver(() => chart.setSize({ width: holder.clientWidth, height: 240 }));
+  holder.sized.observe(holder);
+  readByKeys(holder, chart, series);
   return chart;
+}
+
+// Without a mouse: arrows go from point to point, + and - zoom, Escape shows everything again.
+function readByKeys(holder, chart, series) {
+  holder.tabIndex = 0;
+  holder.setAttribute("role", "group");
+  holder.setAttribute("aria-label", `Chart of ${series.map((s) => s.name).join(" and ")} over time. Arrow keys read it, plus and minus zoom, Escape shows everything.`);
+  const legend = holder.querySelector(".u-legend");
+  holder.at = null; // the point that is read
+  const point = (idx) => {
+    holder.at = idx;
+    chart.setCursor({ left: chart.valToPos(chart.data[0][idx], "x"), top: 0 });
+    chart.setLegend({ idx }); // several points may share a place
+  };
+  const zoom = (factor) => {
+    const at = chart.data[0], middle = at[holder.at ?? at.length - 1], half = (factor * (chart.scales.x.max - chart.scales.x.min)) / 2;
+    chart.setScale("x", { min: Math.max(at[0], middle - half), max: Math.min(at.at(-1), middle + half) });
+  };
+  holder.onfocus = () => legend.setAttribute("aria-live", "polite"); // only then: a stream would never stop talking
+  holder.onblur = () => {
+    legend.removeAttribute("aria-live");
+    holder.at = null;
+    chart.setCursor({ left: -10, top: -10 });
+    setTimeout(() => latest(chart));
+  };
+  holder.onkeydown = (event) => {
+    const last = chart.data[0].length - 1, idx = holder.at ?? last;
+    const act = {
+      ArrowLeft: () => point(Math.max(idx - 1, 0)), ArrowRight: () => point(Math.min(idx + 1, last)),
+      Home: () => point(0), End: () => point(last), "+": () => zoom(0.5), "-": () => zoom(2),
+      Escape: () => chart.setScale("x", { min: chart.data[0][0], max: chart.data[0][last] }),
+    }[event.key];
+    if (!act) return;
+    event.preventDefault();
+    act();
+  };
 }
 
 function confusionTable(now) {
@@ -274,7 +329,7 @@ class ModelPage {
     this.details = el("div", null, "details");
     const charts = el("div", null, "grid");
     charts.append(
-      card("How good it is", `G-mean: 1 finds every class fully, 0 misses one altogether. ${this.now.auc === null ? "" : "AUC: how often a rare case scores above another. "}Drag to zoom, double click to go back.`, this.course, this.drift),
+      card("How good it is", `G-mean: 1 finds every class fully, 0 misses one altogether. ${this.now.auc === null ? "" : "AUC: how often a rare case scores above another. "}Drag to zoom, double click to go back; with keys: arrows, + and −, Escape.`, this.course, this.drift),
       card("How rare the rare class is", "Its share among the last rows.", this.shares));
     for (const c of charts.children) c.classList.add("wide");
     main.replaceChildren(this.title, this.sub, this.tiles, charts, this.details);
