@@ -68,6 +68,7 @@ void bind_simd(nb::module_& m);
 void bind_gram(nb::module_& m);
 void bind_exact_sums(nb::module_& m);
 void bind_row_hash(nb::module_& m);
+void bind_number_lines(nb::module_& m);
 void bind_scores(nb::module_& m);
 void bind_maps(nb::module_& m);
 void bind_planes(nb::module_& m);

@@ -20,6 +20,7 @@ NB_MODULE(_native, m) {
     steelyard::bind::bind_gram(m);
     steelyard::bind::bind_exact_sums(m);
     steelyard::bind::bind_row_hash(m);
+    steelyard::bind::bind_number_lines(m);
     steelyard::bind::bind_scores(m);
     steelyard::bind::bind_maps(m);
     steelyard::bind::bind_planes(m);

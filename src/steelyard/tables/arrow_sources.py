@@ -13,6 +13,7 @@ from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, DataTypeError
 from steelyard.tables.columns import ColumnBatch, Columns, KeptColumns, Place, as_texts, side_by_side
 from steelyard.tables.files import ByteSource, without_header
+from steelyard.tables.number_lines import NumberLines
 from steelyard.tables.text_sources import CsvSource, Kinds
 
 __all__ = [
@@ -39,7 +40,7 @@ def has_pyarrow() -> bool:
 
 
 class ArrowCsvSource:
-    """CSV with pyarrow's reader, block by block, and the exact reader for a block with a bad line.
+    """CSV block by block: plain numbers at once, else with pyarrow's reader, a bad line with the exact one.
 
     pyarrow refuses a whole block for one bad line; the exact reader then gives the rows up to that line
     and says what is wrong with it. Blocks are read here and not in pyarrow's threads, so that a slow pipe
@@ -61,11 +62,17 @@ class ArrowCsvSource:
 
         done = 0
         by_kind = {kind: frozenset(n for n in wanted if kinds[n] == kind) for kind in ("text", "number")}
+        all_numbers = len(by_kind["number"]) == len(wanted)
+        plain = NumberLines(self.names, self._exact.delimiter, wanted) if all_numbers else None
         parser = _BlockParser(self.names, self._exact.delimiter, {name: kinds[name] for name in wanted})
         blocks = self._exact.data.blocks(BLOCK_BYTES)
         for number, block in enumerate(blocks):
             lines = block if number else without_header(block)
             if not lines or lines.isspace():
+                continue
+            if plain is not None and (batch := plain.batch(lines)) is not None:
+                yield batch
+                done += batch.n_rows
                 continue
             try:
                 table = parser.table(lines)
