@@ -15,8 +15,9 @@ Removal check_enough(const ExactState& state, const ExactState& other, std::span
     for (std::size_t s = 0; s < places.size(); ++s) {
         if (places[s] < 0) continue;
         const Big theirs = count_of(other, s), mine = count_of(state, static_cast<std::size_t>(places[s]));
-        if (mine << static_cast<unsigned>(state.weight_exponent - finest) <
-            theirs << static_cast<unsigned>(other.weight_exponent - finest))
+        const Big present = mine << static_cast<unsigned>(state.weight_exponent - finest);
+        const Big wanted = theirs << static_cast<unsigned>(other.weight_exponent - finest);
+        if (present < wanted)
             return {Refusal::too_many, places[s], theirs.scaled(other.weight_exponent),
                     mine.scaled(state.weight_exponent)};
     }
