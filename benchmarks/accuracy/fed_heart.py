@@ -229,7 +229,7 @@ def mapped(table: pd.DataFrame, seed: int) -> pd.DataFrame:
 def main() -> None:
     """Read the arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", "--data-dir", type=Path, required=True)
     print_table(parser.parse_args().data)
 
 
