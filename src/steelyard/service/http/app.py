@@ -175,7 +175,6 @@ class Service:
         form = bodies.form_of(request)
         batch = await self._rows(body, form, published)
         answer = await self.done(wishes.Learn(name, batch, **self.once(request, body)))
-        self.meters.learned(name, answer["learned"])
         return Response(msgspec.json.encode(answer), media_type="application/json")
 
     async def _rows(self, body: bytes, form: str, published: Published) -> ColumnBatch:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from steelyard.service.scribe import Scribe
@@ -31,9 +31,6 @@ class Meters:
             ["method", "route", "status"],
             buckets=_BUCKETS,
             registry=self._registry,
-        )
-        self._learned = Counter(
-            "steelyard_rows_learned", "Rows that were learned.", ["model"], registry=self._registry
         )
         self._predicted = Counter(
             "steelyard_rows_predicted", "Rows that were answered.", ["model"], registry=self._registry
@@ -60,10 +57,6 @@ class Meters:
                 found[verb] = {"median": round(1000 * median, 3), "p99": round(1000 * most, 3)}
         return found
 
-    def learned(self, model: str, n_rows: int) -> None:
-        """Rows were learned."""
-        self._child(self._learned, model).inc(n_rows)
-
     def predicted(self, model: str, n_rows: int) -> None:
         """Rows were answered."""
         self._child(self._predicted, model).inc(n_rows)
@@ -89,15 +82,17 @@ class _Models(Collector):
         waiting = GaugeMetricFamily("steelyard_requests_waiting", "Requests that wait to be written.")
         waiting.add_metric([], self._scribe.n_waiting)
         yield waiting
+        learned = CounterMetricFamily("steelyard_rows_learned", "Rows that were learned.", labels=["model"])
         rows = GaugeMetricFamily("steelyard_model_rows", "Rows that count now.", labels=["model"])
         version = GaugeMetricFamily("steelyard_model_version", "Version of a model.", labels=["model"])
         g_mean = GaugeMetricFamily("steelyard_model_g_mean", "G-mean of the last rows.", labels=["model"])
         auc = GaugeMetricFamily("steelyard_model_auc", "AUC of the last rows.", labels=["model"])
         for name, published in list(self._scribe.published.items()):
             measures = published.measures
+            learned.add_metric([name], published.n_learned)  # a request that was repeated counts once
             rows.add_metric([name], published.n_rows)
             version.add_metric([name], published.version)
             for family, value in ((g_mean, measures["g_mean"]), (auc, measures["auc"])):
                 if value is not None:
                     family.add_metric([name], value)
-        yield from (rows, version, g_mean, auc)
+        yield from (learned, rows, version, g_mean, auc)
