@@ -262,6 +262,9 @@ def print_table(folder: Path) -> None:
         print(f"{name:<42}{value:>9.3f}  {messages}")
     print("\nWhat each hospital gains (squared error and AUC on its own training statistics):")
     for standing in hub.compare():
+        if math.isnan(standing.squared_error):  # of one class alone there is nothing to tell apart
+            print(f"  {standing.site:<12} {standing.rows:>4.0f} rows  a small class is held back")
+            continue
         print(
             f"  {standing.site:<12} {standing.rows:>4.0f} rows  pooled {standing.squared_error:.3f} / "
             f"{standing.auc:.3f}   alone {standing.local_squared_error:.3f} / {standing.local_auc:.3f}"
