@@ -69,7 +69,8 @@ def report(
         parts.append(f"{title} ({len(streams)}: {', '.join(streams)})")
         for window in WINDOWS:
             parts += [f"Windows of {window}:", table(found, streams, window)]
-            parts += [verdicts(found, streams, peers, window), by_stream(found, streams, peers, window)]
+            if peers:
+                parts += [verdicts(found, streams, peers, window), by_stream(found, streams, peers, window)]
         left_out = missing(found, half)
         parts += ["Not in the tables:\n\n" + "\n".join(f"- {line}" for line in left_out)] if left_out else []
     return "\n\n".join(parts)

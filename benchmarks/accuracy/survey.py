@@ -149,7 +149,7 @@ def report(cells: Cells, streams: list[str], names: list[str], setting: Setting)
     parts = []
     for window in WINDOWS:
         parts += [f"All {len(there)} streams, windows of {window}:", table(found, there, window)]
-        parts.append(verdicts(found, there, peers, window))
+        parts += [verdicts(found, there, peers, window)] if peers else []
     for what in EXPERIMENTS:
         some = [stream for stream in there if STREAMS[stream][0] == what]
         parts += [f"{what} ({len(some)} streams):", table(found, some, WINDOW)] if len(some) > 1 else []
