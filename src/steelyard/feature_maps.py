@@ -52,6 +52,7 @@ class ProjectionMap(ABC):
 
     def __post_init__(self) -> None:
         _check_shapes(self, self.weights, self.starts)
+        _check_finite(self.shift, self.scale, self.weights, self.starts, self.height)
 
     def apply(self, X: Any) -> FloatArray:
         out = np.empty((X.shape[0], len(self.starts)))
@@ -133,6 +134,7 @@ class LandmarkMap:
 
     def __post_init__(self) -> None:
         _check_shapes(self, self.landmarks, self.root[0])
+        _check_finite(self.shift, self.scale, self.landmarks, self.root, self.step)
         if self.root.shape != (self.root.shape[0],) * 2:
             raise ValueError("the root of the landmarks' kernel matrix must be square")
 
@@ -190,6 +192,11 @@ class LandmarkMap:
             np.matmul(kernel, self.root, out=block)
             _native.round_to_grid(block, factor, self.quantum, num_threads())
         return out
+
+
+def _check_finite(*parts: Any) -> None:
+    if not all(np.isfinite(part).all() for part in parts):
+        raise ValueError("a map has numbers that are not finite")
 
 
 def _check_shapes(settled: ProjectionMap | LandmarkMap, weights: FloatArray, outputs: FloatArray) -> None:

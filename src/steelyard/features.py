@@ -14,10 +14,21 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, validate_data
 
+from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, NotFittedError
 from steelyard.feature_maps import FourierMap, LandmarkMap, ReluMap, SettledMap
-from steelyard.params import AnyOf, Constraint, Former, Integer, ListOf, OneOf, Positive, check_params
+from steelyard.params import (
+    LARGEST_COUNT,
+    AnyOf,
+    Constraint,
+    Former,
+    Integer,
+    ListOf,
+    OneOf,
+    Positive,
+    check_params,
+)
 from steelyard.persistence import storable
 
 __all__ = ["RandomFeatures"]
@@ -94,7 +105,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     """
 
     _constraints: ClassVar[Mapping[str, Constraint]] = {
-        "n_components": Integer(1),
+        "n_components": Integer(1, LARGEST_COUNT),
         "kind": OneOf("laplacian", "rbf", "relu"),
         "gamma": Former(
             AnyOf(OneOf("rows"), Positive(), ListOf(Positive())),
@@ -275,6 +286,9 @@ def _earlier_map(name: str, values: dict[str, Any]) -> SettledMap:
 def _settle(owner: RandomFeatures, X: Any) -> SettledMap:
     rng = np.random.default_rng(owner.random_state)
     d = X.shape[1]
+    check_fits_memory(
+        8 * d * owner.n_components, f"a map of {d:,} x {owner.n_components:,}", "take fewer n_components"
+    )
     if not isinstance(owner.gamma, str):
         return _numbered_map(owner, np.zeros(d), np.ones(d), np.atleast_1d(owner.gamma), rng)
     sample = _sample(X, rng)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from steelyard.kernel_blocks import (
     sparse_block,
     squared_norms,
 )
-from steelyard.params import AnyOf, OneOf, Positive
+from steelyard.params import AnyOf, Finite, OneOf, Positive
 from steelyard.precomputed import PrecomputedKernel
 from steelyard.sequence_kernels import EditKernel, GlobalAlignmentKernel, SequenceKernel
 
@@ -293,7 +293,7 @@ def _check_kernel(kernel: object) -> str | KernelFunction:
 
 
 def _is_number(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, Real) and isfinite(value)
+    return Finite().accepts(value)
 
 
 def _check_gamma(gamma: Any) -> float | str:

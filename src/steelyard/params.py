@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from steelyard.exceptions import ParameterError
 
 __all__ = [
+    "LARGEST_COUNT",
     "AnyOf",
     "ClassWeight",
     "Constraint",
@@ -37,6 +38,9 @@ __all__ = [
     "class_factors",
     "prior_factors",
 ]
+
+
+LARGEST_COUNT = 2**31 - 1  # of what has to lie in memory: native code counts it in 32 bits
 
 
 class Constraint(Protocol):
@@ -110,16 +114,21 @@ class Fraction:
 
 @dataclass(frozen=True)
 class Integer:
-    """A whole number of at least ``least``."""
+    """A whole number of at least ``least``, and of at most ``most`` if that is given."""
 
     least: int = 1
+    most: int | None = None
 
     @property
     def description(self) -> str:
+        if self.most is not None:
+            return f"a whole number from {self.least} to {self.most}"
         return f"a whole number of at least {self.least}"
 
     def accepts(self, value: object) -> bool:
-        return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= self.least
+        if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < self.least:
+            return False
+        return self.most is None or int(value) <= self.most
 
 
 @dataclass(frozen=True)

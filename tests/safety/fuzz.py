@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.safety import fuzz_calls, fuzz_commands, fuzz_files, fuzz_tables
+from tests.safety import fuzz_bodies, fuzz_calls, fuzz_commands, fuzz_files, fuzz_tables
 
 __all__ = ["AREAS", "Report", "run"]
 
@@ -29,6 +29,7 @@ AREAS: dict[str, Trial] = {
     "tables": fuzz_tables.trial,
     "calls": fuzz_calls.trial,
     "commands": fuzz_commands.trial,
+    "bodies": fuzz_bodies.trial,
 }
 
 

@@ -9,8 +9,9 @@ import numpy as np
 from click.testing import CliRunner
 
 from steelyard.cli.app import main
-from tests.safety.fuzz_files import flip_bits, original, resealed
+from tests.safety.fuzz_files import original
 from tests.safety.fuzz_tables import N_ROWS, spoiled, written
+from tests.safety.mutation import flip_bits, resealed
 from tests.safety.subjects import SUBJECTS
 
 COMMANDS = [

@@ -15,7 +15,9 @@ from steelyard.exceptions import FileFormatError, MemoryLimitError, SteelyardErr
 from steelyard.persistence import from_bytes
 from steelyard.persistence.arrays import ALIGNMENT
 from steelyard.persistence.envelope import PRELUDE_SIZE
-from tests.safety.fuzz_files import original, resealed
+from tests.safety import documents
+from tests.safety.fuzz_files import original
+from tests.safety.mutation import resealed
 from tests.safety.subjects import SUBJECTS
 
 MOST = 60  # places in one file
@@ -52,6 +54,24 @@ def little_memory():
     resource.setrlimit(resource.RLIMIT_AS, (size + ROOM, before[1]))
     yield
     resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the memory of a process is not told here")
+@pytest.mark.parametrize("value", [40_000, 2_000_000_000])
+@pytest.mark.parametrize("name", documents.FILES)
+def test_nor_does_one_in_a_file_of_another_kind(name, value, little_memory):
+    document = documents.made()[name]
+    for data in with_numbers(document.data, value):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                made = document.read(data)
+                for use in document.uses:
+                    use(made)
+        except FileFormatError as error:
+            assert not memory_was_short(error), error
+        except SteelyardError:
+            pass
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the memory of a process is not told here")

@@ -26,7 +26,7 @@ def deal_splits(
     n_rare = min(map(len, sides))
     if n_rare < 2:
         return []
-    n_folds = min(n_rare, max(2, round(1.0 / fraction)))
+    n_folds = min(n_rare, max(2, round(min(1.0 / fraction, n_rare))))
     folds = np.full(len(signs), -1)
     for side in sides:
         dealt = side if random is None else random.permutation(side)

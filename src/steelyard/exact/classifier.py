@@ -26,6 +26,7 @@ __all__ = ["IncrementalSVC"]
 
 
 _MEGABYTE = 1 << 20
+_LARGEST_CACHE = 1 << 40  # megabytes; more than any machine has
 
 
 class _KernelChoice:
@@ -205,7 +206,7 @@ class IncrementalSVC(ForgettingMixin):
         kernel = Kernel(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)
         n_columns = 1 if isinstance(batch.X, list) else batch.X.shape[1]
         self._state = SupportState(
-            _settled(kernel, batch), n_columns, int(float(self.cache_size) * _MEGABYTE)
+            _settled(kernel, batch), n_columns, int(min(float(self.cache_size), _LARGEST_CACHE) * _MEGABYTE)
         )
 
     def _learn(self, batch: Batch) -> None:

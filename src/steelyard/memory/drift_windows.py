@@ -219,15 +219,16 @@ class DriftWindows(Wrapper):
     # -- blocks -------------------------------------------------------------------------------------
 
     def _begin(self, width: int) -> None:
-        finite = [length for length in self.lengths if length is not None]
+        lengths = list(self.lengths) if isinstance(self.lengths, list | tuple) else []
+        finite = [length for length in lengths if length is not None]
         are_lengths = all(Integer(1).accepts(length) for length in finite)
-        if not self.lengths or not are_lengths or finite != sorted(finite) or None in self.lengths[:-1]:
+        if not lengths or not are_lengths or finite != sorted(finite) or None in lengths[:-1]:
             raise ParameterError(
                 "lengths must be numbers of rows from short to long, None (all rows) last; got "
                 f"{self.lengths!r}.",
                 who="DriftWindows",
             )
-        self._limits = [None if n is None else max(1, n // self.block) for n in self.lengths]
+        self._limits = [None if n is None else max(1, int(n) // int(self.block)) for n in lengths]
         self._totals = []
         self._held = [0] * len(self.lengths)  # blocks in each window
         self._records = [_Record() for _ in self.lengths]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from datetime import timedelta
 from typing import Any, Self
@@ -38,11 +39,14 @@ def window_size(size: int | str | timedelta) -> int | timedelta:
     if isinstance(size, str):
         parts = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", size.strip())
         if parts is not None and parts[2]:
-            size = timedelta(seconds=float(parts[1]) * _SECONDS[parts[2]])
+            with contextlib.suppress(OverflowError):  # longer than time is counted
+                size = timedelta(seconds=float(parts[1]) * _SECONDS[parts[2]])
         elif parts is not None and parts[1].isdigit():
             size = int(parts[1])
-    if (isinstance(size, timedelta) and size > timedelta()) or Integer(1).accepts(size):
-        return size  # type: ignore[return-value]
+    if isinstance(size, timedelta) and size > timedelta():
+        return size
+    if Integer(1).accepts(size):
+        return int(size)  # type: ignore[arg-type]
     raise ParameterError(
         "size must be a whole number of rows, a timedelta, or text such as '30d' (units s, m, "
         f"h, d, w); got {size!r}.",

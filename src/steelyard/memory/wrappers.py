@@ -13,7 +13,7 @@ from sklearn.utils.metaestimators import available_if
 
 from steelyard._turns import all_or_nothing, lock_of, of_one_moment, twin_of
 from steelyard._types import FloatArray
-from steelyard.base import BatchLearner
+from steelyard.base import BatchLearner, check_parameters
 from steelyard.exceptions import ParameterError
 from steelyard.features import RandomFeatures
 
@@ -199,6 +199,7 @@ class Wrapper(BatchLearner):
         learner = clone(self.learner)
         if getattr(learner, "feature_map", None) is not None:
             if self._map is None:
+                check_parameters(learner)
                 self._map = learner.feature_map.settled(rows)
             learner.set_params(feature_map=self._map)
         return learner

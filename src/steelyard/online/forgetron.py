@@ -10,7 +10,7 @@ from steelyard.base import Traits
 from steelyard.kernels import SequenceKernel
 from steelyard.online.kernel_machines import KernelListLearner
 from steelyard.online.targets import Signs
-from steelyard.params import Constraint, Integer
+from steelyard.params import LARGEST_COUNT, Constraint, Integer
 from steelyard.persistence import storable
 
 __all__ = ["Forgetron"]
@@ -66,7 +66,7 @@ class Forgetron(KernelListLearner):
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = KernelListLearner._constraints | {
-        "budget": Integer(1),
+        "budget": Integer(1, LARGEST_COUNT),
     }
     _traits = Traits(exact=False, bounded_memory=True)
 

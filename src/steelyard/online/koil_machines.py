@@ -18,7 +18,17 @@ from steelyard.exceptions import DataError, ParameterError
 from steelyard.items import ItemTable, is_sequence_kernel
 from steelyard.kernels import Kernel, check_kernel_range
 from steelyard.online.targets import OnlineLearner, Signs, draw_seed
-from steelyard.params import AnyOf, Constraint, Fraction, Integer, OneOf, PairOf, Positive, RandomSeed
+from steelyard.params import (
+    LARGEST_COUNT,
+    AnyOf,
+    Constraint,
+    Fraction,
+    Integer,
+    OneOf,
+    PairOf,
+    Positive,
+    RandomSeed,
+)
 
 __all__ = ["KoilLearner"]
 
@@ -35,8 +45,8 @@ class KoilLearner(OnlineLearner):
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "C": Positive(),
-        "budget": AnyOf(Integer(1), PairOf(Integer(1))),
-        "n_neighbors": Integer(1),
+        "budget": AnyOf(Integer(1, LARGEST_COUNT), PairOf(Integer(1, LARGEST_COUNT))),
+        "n_neighbors": Integer(1, LARGEST_COUNT),
         "learning_rate": Fraction(0.0, 1.0, ends=False),
         "rate_decay": Fraction(0.0, 1.0),
         "loss": OneOf("hinge", "smooth"),

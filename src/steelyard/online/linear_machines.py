@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._limits import check_magnitude
+from steelyard._memory import check_fits_memory
 from steelyard._turns import in_turn
 from steelyard._types import FloatArray
 from steelyard.base import Batch
@@ -42,6 +44,10 @@ class LinearLearner(OnlineLearner):
 
     def _add_target(self) -> None:
         shapes = self._shapes(self.n_features_in_)
+        n_values = sum(math.prod(shape) for shape, _ in shapes.values())
+        check_fits_memory(
+            8 * n_values, f"{type(self).__name__} with these parameters", "take a smaller budget"
+        )
         self._targets.append({name: np.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()})
 
     def _copy_target(self) -> None:

@@ -11,7 +11,7 @@ from steelyard.exceptions import ParameterError
 from steelyard.kernels import SequenceKernel
 from steelyard.online.kernel_machines import KernelListLearner
 from steelyard.online.targets import Signs
-from steelyard.params import AnyOf, Constraint, Fraction, Integer, NonNegative, OneOf, Positive
+from steelyard.params import LARGEST_COUNT, AnyOf, Constraint, Fraction, Integer, NonNegative, OneOf, Positive
 from steelyard.persistence import storable
 
 __all__ = ["NORMA"]
@@ -75,7 +75,7 @@ class NORMA(KernelListLearner):
         "learning_rate": Positive(),
         "regularization": NonNegative(),
         "nu": Fraction(),
-        "memory": AnyOf(OneOf(None), Integer(1)),
+        "memory": AnyOf(OneOf(None), Integer(1, LARGEST_COUNT)),
     }
     _traits = Traits(exact=False, bounded_memory=False)
 

@@ -14,7 +14,7 @@ from steelyard.base import Traits
 from steelyard.cuts import gmean_cut
 from steelyard.online.linear_machines import Arrays, LinearLearner, Shapes
 from steelyard.online.targets import Signs, draw_seed, stored_seed
-from steelyard.params import Constraint, Integer, Positive, RandomSeed
+from steelyard.params import LARGEST_COUNT, Constraint, Integer, Positive, RandomSeed
 from steelyard.persistence import storable
 
 __all__ = ["OAM"]
@@ -72,7 +72,7 @@ class OAM(LinearLearner):
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "C": Positive(),
-        "budget": Integer(1),
+        "budget": Integer(1, LARGEST_COUNT),
         "random_state": RandomSeed(),
     }
     _traits = Traits(exact=False, bounded_memory=True)

@@ -12,7 +12,7 @@ from steelyard.base import Traits
 from steelyard.kernels import SequenceKernel
 from steelyard.online.kernel_machines import KernelListLearner
 from steelyard.online.targets import Signs, draw_seed, stored_seed
-from steelyard.params import Constraint, Integer, RandomSeed
+from steelyard.params import LARGEST_COUNT, Constraint, Integer, RandomSeed
 from steelyard.persistence import storable
 
 __all__ = ["RBP"]
@@ -61,7 +61,7 @@ class RBP(KernelListLearner):
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = KernelListLearner._constraints | {
-        "budget": Integer(1),
+        "budget": Integer(1, LARGEST_COUNT),
         "random_state": RandomSeed(),
     }
     _traits = Traits(exact=False, bounded_memory=True)

@@ -25,6 +25,8 @@ __all__ = ["Certificate"]
 _FORMAT = "steelyard certificate of forgetting"
 _VERSION = 1
 
+_MAYBE = ("feature_map", "table")
+_TEXTS = ("digest_before", "digest_after", "digest_rows", "version", "when", *_MAYBE)
 Counts = tuple[tuple[Label, float], ...]
 
 
@@ -157,9 +159,17 @@ class Certificate:
             given["forgotten"], given["left"] = (
                 tuple((label, float(count)) for label, count in given[name]) for name in ("forgotten", "left")
             )
+            given["rows"] = float(given["rows"])
+            _check_texts(given)
             return cls(**given)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise FileFormatError(f"the certificate is damaged ({error}).", who="Certificate") from error
+
+
+def _check_texts(given: Mapping[str, Any]) -> None:
+    for name in _TEXTS:
+        if not isinstance(given[name], str) and not (name in _MAYBE and given[name] is None):
+            raise TypeError(f"{name} is no text")
 
 
 def _counts(model: ProximalSVC) -> Counts:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ __all__ = [
     "Most",
     "TooMuch",
     "are_alike",
+    "check_fields",
     "completed",
     "cut",
     "from_body",
@@ -106,11 +108,19 @@ def _arrow_stream(body: bytes) -> ArrowSource:
 
     try:
         reader = pa.ipc.open_stream(body)
-    except (pa.ArrowException, OSError) as error:
+        return ArrowSource(
+            lambda wanted: (part.select(wanted) for part in reader),
+            reader.schema,
+            _SOURCE,
+            None,
+            reader.close,
+        )
+    except (pa.ArrowException, OSError, ValueError) as error:  # names that are no text are found out late
         raise DataError(f"the stream is damaged or cut short: {error}.", who=_SOURCE) from error
-    return ArrowSource(
-        lambda wanted: (part.select(wanted) for part in reader), reader.schema, _SOURCE, None, reader.close
-    )
+
+
+def _selected(parts: Iterable[Any], wanted: list[str]) -> Iterable[Any]:
+    return (part.select(wanted) for part in parts)
 
 
 def _check_beginning(body: bytes, kind: str) -> None:
@@ -127,14 +137,42 @@ def _check_beginning(body: bytes, kind: str) -> None:
 def _records(body: bytes, kind: str, key: str) -> list[Any]:
     try:
         if kind == "jsonl":
-            return msgspec.json.Decoder().decode_lines(body)
+            lines = msgspec.json.Decoder().decode_lines(body)
+            check_fields(body, lines, lines=True)
+            return lines
         value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+        check_fields(body, value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(f"this is not JSON: {error}.", who=_SOURCE) from error
     rows = value.get(key) if isinstance(value, dict) else value
     if not isinstance(rows, list):
         raise DataError(f'expected {{"{key}": [{{...}}, ...]}}; got {str(value)[:60]!r}.', who=_SOURCE)
     return rows
+
+
+def check_fields(body: bytes, value: Any, *, lines: bool = False) -> None:
+    """Refuse JSON in which an object says a field twice: the decoder would keep one and drop the other.
+
+    Every field is followed by a colon. Where there are not more colons than fields, none was dropped; only
+    where texts hold colons, too, the body is read once more.
+    """
+    if body.count(b":") > _n_fields(value):
+        for text in body.split(b"\n") if lines else (body,):
+            if text.strip():
+                json.loads(text, object_pairs_hook=_once, parse_int=float)
+
+
+def _n_fields(value: Any) -> int:
+    if isinstance(value, dict):
+        return len(value) + sum(map(_n_fields, value.values()))
+    return sum(map(_n_fields, value)) if isinstance(value, list) else 0
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    names = {name for name, _ in pairs}
+    if len(names) < len(pairs):
+        twice = next(name for name in names if [n for n, _ in pairs].count(name) > 1)
+        raise DataError(f"the field {twice[:60]!r} stands twice in one object.", who=_SOURCE)
 
 
 def texts(batch: ColumnBatch, name: str | None) -> list[str | None]:

@@ -43,6 +43,14 @@ class Schema:
         """Number of features."""
         return len(self.numeric) + len(self.categories)
 
+    def check(self) -> None:
+        """ValueError where the columns could not be those of a table."""
+        columns = [self.target, *self.numeric, *self.categorical]
+        if len({*columns}) < len(columns) or len({*self.categories}) < len(self.categories):
+            raise ValueError("a column or a category comes twice")
+        if not {column for column, _ in self.categories} <= {*self.categorical}:
+            raise ValueError("a category belongs to no column")
+
     def encoder(self) -> TableEncoder:
         """An encoder that makes these features of columns."""
         encoder = TableEncoder()
@@ -112,7 +120,7 @@ class Bulletin:
         tree, statistics = messages.from_bytes(data)
         try:
             bulletin = _restored(tree, statistics)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise FileFormatError(f"the bulletin is damaged ({error}).", who=who) from error
         if statistics.n_features != bulletin.schema.n_features:
             raise FileFormatError("the bulletin's columns and statistics do not fit together.", who=who)
@@ -120,12 +128,18 @@ class Bulletin:
 
 
 def _restored(tree: Mapping[str, Any], statistics: ClassStatistics) -> Bulletin:
-    epoch, version = (int(number) for number in tree["age"])
+    epoch, version = tree["age"]
+    if type(epoch) is not int or type(version) is not int or min(epoch, version) < 0:
+        raise ValueError("its age is no pair of whole numbers")
     schema = Schema(
         str(tree["target"]),
         tuple(map(str, tree["numeric"])),
         tuple(map(str, tree["categorical"])),
         tuple((str(column), str(value)) for column, value in tree["categories"]),
     )
+    schema.check()
     held_back = {str(label): str(reason) for label, reason in tree["held_back"].items()}
-    return Bulletin(str(tree["site"]), epoch, version, schema, statistics, held_back)
+    bulletin = Bulletin(str(tree["site"]), epoch, version, schema, statistics, held_back)
+    for text in (bulletin.site, schema.target, *schema.numeric, *map("".join, schema.categories), *held_back):
+        text.encode()  # half a character could not be published again
+    return bulletin

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 from urllib.parse import quote, unquote
 
 from steelyard.exceptions import DataError, FileAccessError, FileFormatError
+from steelyard.persistence.files import write_whole
 from steelyard.sites.bulletin import Bulletin
 from steelyard.sites.hub import Hub
 
@@ -182,33 +182,8 @@ class Folder:
     def write(self, name: str, data: bytes) -> Path:
         """Write a file whole, under a name that nothing else has; on disk when this returns."""
         target = self.path / name
-        temporary = self.path / f".{secrets.token_hex(8)}.tmp"
-        try:
-            with temporary.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(target)
-            self._sync()
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise FileAccessError(
-                f"cannot be written: {error.strerror or error}.", who=str(target)
-            ) from error
+        write_whole(target, [data], who=str(self.path))
         return target
-
-    def _sync(self) -> None:
-        """The name is on disk as well; where folders cannot be synced, the file system sees to it."""
-        try:
-            descriptor = os.open(self.path, os.O_RDONLY)
-        except OSError:
-            return
-        try:
-            os.fsync(descriptor)
-        except OSError:
-            pass
-        finally:
-            os.close(descriptor)
 
     def _remove(self, path: Path) -> None:
         try:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from steelyard._turns import all_or_nothing, of_one_moment
 from steelyard.base import check_parameters
 from steelyard.exceptions import DataError
 from steelyard.proximal import ClassStatistics, ProximalSVC
@@ -51,7 +52,8 @@ class Hub:
     """Collects bulletins and gives the pooled model.
 
     A bulletin replaces the site's earlier one, so that one that comes twice, late or out of order does no
-    harm. What the hub holds is always the pooled fit on the rows behind the last bulletins.
+    harm. What the hub holds is always the pooled fit on the rows behind the last bulletins. Any number of
+    threads may ask while others bring bulletins.
 
     Parameters
     ----------
@@ -66,11 +68,13 @@ class Hub:
         self._schema: Schema | None = None
         self._total: ClassStatistics | None = None
 
+    @all_or_nothing
     def configure(self, **parameters: Any) -> None:
         """Solve with other parameters from now on; what the sites have published stays."""
         check_parameters(ProximalSVC(**parameters))
         self._parameters = parameters
 
+    @of_one_moment
     def copy(self) -> Hub:
         """Another hub with the same bulletins; from here on they go their own ways."""
         other = Hub(**self._parameters)
@@ -100,6 +104,7 @@ class Hub:
         known = self._bulletins.get(site)
         return self._gone.get(site) if known is None else known.age
 
+    @all_or_nothing
     def receive(self, bulletin: Bulletin | bytes) -> bool:
         """Take in a bulletin; returns whether it was news.
 
@@ -114,15 +119,18 @@ class Hub:
         if last is not None and bulletin.age <= last:
             return False
         self._replace(self._bulletins.get(bulletin.site), bulletin)
-        self._bulletins[bulletin.site] = bulletin
-        self._gone.pop(bulletin.site, None)
+        self._bulletins = {**self._bulletins, bulletin.site: bulletin}
+        self._gone = {site: age for site, age in self._gone.items() if site != bulletin.site}
         return True
 
+    @all_or_nothing
     def drop(self, site: str) -> None:
         """Leave a site out: the model is as if it had never been there."""
         self._check_there(site, "Hub.drop")
-        self._replace(self._bulletins[site], None)
-        self._gone[site] = self._bulletins.pop(site).age
+        leaving = self._bulletins[site]
+        self._replace(leaving, None)
+        self._bulletins = {name: other for name, other in self._bulletins.items() if name != site}
+        self._gone = {**self._gone, site: leaving.age}
 
     def _replace(self, before: Bulletin | None, now: Bulletin | None) -> None:
         """The sum in which one site says something else, or comes, or goes."""
@@ -139,13 +147,14 @@ class Hub:
             total = _summed(rest, schema)
         self._schema, self._total = schema, total
 
+    @all_or_nothing
     def ignore(self, site: str, until: tuple[int, int]) -> None:
         """Take nothing of a site that is not newer than this; a bulletin of it that is there is dropped."""
         known = self._bulletins.get(site)
         if known is not None and known.age <= until:
             self.drop(site)
         if known is None or known.age <= until:
-            self._gone[site] = max(until, self._gone.get(site, until))
+            self._gone = {**self._gone, site: max(until, self._gone.get(site, until))}
 
     def _check_there(self, site: str, who: str) -> None:
         if site not in self._bulletins:
@@ -157,15 +166,18 @@ class Hub:
     # -- the pooled model ---------------------------------------------------------------------------
 
     @property
+    @of_one_moment
     def statistics(self) -> ClassStatistics:
         """The sum of all bulletins."""
         return self._need()[1].copy()
 
     @property
+    @of_one_moment
     def schema(self) -> Schema:
         """The columns of the sum."""
         return self._need()[0]
 
+    @of_one_moment
     def digest(self) -> str:
         """What stands for the sum: equal to that of one learner on all the rows, on the same grid."""
         return self._need()[1].digest()
@@ -175,6 +187,7 @@ class Hub:
             raise DataError("no site has published yet.", who="Hub")
         return self._schema, self._total
 
+    @of_one_moment
     def model(self) -> TableModel:
         """The pooled model: exactly that of all rows behind the bulletins in one place."""
         schema, total = self._need()
@@ -185,6 +198,7 @@ class Hub:
 
     # -- looking at it ------------------------------------------------------------------------------
 
+    @of_one_moment
     def compare(self) -> list[Standing]:
         """What each site brings, and what the pooled model does for it, without a row."""
         schema, total = self._need()
@@ -209,6 +223,7 @@ class Hub:
             alone["auc"],
         )
 
+    @of_one_moment
     def explain(self) -> str:
         """The state of the hub in a few lines."""
         schema, total = self._need()

@@ -93,7 +93,8 @@ class Terms:
                 labels=tree["labels"],
                 step=tree["step"],
             )
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            terms.to_json(name)  # what cannot be written down again
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise FileFormatError(f"these are not the terms of round {name!r} ({error}).") from error
         if head != (_FORMAT, _VERSION, name):
             raise FileFormatError(f"these are not the terms of round {name!r}: {head}.")
@@ -119,6 +120,7 @@ class Terms:
             raise ValueError(f"{schema.n_features} features in steps of 2**{step}")
         if not all(isinstance(label, str | int) for label in labels):
             raise TypeError("labels are texts or whole numbers")
+        schema.check()
         return cls(tuple(sorted(set(map(str, sites)))), schema, tuple(labels), int(step))
 
 

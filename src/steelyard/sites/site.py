@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from steelyard._turns import all_or_nothing
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.proximal import ClassStatistics, ProximalSVC
 from steelyard.sites import steps
@@ -92,6 +93,7 @@ class Site:
 
     # -- rows ---------------------------------------------------------------------------------------
 
+    @all_or_nothing
     def learn(self, source: Any, **options: Any) -> int:
         """Learn the rows of a table or file, all or none; returns their number.
 
@@ -102,16 +104,13 @@ class Site:
         **options
             As for :func:`steelyard.tables.open_stream`.
         """
-        n_rows, before = 0, (copy.deepcopy(self.model), self._moved.copy())
-        try:
-            for chunk in self.model.open(source, labelled=True, **options):
-                self._check_categories()
-                self._teach(chunk)
-                self._count(chunk.y)
-                n_rows += len(chunk)
-        except BaseException:
-            self.model, self._moved = before
-            raise
+        n_rows = 0
+        self.model, self._moved = copy.deepcopy(self.model), self._moved.copy()
+        for chunk in self.model.open(source, labelled=True, **options):
+            self._check_categories()
+            self._teach(chunk)
+            self._count(chunk.y)
+            n_rows += len(chunk)
         return n_rows
 
     def _teach(self, chunk: Chunk) -> None:
@@ -141,8 +140,10 @@ class Site:
                 who=f"Site {self.name!r}",
             )
 
+    @all_or_nothing
     def forget(self, source: Any) -> int:
         """Unlearn the rows of a table or file, all or none; returns their number."""
+        self.model, self._moved = copy.deepcopy(self.model), self._moved.copy()
         stream = self.model.open(source, labelled=True)
         stream.learning = False
         chunks = list(stream)
@@ -159,6 +160,7 @@ class Site:
 
     # -- what leaves --------------------------------------------------------------------------------
 
+    @all_or_nothing
     def publish(self) -> Bulletin:
         """A bulletin of what may be known now.
 
@@ -181,9 +183,10 @@ class Site:
             )
         self.version += 1
         self.held_back, self._published = held_back, statistics.copy()
-        self._moved.clear()
+        self._moved = Counter()
         return Bulletin(self.name, self.epoch, self.version, self._schema(), statistics, held_back)
 
+    @all_or_nothing
     def resume(self, bulletin: Bulletin) -> Self:
         """Go on after an earlier bulletin of this site, as when all rows were read anew.
 

@@ -14,7 +14,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._labels import check_kinds, check_sortable
 from steelyard._memory import check_fits_memory
+from steelyard._turns import all_or_nothing
 from steelyard._types import FloatArray
 from steelyard.base import Batch
 from steelyard.exceptions import DataError, MemoryLimitError, ParameterError
@@ -34,6 +36,7 @@ from steelyard.tables.table_stream import open_source, seconds_of
 
 __all__ = ["SliceStanding", "StatisticsCube"]
 
+_FARTHEST = 253_402_300_800.0  # seconds to the end of the year 9999
 _MAX_CLASSES = 500
 _MOST_FOLDS = 100
 _LITTLE = 1 << 25  # bytes that are not worth the time to save some
@@ -124,6 +127,8 @@ class StatisticsCube:
         self.folds, self.max_bytes = folds, max_bytes
         if not Integer(0).accepts(folds) or folds == 1 or folds > _MOST_FOLDS:
             raise ParameterError(f"folds must be 0, or from 2 to {_MOST_FOLDS}; got {folds!r}.", who=_WHO)
+        if not all(isinstance(name, str) for name in (*self.by, target, "" if time is None else time)):
+            raise ParameterError("by, target and time must be names of columns.", who=_WHO)
         if len(set(self.by)) < len(self.by) or target in self.by or time in self.by:
             raise ParameterError("by, target and time must be different columns.", who=_WHO)
         if not isinstance(window_size(bucket), timedelta):
@@ -134,6 +139,7 @@ class StatisticsCube:
 
     # -- rows ---------------------------------------------------------------------------------------
 
+    @all_or_nothing
     def add(
         self,
         source: Any,
@@ -188,12 +194,12 @@ class StatisticsCube:
     def _twin(self) -> StatisticsCube:
         """A copy that can be changed while this one stays."""
         twin = StatisticsCube(**self.get_params())
-        twin._encoder, twin._labels = deepcopy(self._encoder), self._labels
+        twin._encoder, twin._labels = deepcopy(self._encoder), deepcopy(self._labels)
         twin._statistics = None if self._statistics is None else self._statistics.copy()
         return twin
 
     def _adopt(self, twin: StatisticsCube) -> Self:
-        self._encoder, self._statistics = twin._encoder, twin._statistics
+        self._encoder, self._statistics, self._labels = twin._encoder, twin._statistics, twin._labels
         return self
 
     def empty(self) -> StatisticsCube:
@@ -203,6 +209,7 @@ class StatisticsCube:
             twin._statistics = ClassStatistics(twin._statistics.n_features, grid=twin._statistics.grid)
         return twin
 
+    @all_or_nothing
     def forget(self, source: Any) -> Self:
         """Take out rows that were added before, all or none of a table."""
         self._keys()  # says so where nothing was added
@@ -213,6 +220,7 @@ class StatisticsCube:
             twin._statistics.remove_batch(Batch(X, labels, codes, None), f"{_WHO}.forget")
         return self._adopt(twin)
 
+    @all_or_nothing
     def merge(self, other: StatisticsCube) -> Self:
         """Add the cells of another cube of the same kind."""
         if not isinstance(other, StatisticsCube) or other._kind != self._kind:
@@ -268,10 +276,7 @@ class StatisticsCube:
         if self.folds:
             parts.append(_numbered_whole(fold_numbers(X, self.folds).astype(np.int64)))
         parts.append((self._labels.table.labels, np.asarray(classes, dtype=np.int64)))
-        sizes = [max(len(values), 1) for values, _ in parts]
-        mixed = np.ravel_multi_index([codes for _, codes in parts], sizes)
-        found, codes = _distinct(mixed, math.prod(sizes))
-        places = np.unravel_index(found, sizes)
+        places, codes = _told_apart([codes for _, codes in parts], [len(values) for values, _ in parts])
         columns = [[values[k] for k in at] for at, (values, _) in zip(places, parts, strict=True)]
         keys = zip(*columns, strict=True)
         return X, [_name_of(key) for key in keys], codes
@@ -280,11 +285,16 @@ class StatisticsCube:
         assert self.time is not None
         values = batch.columns[self.time]
         seconds = np.array(
-            [seconds_of(value) for value in values] if values.dtype == object else values, dtype=np.float64
+            [_seconds(value) for value in values] if values.dtype == object else values, dtype=np.float64
         )
-        if not np.isfinite(seconds).all():
-            row = int(np.flatnonzero(~np.isfinite(seconds))[0])
-            raise DataError(f"the time is missing in row {row + 1:,}, column {self.time!r}.", who=_WHO)
+        odd = ~(np.abs(seconds) < _FARTHEST)
+        if odd.any():
+            row = int(odd.argmax())
+            raise DataError(
+                f"expected a time in row {row + 1:,}, column {self.time!r}; got {values[row]!r}.",
+                who=_WHO,
+                hint="times are numbers of seconds or like 2026-01-31T12:30:00",
+            )
         whole: NDArray[np.int64] = np.floor(seconds / self._length).astype(np.int64)
         return whole
 
@@ -378,9 +388,11 @@ class StatisticsCube:
             return None
         if self.time is None:
             raise ParameterError("this cube has no buckets of time.", who=_WHO, hint="make it with time=")
-        seconds = float(moment) if isinstance(moment, int | float) else seconds_of(str(moment))
+        seconds = float(moment) if isinstance(moment, int | float) else _seconds(str(moment))
         if isinstance(moment, datetime):
             seconds = moment.timestamp()
+        if not abs(seconds) < _FARTHEST:
+            raise ParameterError(f"expected a time; got {moment!r}.", who=_WHO, hint="for example 2026-01-31")
         bucket, rest = divmod(seconds, self._length)
         if rest:
             raise ParameterError(
@@ -540,11 +552,40 @@ class StatisticsCube:
         return {"encoder": self._encoder, "statistics": self._statistics.to_bytes()}
 
     def _set_state(self, state: dict[str, Any]) -> None:
-        self._encoder = state["encoder"]
-        self._statistics = ClassStatistics.from_bytes(state["statistics"])
+        encoder, statistics = state["encoder"], ClassStatistics.from_bytes(state["statistics"])
+        if not isinstance(encoder, TableEncoder) or statistics.n_features > len(encoder.feature_names):
+            raise ValueError("the columns do not make the features of the statistics")
+        self._encoder, self._statistics = encoder, statistics
+        kinds = (*(str for _ in self.by), int, *([int] if self.folds else []))
+        for label in statistics.classes:
+            key = json.loads(label)
+            if len(key) != len(kinds) + 1 or tuple(map(type, key[:-1])) != kinds:
+                raise ValueError("a cell has a name that none can have")
+        check_kinds([key[-1] for key in self._keys().values()], _WHO)
+        check_sortable([key[-1] for key in self._keys().values()], _WHO)
 
     def __repr__(self) -> str:
         return f"StatisticsCube(by={self.by!r}, {self.n_rows:,.0f} rows)"
+
+
+def _seconds(value: Any) -> float:
+    """A moment in seconds; nan for what is none."""
+    try:
+        return seconds_of(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def _told_apart(
+    columns: Sequence[NDArray[np.int64]], sizes: Sequence[int]
+) -> tuple[Sequence[NDArray[Any]], NDArray[np.int32]]:
+    """The different rows of some columns of numbers below these sizes, and for each row which one it is."""
+    sizes = [max(size, 1) for size in sizes]
+    if math.prod(sizes) < 2**63:
+        found, codes = _distinct(np.ravel_multi_index(columns, sizes), math.prod(sizes))
+        return np.unravel_index(found, sizes), codes
+    rows, codes = np.unique(np.column_stack(columns), axis=0, return_inverse=True)
+    return list(rows.T), codes.ravel().astype(np.int32)
 
 
 def _numbered(values: NDArray[Any]) -> tuple[list[Any], NDArray[np.int64]]:

@@ -183,8 +183,11 @@ class ArrowSource:
         import pyarrow as pa
 
         try:
-            yield from self._batches(wanted)
-        except (pa.ArrowException, OSError) as error:
+            for batch in self._batches(wanted):
+                # Offsets and indices come as they were sent; followed unseen, they would lead anywhere.
+                batch.validate(full=True)
+                yield batch
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise DataError(
                 f"after row {self._done:,} the content is damaged or cut short: {str(error).rstrip('.')}.",
                 who=self.place.source,
@@ -209,9 +212,13 @@ def arrow_file_source(data: ByteSource) -> ArrowSource:
                 lambda wanted: _selected(batches, wanted), file.schema, data.name, None, data.close
             )
         reader = pa.ipc.open_stream(pa.PythonFile(io.BufferedReader(data, BLOCK_BYTES), mode="r"))
-    except (pa.ArrowInvalid, pa.ArrowIOError, OSError) as error:
+        return ArrowSource(
+            lambda wanted: _selected(reader, wanted), reader.schema, data.name, None, data.close
+        )
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
         raise DataError(f"the file is damaged or cut short: {error}.", who=data.name) from error
-    return ArrowSource(lambda wanted: _selected(reader, wanted), reader.schema, data.name, None, data.close)
 
 
 def _parquet_source(data: ByteSource) -> ArrowSource:

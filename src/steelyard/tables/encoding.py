@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator
 from steelyard import _native
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError
+from steelyard.params import Integer
 from steelyard.persistence import storable
 from steelyard.tables.columns import ColumnBatch, Place, RowError, as_texts
 
@@ -57,12 +58,21 @@ class TableEncoder(BaseEstimator):
         self.hash_width = hash_width
         self.max_categories = max_categories
 
-    def settle(self, batch: ColumnBatch, features: list[str], categorical: tuple[str, ...]) -> None:
-        """Decide by the first rows which features are numbers and which are categories."""
+    def _check_params(self) -> None:
         if self.missing not in MISSING:
             raise ParameterError(
                 f"missing must be one of {', '.join(MISSING)}; got {self.missing!r}.", who="TableEncoder"
             )
+        for name in ("hash_width", "max_categories"):
+            if not Integer(1).accepts(getattr(self, name)):
+                raise ParameterError(
+                    f"{name} must be {Integer(1).description}; got {getattr(self, name)!r}.",
+                    who="TableEncoder",
+                )
+
+    def settle(self, batch: ColumnBatch, features: list[str], categorical: tuple[str, ...]) -> None:
+        """Decide by the first rows which features are numbers and which are categories."""
+        self._check_params()
         is_text = {name: batch.columns[name].dtype == object or name in categorical for name in features}
         self.columns_ = list(features)
         self.numeric_ = [name for name in features if not is_text[name]]
@@ -253,8 +263,17 @@ class TableEncoder(BaseEstimator):
         self._sums, self._seen = np.asarray(state["sums"]), np.asarray(state["seen"])
         if not set(self.numeric_) <= set(self.columns_) or len(self._numbers) != len(self.categories_):
             raise ValueError("columns and categories do not fit together")
+        if len(set(self.columns_)) < len(self.columns_) or len(numeric) < len(self.numeric_):
+            raise ValueError("a column comes twice")
+        if not {column for column, _ in self.categories_} <= set(self.categorical_):
+            raise ValueError("a category belongs to no column")
+        self._check_params()
         if self._sums.shape != (len(self.numeric_),) or self._seen.shape != self._sums.shape:
             raise ValueError("there must be one sum for each column of numbers")
+        if self._sums.dtype != np.float64 or self._seen.dtype != np.float64:
+            raise ValueError("sums and counts of columns must be numbers")
+        if not np.isfinite(self._sums).all() or not (self._seen >= 0).all():
+            raise ValueError("a mean is not finite")
 
 
 def _text_error(values: NDArray[Any], name: str, place: Place, first_row: int) -> DataError:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
+from steelyard._turns import all_or_nothing, of_one_moment
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.persistence import from_bytes, storable, to_bytes
 from steelyard.proximal import Certificate, ProximalSVC
@@ -130,6 +131,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return is_ready(self.learner)
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> Self:
         """Forget all, then learn a table.
 
@@ -149,6 +151,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
         self.learner, self.encoder, self.history_ = fresh.learner, fresh.encoder, fresh.history
         return self
 
+    @all_or_nothing
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Learn the rows of a table too; all of them or none.
 
@@ -163,14 +166,16 @@ class TableModel(ClassifierMixin, BaseEstimator):
         -------
         self
         """
-        before, self.encoder = self.encoder, deepcopy(self.encoder)
-        try:
-            self._take(X, y)
-        except Exception:
-            self.encoder = before
-            raise
+        self._take_apart()
+        self._take(X, y)
         return self
 
+    def _take_apart(self) -> None:
+        """Copies of all that a call changes, so that it shows at one moment."""
+        self.learner, self.encoder = deepcopy(self.learner), deepcopy(self.encoder)
+        self.history_ = list(self.history)
+
+    @of_one_moment
     def predict(self, X: Any) -> NDArray[Any]:
         """Labels of the rows of a table.
 
@@ -185,6 +190,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
         """
         return np.concatenate([answers.labels for _, answers in self.answers(X, chunk=_AT_ONCE)])
 
+    @of_one_moment
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Scores of the rows of a table, as the learner gives them.
 
@@ -199,6 +205,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
         """
         return self._asked("decision_function", X)
 
+    @of_one_moment
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities of the classes for the rows of a table, as the learner gives them.
 
@@ -248,6 +255,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
         self.note("learned", source, len(y), self._digest(chunks).id)
         return len(y)
 
+    @all_or_nothing
     def forget(self, source: Any, *, again: bool = False) -> int:
         """Unlearn the rows of a table, all or none; returns their number.
 
@@ -255,8 +263,10 @@ class TableModel(ClassifierMixin, BaseEstimator):
         they had been learned more than once.
         """
         self._check_forgets()
+        self._take_apart()
         return self._forget(source, self.learner.forget, again=again)[0]
 
+    @all_or_nothing
     def forget_certified(self, source: Any, *, again: bool = False) -> Certificate:
         """The same, with a certificate that tells how the columns of the table became features."""
         if not isinstance(self.learner, ProximalSVC):
@@ -265,6 +275,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
                 who="forget",
                 hint="ProximalSVC does",
             )
+        self._take_apart()
         certified = partial(self.learner.forget, certificate=True)
         certificate: Certificate = self._forget(source, certified, again=again)[1]
         return replace(certificate, table=self._empty_twin())
@@ -351,6 +362,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
         stream.learning = False
         return stream.keep(keep)
 
+    @all_or_nothing
     def merge(self, other: TableModel, *, source: str = "another model") -> Self:
         """Learn what another model has learned; both must have been taught from the same columns.
 
@@ -360,10 +372,11 @@ class TableModel(ClassifierMixin, BaseEstimator):
         self._refuse_twice(other, source)
         encoder, mine, theirs = self._aligned(other)
         mine.merge(theirs)
-        self.encoder, self.learner = encoder, mine  # nothing has changed before
-        self.history.extend(other.history)
+        self.encoder, self.learner = encoder, mine
+        self.history_ = [*self.history, *other.history]
         return self.note("merged", source, 0)
 
+    @all_or_nothing
     def unmerge(self, other: TableModel) -> Self:
         """Unlearn what another model has learned, rows that this one has learned too; all or none.
 
@@ -375,7 +388,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
             self._refuse_forgotten(rows_id, entry["source"])
         encoder, mine, theirs = self._aligned(other)
         mine.unmerge(theirs)
-        self.encoder, self.learner = encoder, mine  # nothing has changed before
+        self.encoder, self.learner, self.history_ = encoder, mine, list(self.history)
         for rows_id, entry in leaving.items():
             self.note("forgot", entry["source"], entry["rows"], rows_id)
         return self
@@ -432,6 +445,15 @@ class TableModel(ClassifierMixin, BaseEstimator):
         return {"history": list(self.history)}
 
     def _set_state(self, state: dict[str, Any]) -> None:
+        if not isinstance(self.encoder, TableEncoder) or not hasattr(type(self.learner), "predict"):
+            raise TypeError("a model of tables has an encoder and a learner")
+        if type(self.target) is not str or not isinstance(self.time, str | None):
+            raise TypeError("columns have names")
+        n_features = getattr(self.learner, "n_features_in_", None)
+        if n_features is not None and "columns_" in vars(self.encoder):
+            grows, known = hasattr(self.learner, "grow"), len(self.feature_names)
+            if n_features > known or (n_features < known and not grows):
+                raise ValueError(f"the learner has {n_features} features, the columns make {known}")
         self.history_ = [
             {
                 "what": str(e["what"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -360,12 +361,18 @@ def has_label(source: Any, target: str, text: str, limit: int | None = None) -> 
     return labels.table.find(text) is not None, labels.table.labels
 
 
+_YEAR = re.compile(r"[+-]?\d{1,5}(?!\d)", re.ASCII)
+
+
 def seconds_of(text: str) -> float:
     """A date and time as seconds since 1970; one without a zone is taken as UTC."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        return float(np.datetime64(text, "us").astype(np.int64)) / 1e6  # knows years and months alone
+        # NumPy knows years and months alone; a year of more digits would wrap around to some other time.
+        if _YEAR.match(text) is None:
+            raise
+        return float(np.datetime64(text, "us").astype(np.int64)) / 1e6
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 

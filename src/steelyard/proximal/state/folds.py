@@ -443,24 +443,24 @@ class FoldedStatistics:
 
     @classmethod
     def _sums_of(cls, state: Mapping[str, Any], n_features: int) -> Self:
+        n_folds = len(state["folds"]) if "folds" in state else int(state["n_folds"])
+        if not 1 <= n_folds <= _MOST_FOLDS:
+            raise ValueError(f"there are 1 to {_MOST_FOLDS} folds")
         if state.get("gathered") is not None:
             gathered = Gathered.from_state(state["gathered"])
             if gathered.X.shape[1] != n_features:
                 raise ValueError("the gathered rows do not have the width of the features")
             from steelyard.proximal.state.waiting import GatheringStatistics  # which is made of this
 
-            return GatheringStatistics.of(gathered, int(state["n_folds"]))  # type: ignore[return-value]
+            return GatheringStatistics.of(gathered, n_folds)  # type: ignore[return-value]
         if "folds" in state:  # written by an earlier version
-            n_folds, statistics = len(state["folds"]), _joined(state["folds"])
+            statistics = _joined(state["folds"])
         else:
-            n_folds = int(state["n_folds"])
             statistics = messages.from_state(state["statistics"], ClassStatistics)
         left = None if state.get("left_map") is None else LeftMap(n_features, str(state["left_map"]))
         width = n_features if state["map"] is None else state["map"].n_components
         if left is None and statistics.n_features != width:
             raise ValueError("the statistics do not have the width of the features")
-        if not 1 <= n_folds <= _MOST_FOLDS:
-            raise ValueError(f"there are 1 to {_MOST_FOLDS} folds")
         if any(isinstance(key, FoldLabel) != (n_folds > 1) for key in statistics.classes):
             raise ValueError("the statistics are not in so many folds")
         return cls(statistics, n_folds, state["map"], left_map=left)

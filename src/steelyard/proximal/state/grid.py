@@ -13,6 +13,8 @@ from steelyard.persistence import storable
 
 __all__ = ["Grid"]
 
+_FARTHEST = 1074  # powers of two that a double can have
+
 
 @storable("Grid")
 class Grid:
@@ -64,14 +66,19 @@ class Grid:
         rounds: ArrayLike | None = None,
         mixed: ArrayLike | None = None,
     ) -> None:
-        self.exponents: NDArray[np.int32] = np.array(exponents, dtype=np.int32)
+        self.exponents: NDArray[np.int32] = _whole(exponents, np.int32)
         n = len(self.exponents)
         self.origins: FloatArray = np.zeros(n) if origins is None else np.array(origins, dtype=np.float64)
         self.rounds: NDArray[np.bool_] = np.ones(n, bool) if rounds is None else np.array(rounds, dtype=bool)
-        self.mixed: NDArray[np.uint8] = np.array(np.zeros(n) if mixed is None else mixed, dtype=np.uint8)
+        self.mixed: NDArray[np.uint8] = _whole([0] * n if mixed is None else mixed, np.uint8)
         shapes = {part.shape for part in (self.exponents, self.origins, self.rounds, self.mixed)}
         if shapes != {(n,)}:
             raise DataError(f"one number of each kind for each feature is needed; got {shapes}.", who="Grid")
+        whole = (np.abs(self.origins) < 2.0**53) & (self.origins == np.floor(self.origins))
+        if np.abs(self.exponents).max(initial=0) > _FARTHEST or not whole.all():
+            raise DataError(
+                f"exponents must lie within {_FARTHEST:,} and origins be whole, below 2**53.", who="Grid"
+            )
 
     @classmethod
     def uniform(cls, n_features: int, quantum: float, *, rounds: bool = True) -> Grid:
@@ -138,3 +145,14 @@ class Grid:
             return "Grid([])"
         low, high = int(self.exponents.min()), int(self.exponents.max())
         return f"<Grid of {self.n_features} features, quanta 2**{low} to 2**{high}, {self.note()}>"
+
+
+def _whole(values: ArrayLike, dtype: type[np.integer[Any]]) -> NDArray[Any]:
+    """Whole numbers of a type; others are refused with a sentence."""
+    found, limits = np.asarray(values), np.iinfo(dtype)
+    is_whole = found.dtype.kind in "iub" or (found.dtype.kind == "f" and (found == np.floor(found)).all())
+    if found.ndim != 1 or not is_whole or ((found < limits.min) | (found > limits.max)).any():
+        raise DataError(
+            f"expected for each feature a whole number from {limits.min} to {limits.max}.", who="Grid"
+        )
+    return found.astype(dtype)

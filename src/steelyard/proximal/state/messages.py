@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard import persistence
+from steelyard._labels import check_kinds, check_sortable
 from steelyard._limits import LARGEST_WHOLE
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.features import RandomFeatures
@@ -129,6 +130,9 @@ def from_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> ClassSta
             )
     if len(statistics._slots) != len(state["classes"]):
         raise ValueError("a class comes twice")
+    labels = [entry["label"] for entry in state["classes"]]
+    check_kinds(labels, "a message")
+    check_sortable(labels, "a message")
     first = state["early"]
     if len(first["weights"]):
         classes = _array(first["classes"], np.int32)

@@ -72,7 +72,8 @@ def json_body(body: bytes) -> dict[str, Any]:
     """A JSON object."""
     try:
         value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+        wire.check_fields(body, value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Problem(400, f"the body is not JSON: {error}.") from error
     if not isinstance(value, dict):
         raise Problem(400, f"the body must be a JSON object; got {type(value).__name__}.")

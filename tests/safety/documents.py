@@ -1,0 +1,302 @@
+"""What is read beside learners: models of tables, cubes, parts, messages of sites, certificates, specs."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import struct
+import tomllib
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from steelyard import IncrementalSVC, ProximalSVC, RandomFeatures, StreamClassifier
+from steelyard.distributed.files import statistics
+from steelyard.exceptions import FileFormatError, SteelyardError
+from steelyard.persistence import from_bytes, to_bytes
+from steelyard.proximal import Certificate, ClassStatistics, Grid
+from steelyard.service.spec import Spec
+from steelyard.sites import Bulletin, Hub, ReleasePolicy, Site
+from steelyard.sites.masks import Agreement, MaskedSum, Masker
+from steelyard.sites.messages import _LENGTH, _START, _digest
+from steelyard.sites.rounds import Terms
+from steelyard.sql import StatisticsCube
+from steelyard.tables import TableEncoder, TableModel
+from tests.safety.mutation import changed_json, changed_tree, flip_bits
+
+__all__ = ["FILES", "SPECS", "frame", "made", "trial"]
+
+FILES = ["table model proximal", "table model mapped", "table model kernel", "cube", "part", "statistics"]
+
+Change = Callable[[bytes, np.random.Generator], bytes]
+
+
+@dataclass(frozen=True)
+class Document:
+    """Bytes that somebody else may have written, how they are changed, read and used."""
+
+    data: bytes
+    change: Change | None  # None: a file of ours
+    read: Callable[[bytes], Any]
+    uses: tuple[Callable[[Any], object], ...]
+
+
+def trial(rng: np.random.Generator, damaged: Change) -> bool:
+    """A changed document: refused with a sentence, or of use."""
+    names = list(made())
+    name = names[rng.integers(len(names))]
+    document = made()[name]
+    data = (document.change or damaged)(document.data, rng)
+    try:
+        read = document.read(data)
+    except SteelyardError as error:
+        assert len(str(error)) > 15, f"{name}: it says too little: {error}"
+        return False
+    except Exception as error:
+        raise AssertionError(f"{name}: {type(error).__name__}: {str(error)[:200]}") from error
+    for number, use in enumerate(document.uses):
+        try:
+            with contextlib.suppress(SteelyardError):
+                use(read)
+        except Exception as error:
+            raise AssertionError(
+                f"{name}, use {number}: {type(error).__name__}: {str(error)[:200]}"
+            ) from error
+    return True
+
+
+def frame(n: int = 60, seed: int = 0) -> pd.DataFrame:
+    """Rows with numbers, words, a place, a time and a label."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 2
+    return pd.DataFrame(
+        {
+            "a": (rng.normal(size=n) + y).round(2),
+            "b": rng.choice(["red", "blue", "grün"], size=n),
+            "place": rng.choice(["A", "B"], size=n),
+            "day": [f"2026-05-0{1 + k % 4}" for k in range(n)],
+            "y": y,
+        }
+    )
+
+
+@functools.cache
+def made() -> dict[str, Document]:
+    return dict(_all())
+
+
+def _all() -> Iterator[tuple[str, Document]]:
+    yield from _files()
+    yield from _messages()
+    X, y = frame()[["a"]].to_numpy(), frame()["y"].to_numpy()
+    left = ProximalSVC(grid=Grid.uniform(1, 2.0**-20)).fit(X, y)
+    certificate = left.forget(X[:4], y[:4], certificate=True)
+    yield (
+        "certificate",
+        Document(
+            certificate.to_json().encode(),
+            changed_json,
+            Certificate.from_json,
+            (Certificate.to_json, lambda c: c.holds_for(X[4:], y[4:])),
+        ),
+    )
+    terms = Terms.of(
+        ["n", "s", "w"], target="y", numbers=["a"], categories={"b": ["red", "blue"]}, labels=[0, 1]
+    )
+    yield (
+        "terms",
+        Document(
+            terms.to_json("r"),
+            changed_json,
+            lambda data: Terms.from_json(data, "r"),
+            (lambda t: t.site("n").learn(frame()[["a", "b", "y"]]), lambda t: t.to_json("r")),
+        ),
+    )
+    for name, text in SPECS.items():
+        yield (
+            f"spec {name}",
+            Document(
+                json.dumps(tomllib.loads(text)).encode(),
+                changed_json,
+                _spec,
+                (lambda s: json.dumps(s.as_dict()), lambda s: s.make_learner().partial_fit(X, y)),
+            ),
+        )
+
+
+SPECS = {
+    "plain": 'target = "y"\ntime = "day"\nsubject = "who"\nid = "row"\nmemory = "30d"\nmissing = "mean"',
+    "columns": 'target = "y"\nrows = "none"\n[columns]\na = "number"\nb = "category"\n'
+    '[learner]\nclass = "ProximalSVC"\nC = 2.0\nthreshold = "gmean"\nfeatures = 20',
+    "kernel": 'target = "y"\nmemory = 50\n[learner]\nclass = "IncrementalSVC"\ngamma = 0.5\nC = 1.0',
+    "fading": 'target = "y"\nmemory = {half_life = 20}\n[learner]\nclass = "ProximalSVC"',
+    "drift": 'target = "y"\nmemory = "drift"\n[learner]\nclass = "ProximalSVC"\nclass_weight = "balanced"',
+    "buffers": 'target = "y"\n[learner]\nclass = "KOIL"\nbudget = 10\ngamma = 1.0',
+    "kernels": 'target = "y"\n[learner]\nclass = "MultiKernelKOIL"\nbudget = 6\n'
+    'kernels = [{kernel = "rbf", gamma = 0.5}, {kernel = "linear"}]',
+    "spheres": 'target = "y"\n[learner]\nclass = "EnclosingClassifier"\nshape = "sphere"',
+    "committee": 'target = "y"\n[learner]\nclass = "StreamClassifier"',
+    "sites": 'target = "y"\nsites = true',
+}
+
+
+def _spec(data: bytes) -> Spec:
+    try:
+        values = json.loads(data)
+    except ValueError as error:
+        raise FileFormatError("the spec is not JSON.") from error
+    return Spec.from_mapping(values)
+
+
+# -- files of ours ----------------------------------------------------------------------------------------
+
+
+def _files() -> Iterator[tuple[str, Document]]:
+    rows = frame()[["a", "b", "y"]]
+    more = frame(20, seed=1)
+    for name, learner in {
+        "proximal": ProximalSVC(ledger=True),
+        "mapped": ProximalSVC(feature_map=RandomFeatures(6, kind="rbf", random_state=0)),
+        "kernel": IncrementalSVC(gamma=0.5),
+        "committee": StreamClassifier(),
+    }.items():
+        yield f"table model {name}", _file(_table_model(learner, rows), _asked(rows), _taught(rows))
+    cube = StatisticsCube(["place"], "y", time="day").add(frame())
+    uses = (
+        lambda c: c.cells,
+        lambda c: c.model(place="A").learner.predict(np.zeros((1, 4))),
+        lambda c: c.compare("place"),
+        lambda c: c.add(more),
+        lambda c: c.forget(frame()[:3]),
+        lambda c: c.merge(cube),
+        lambda c: from_bytes(to_bytes(c)).model(),
+    )
+    yield "cube", _file(cube, *uses)
+    folded = StatisticsCube(["place"], "y", folds=3).add(frame().drop(columns="day"))
+    yield "cube with folds", _file(folded, lambda c: c.model(place="A", borrow="auto"), uses[0], uses[6])
+    X, y = rows[["a"]].to_numpy(), rows["y"].to_numpy()
+    part = statistics(ProximalSVC(), [(X, y)], source="here")
+    other = statistics(ProximalSVC(), [(X + 1, y)], source="there")
+    yield "part", _file(part, lambda p: p.merge(other), lambda p: p.model.predict(X), lambda p: p.sources)
+
+
+def _file(made: Any, *uses: Callable[[Any], object]) -> Document:
+    return Document(to_bytes(made), None, from_bytes, uses)
+
+
+def _table_model(learner: Any, rows: pd.DataFrame) -> TableModel:
+    model = TableModel(learner, TableEncoder(), "y")
+    for chunk in model.open(rows, labelled=True):
+        learner.partial_fit(chunk.X, chunk.y)
+    return model.note("fit", "rows", len(rows))
+
+
+def _asked(rows: pd.DataFrame) -> Callable[[Any], object]:
+    def ask(model: Any) -> object:
+        return [model.learner.predict(chunk.X) for chunk in model.open(rows[:5], labelled=False)]
+
+    return ask
+
+
+def _taught(rows: pd.DataFrame) -> Callable[[Any], object]:
+    def teach(model: Any) -> None:
+        for chunk in model.open(rows[:5], labelled=True):
+            model.learner.partial_fit(chunk.X, chunk.y)
+
+    return teach
+
+
+# -- messages ---------------------------------------------------------------------------------------------
+
+
+def _site(name: str, rows: pd.DataFrame, grid: Grid | None = None) -> Site:
+    learner = ProximalSVC(grid=grid)
+    site = Site(name, "y", policy=ReleasePolicy.open(), learner=learner, clock=lambda: 5)
+    site.learn(rows)
+    return site
+
+
+def _messages() -> Iterator[tuple[str, Document]]:
+    X, y = frame()[["a"]].to_numpy(), frame()["y"].to_numpy()
+    learner = ProximalSVC(ledger=True).fit(X, y)
+    sums = learner.statistics_
+    yield (
+        "statistics",
+        Document(
+            sums.to_bytes(),
+            None,
+            ClassStatistics.from_bytes,
+            (lambda s: ProximalSVC().merge(s).predict(X), lambda s: s.digest(), lambda s: s.add(X, y)),
+        ),
+    )
+    rows = frame()[["a", "b", "y"]]
+    neighbour = _site("south", frame(70, seed=2)[["a", "b", "y"]]).publish()
+    bulletin = _site("north", frame(300)[["a", "b", "y"]]).publish()
+    uses = (
+        lambda b: Hub().receive(b),
+        lambda b: _pooled(neighbour, b).model().learner.predict(np.zeros((1, 4))),
+        lambda b: _pooled(neighbour, b).compare(),
+        lambda b: _pooled(neighbour, b).explain(),
+        lambda b: _pooled(neighbour, b).drop(b.site),
+        lambda b: Bulletin.from_bytes(b.to_bytes()),
+        lambda b: _site("north", rows).resume(b),
+    )
+    yield "bulletin", Document(bulletin.to_bytes(), _changed_bulletin, Bulletin.from_bytes, uses)
+    yield "round", _round()
+
+
+def _pooled(*bulletins: Bulletin) -> Hub:
+    hub = Hub()
+    for bulletin in bulletins:
+        hub.receive(bulletin)
+    assert float(hub.statistics.n_rows) == sum(float(b.statistics.n_rows) for b in bulletins)
+    return hub
+
+
+def _changed_bulletin(data: bytes, rng: np.random.Generator) -> bytes:
+    """A bulletin whose header or sums say something else, under a checksum that fits."""
+    (length,) = _LENGTH.unpack_from(data, _START.size)
+    begin = _START.size + _LENGTH.size
+    header, sums = data[begin : begin + length], bytearray(data[begin + length :])
+    if rng.random() < 0.7:
+        tree = json.loads(zlib.decompress(header))
+        for _ in range(rng.integers(1, 3)):
+            tree = changed_tree(tree, rng)
+        header = zlib.compress(json.dumps(tree).encode(), 9)
+    else:
+        flip_bits(sums, rng, 0)
+    body = struct.pack("<I", len(header)) + header + bytes(sums)
+    return _START.pack(data[:4], data[4], _digest(body)) + body
+
+
+def _round() -> Document:
+    """A masked message as the hub receives it, or a receipt."""
+    grid = Grid.uniform(1, 2.0**-20)
+    rows = frame()[["a", "y"]]
+    maskers = [Masker(name) for name in ("n", "s", "w")]
+    bulletins = [_site(masker.site, rows, grid).publish() for masker in maskers]
+    agreement = Agreement(
+        "r", {masker.site: masker.public_key for masker in maskers}, bulletins[0].schema, grid, (0, 1)
+    )
+    messages = [m.mask(b, agreement) for m, b in zip(maskers, bulletins, strict=True)]
+
+    def receive(data: bytes) -> MaskedSum:
+        total = MaskedSum(agreement)
+        total.receive(data)
+        return total
+
+    return Document(
+        messages[0],
+        None,
+        receive,
+        (
+            lambda t: [t.receive(message) for message in messages[1:]],
+            lambda t: t.total(),
+            lambda t: t.withdraw(maskers[0].receipt("r")),
+        ),
+    )
