@@ -39,7 +39,7 @@ help:
 	@echo "                the one for threads; sanitize-python: Python tests on an extension with the first two;"
 	@echo "                sanitize-python-threads: those of threads on one with the last"
 	@echo "make test-clang, make test-aarch64   the native tests with the other compiler, on the other processor"
-	@echo "make torture    threads, signals, and fuzzed files, tables, calls and commands (SIZE=inputs of each kind, SEED=)"
+	@echo "make torture    threads, signals, and fuzzed files, tables, calls, commands and requests (SIZE=inputs of each kind, SEED=)"
 	@echo "make torture-sites     sites that crash, rejoin, change and leave, messages that are lost, late or doubled (HISTORIES=, SEED=)"
 	@echo "make torture-service   a real service, killed under load (KILLS=how often, SEED=)"
 	@echo "make release-check   wheels for every Python here, clang, aarch64; a table (STEPS= some of them)"

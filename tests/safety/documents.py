@@ -29,7 +29,7 @@ from steelyard.sql import StatisticsCube
 from steelyard.tables import TableEncoder, TableModel
 from tests.safety.mutation import changed_json, changed_tree, flip_bits
 
-__all__ = ["FILES", "SPECS", "frame", "made", "trial"]
+__all__ = ["FILES", "SPECS", "frame", "made", "trial", "with_header"]
 
 FILES = ["table model proximal", "table model mapped", "table model kernel", "cube", "part", "statistics"]
 
@@ -270,7 +270,18 @@ def _changed_bulletin(data: bytes, rng: np.random.Generator) -> bytes:
         header = zlib.compress(json.dumps(tree).encode(), 9)
     else:
         flip_bits(sums, rng, 0)
-    body = struct.pack("<I", len(header)) + header + bytes(sums)
+    return _sealed(data, header, bytes(sums))
+
+
+def with_header(tree: dict[str, Any], data: bytes) -> bytes:
+    """A bulletin whose header says this, under a checksum that fits."""
+    (length,) = _LENGTH.unpack_from(data, _START.size)
+    sums = data[_START.size + _LENGTH.size + length :]
+    return _sealed(data, zlib.compress(json.dumps(tree).encode(), 9), sums)
+
+
+def _sealed(data: bytes, header: bytes, sums: bytes) -> bytes:
+    body = struct.pack("<I", len(header)) + header + sums
     return _START.pack(data[:4], data[4], _digest(body)) + body
 
 

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import io
+import struct
+
 import numpy as np
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from steelyard import IncrementalSVC, RandomFeatures, StreamClassifier
+from steelyard import KOIL, IncrementalSVC, ProximalSVC, RandomFeatures, StreamClassifier
 from steelyard.cli.app import main
-from steelyard.exceptions import DataTypeError, FileFormatError
+from steelyard.exceptions import DataError, DataTypeError, FileFormatError, ParameterError, SteelyardError
 from steelyard.feature_maps import FourierMap
-from steelyard.proximal import Certificate
+from steelyard.memory import DriftWindows, SlidingWindow
+from steelyard.online import OAM
+from steelyard.proximal import Certificate, Grid
+from steelyard.service import rows as wire
+from steelyard.sites import Bulletin, messages
+from steelyard.sql import StatisticsCube
 from steelyard.streams.labels import LabelTable
+from steelyard.tables.table_stream import seconds_of
+from tests.safety import documents
 from tests.safety.subjects import X, Y
 
 
@@ -76,3 +87,93 @@ def test_a_committee_from_a_file_remembers_rows_that_it_has_seen(change):
     part.update(change)
     with pytest.raises(ValueError, match=r"not been seen|cannot be"):
         StreamClassifier()._set_state(state)
+
+
+# -- messages, tables and requests -----------------------------------------------------------------------
+
+
+def test_an_arrow_stream_that_leads_out_of_its_buffers_is_refused_before_it_is_followed():
+    table = pa.table({"a": pa.array(["x", "yy", "zzz"]), "y": pa.array([0, 1, 0])})
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    ends = struct.pack("<4i", 0, 1, 3, 6)  # where the texts begin and end
+    data = sink.getvalue()
+    assert data.count(ends) == 1
+    spoilt = data.replace(ends, struct.pack("<4i", 0, 1, 3, 2**30))
+    with pytest.raises(DataError, match="damaged"):
+        wire.from_body(spoilt, "arrow", ["a"])
+    assert wire.from_body(data, "arrow", ["a"]).n_rows == 3
+
+
+@pytest.mark.parametrize("kind", ["json", "jsonl"])
+def test_a_request_in_which_a_field_stands_twice_is_refused(kind):
+    twice = b'{"a": 1, "a": 2, "when": "12:30"}'
+    with pytest.raises(DataError, match="'a' stands twice"):
+        wire.from_body(b"[" + twice + b"]" if kind == "json" else twice, kind, [])
+    once = b'{"a": 1, "b": 2, "when": "12:30:00"}'
+    assert wire.from_body(b"[" + once + b"]" if kind == "json" else once, kind, ["when"]).n_rows == 1
+
+
+@pytest.mark.parametrize("kind", ["json", "jsonl"])
+def test_a_request_that_is_no_text_gets_a_sentence(kind):
+    with pytest.raises(DataError, match="not JSON"):
+        wire.from_body(b'{"\xe9": 1}', kind, [])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"age": [float("inf"), 1]},
+        {"age": [-1, 1]},
+        {"numeric": ["a", "a"]},
+        {"categories": [["no such column", "red"], ["b", "blue"], ["b", "grün"]]},
+        {"labels": ["0", 1]},
+        {"site": "\ud800"},
+    ],
+)
+def test_a_bulletin_of_what_cannot_be_is_refused(change):
+    data = documents.made()["bulletin"].data
+    tree, _ = messages.from_bytes(data)
+    spoilt = documents.with_header({**tree, **change}, data)
+    with pytest.raises(FileFormatError, match="damaged"):
+        Bulletin.from_bytes(spoilt)
+
+
+def test_the_folds_of_rows_that_wait_for_a_map_are_bounded():
+    model = ProximalSVC(feature_map=RandomFeatures(6, random_state=0)).fit(X[:40], Y[:40])
+    with pytest.raises(ValueError, match="folds"):
+        ProximalSVC(feature_map=RandomFeatures(6, random_state=0))._set_state(
+            {**model._get_state(), "n_folds": 2**53}
+        )
+
+
+@pytest.mark.parametrize("grid", [{"exponents": [1.5]}, {"exponents": [2**40]}, {"exponents": [2000]}])
+def test_a_grid_has_steps_that_a_double_can_have(grid):
+    with pytest.raises(DataError, match="Grid"):
+        Grid(**grid)
+
+
+def test_a_cube_that_refuses_rows_has_not_seen_their_labels():
+    frame = documents.frame()
+    cube = StatisticsCube(["place"], "y", time="day")
+    spoilt = frame.assign(y=frame["y"].map({0: "no", 1: "yes"}), day="NaT")
+    with pytest.raises(DataError, match="expected a time in row 1"):
+        cube.add(spoilt)
+    assert cube.add(frame).n_rows == len(frame)
+
+
+def test_a_year_of_many_digits_is_no_time():
+    for text in ("300000-01-01", "NaT"):
+        with pytest.raises(ValueError, match="nvalid"):
+            seconds_of(text)
+
+
+@pytest.mark.parametrize(
+    "learner", [KOIL(budget=10**20), OAM(budget=2**31 - 1), DriftWindows(ProximalSVC(), 5)]
+)
+def test_parameters_that_no_machine_can_have_get_a_sentence(learner):
+    with pytest.raises(SteelyardError):
+        learner.fit(X, Y)
+    with pytest.raises(ParameterError, match="size must be"):
+        SlidingWindow(ProximalSVC(), size="9" * 30 + "d").fit(X, Y)

@@ -7,7 +7,9 @@ import pytest
 from tests.safety import fuzz, fuzz_files
 
 
-@pytest.mark.parametrize(("area", "n"), [("files", 300), ("tables", 150), ("calls", 300), ("commands", 60)])
+@pytest.mark.parametrize(
+    ("area", "n"), [("files", 300), ("tables", 150), ("calls", 300), ("commands", 60), ("bodies", 200)]
+)
 def test_a_mistake_is_refused_with_a_sentence_or_does_no_harm(area, n):
     report = fuzz.run(area, n, seed=2026)
     assert not report.faults, "\n".join(report.faults[:5])

@@ -142,7 +142,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, default=20_000, help="fuzzed inputs of each area")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--areas", default="files,tables,calls,commands,moments,signals,threads,saves")
+    parser.add_argument("--areas", default="files,tables,calls,commands,bodies,moments,signals,threads,saves")
     parser.add_argument("--piece", nargs=4, metavar=("AREA", "FIRST", "SIZE", "SEED"), help="one piece alone")
     options = parser.parse_args()
     if options.piece:
