@@ -69,7 +69,7 @@ class Hub:
         self._total: ClassStatistics | None = None
 
     @all_or_nothing
-    def configure(self, **parameters: Any) -> None:
+    def configure(self, /, **parameters: Any) -> None:
         """Solve with other parameters from now on; what the sites have published stays."""
         check_parameters(ProximalSVC(**parameters))
         self._parameters = parameters

@@ -94,7 +94,7 @@ class Site:
     # -- rows ---------------------------------------------------------------------------------------
 
     @all_or_nothing
-    def learn(self, source: Any, **options: Any) -> int:
+    def learn(self, /, source: Any, **options: Any) -> int:
         """Learn the rows of a table or file, all or none; returns their number.
 
         Parameters
