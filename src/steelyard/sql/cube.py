@@ -584,8 +584,8 @@ def _told_apart(
     if math.prod(sizes) < 2**63:
         found, codes = _distinct(np.ravel_multi_index(columns, sizes), math.prod(sizes))
         return np.unravel_index(found, sizes), codes
-    rows, codes = np.unique(np.column_stack(columns), axis=0, return_inverse=True)
-    return list(rows.T), codes.ravel().astype(np.int32)
+    rows, places = np.unique(np.column_stack(columns), axis=0, return_inverse=True)
+    return list(rows.T), places.ravel().astype(np.int32)
 
 
 def _numbered(values: NDArray[Any]) -> tuple[list[Any], NDArray[np.int64]]:
