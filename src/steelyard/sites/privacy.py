@@ -320,6 +320,7 @@ def _repaired_class(gram: FloatArray, sigma: float, grid: Grid) -> list[int]:
     full[:-1, :-1] = scatter + count * np.outer(mean, mean)
     full[-1, :-1], full[-1, -1] = count * mean, count
     exponents = np.append(-grid.exponents, 0)
-    powers = exponents[:, None] + exponents
-    steps = np.ldexp(full, powers + _FRACTIONS)[np.tril_indices(len(full))]
+    powers = exponents[:, None] + exponents + _FRACTIONS
+    lower = np.tril_indices(len(full))  # all that was filled in
+    steps = np.ldexp(full[lower], powers[lower])
     return [round(float(value)) for value in steps]
