@@ -20,6 +20,7 @@ __all__ = [
     "is_plain_labels",
     "none_left",
     "numpy_labels",
+    "restored_labels",
     "sorted_classes",
     "too_many",
     "unsortable_error",
@@ -114,6 +115,14 @@ def check_sortable(labels: Iterable[Label], who: str) -> None:
         sorted(labels)
     except TypeError as error:
         raise unsortable_error(who, error) from error
+
+
+def restored_labels(labels: Iterable[Label]) -> list[Label]:
+    """Labels as a file has them; those that no learner could have learned are refused."""
+    found = list(labels)
+    check_kinds(found, "a file")
+    check_sortable(found, "a file")
+    return found
 
 
 def unsortable_error(who: str, error: TypeError) -> DataTypeError:

@@ -489,7 +489,7 @@ def test_more_repetitions_than_memory_holds_are_refused_with_a_sentence(weight):
         ({"C": -1.0}, "C must be a positive, finite number; got -1.0"),
         ({"learning_rate": 1.0}, "learning_rate must be a number between 0 and 1"),
         ({"policy": "lifo"}, "policy must be"),
-        ({"budget": 0}, "budget must be a whole number of at least 1"),
+        ({"budget": 0}, "budget must be a whole number from 1 to"),
         ({"gamma": 0.0}, "gamma must be"),
         ({"kernel": "precomputed"}, "kernel must be"),
     ],

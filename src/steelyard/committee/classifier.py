@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from steelyard import _native
-from steelyard._labels import none_left
+from steelyard._labels import none_left, restored_labels
 from steelyard._turns import Told, lock_of, twin_of
 from steelyard._types import FloatArray, IntArray
 from steelyard.base import (
@@ -671,7 +671,7 @@ class StreamClassifier(ForgettingMixin):
         self._set_features(state)
         width = self.n_features_in_
         self._fold = FoldedView(width, _WIDE, self.random_state) if width > _WIDE else None
-        self._labels = list(state["labels"])
+        self._labels = restored_labels(state["labels"])
         self._numbers = {label: number for number, label in enumerate(self._labels)}
         self._counts = np.zeros(len(self._labels), dtype=np.int64)
         self._counts[state["class_numbers"]] = state["class_counts"]

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from steelyard import _native
-from steelyard._labels import check_sortable
+from steelyard._labels import check_sortable, restored_labels
 from steelyard._limits import LARGEST, check_magnitude
 from steelyard._shared_text import spelled_out
 from steelyard._threads import num_threads
@@ -466,7 +466,7 @@ class EnclosingClassifier(MergingMixin, Learner):
 
     def _set_state(self, state: dict[str, Any]) -> None:
         self._set_features(state)
-        labels, settings = list(state["labels"]), self._settings()
+        labels, settings = restored_labels(state["labels"]), self._settings()
         if sorted(set(labels)) != labels or len(labels) != len(state["classes"]):
             raise ValueError("the labels do not fit the classes")
         self._classes = {

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard import _native
-from steelyard._labels import too_many
+from steelyard._labels import restored_labels, too_many
 from steelyard._limits import LARGEST_KERNEL_VALUE
 from steelyard._turns import Following
 from steelyard._types import FloatArray
@@ -303,7 +303,7 @@ class SupportState:
     def from_tree(cls, kernel: Kernel, tree: dict[str, Any]) -> SupportState:
         """Become what :meth:`to_tree` described; ValueError if that makes no sense."""
         state = cls(kernel, int(tree["n_features"]), int(tree["cache_bytes"]))
-        labels, counts = list(tree["labels"]), [int(count) for count in tree["counts"]]
+        labels, counts = restored_labels(tree["labels"]), [int(count) for count in tree["counts"]]
         book = Book(labels, _codes_of(labels), counts, bool(tree["has_weights"]), settled=())
         state._books = Following(-1, book, book)
         codes = np.ascontiguousarray(tree["codes"], dtype=np.int32)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from steelyard._labels import restored_labels
 from steelyard._memory import check_fits_memory
 from steelyard._turns import in_turn, lock_of
 from steelyard._types import FloatArray
@@ -200,7 +201,7 @@ class OnlineLearner(Learner):
         if not state:
             return
         self._set_features(state)
-        self._labels = list(state["labels"])
+        self._labels = restored_labels(state["labels"])
         if not self._labels or len(set(self._labels)) != len(self._labels):
             raise ValueError("the labels are empty or repeat")
         self._set_machines_state(state["machines"])

@@ -22,6 +22,8 @@ __all__ = ["MISSING", "TableEncoder"]
 
 MISSING = ("refuse", "mean", "zero")
 
+_WIDEST = 1 << 16  # features that categories share; every row has all of them
+
 
 @storable("TableEncoder")
 class TableEncoder(BaseEstimator):
@@ -63,11 +65,10 @@ class TableEncoder(BaseEstimator):
             raise ParameterError(
                 f"missing must be one of {', '.join(MISSING)}; got {self.missing!r}.", who="TableEncoder"
             )
-        for name in ("hash_width", "max_categories"):
-            if not Integer(1).accepts(getattr(self, name)):
+        for name, kind in (("hash_width", Integer(1, _WIDEST)), ("max_categories", Integer(1))):
+            if not kind.accepts(getattr(self, name)):
                 raise ParameterError(
-                    f"{name} must be {Integer(1).description}; got {getattr(self, name)!r}.",
-                    who="TableEncoder",
+                    f"{name} must be {kind.description}; got {getattr(self, name)!r}.", who="TableEncoder"
                 )
 
     def settle(self, batch: ColumnBatch, features: list[str], categorical: tuple[str, ...]) -> None:
