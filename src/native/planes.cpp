@@ -163,13 +163,15 @@ struct Moments {
     }
 };
 
-// A solution [w; b], every stride-th number of u, in units of the raw features.
+// A solution [w; b], every stride-th number of u, in units of the raw features. A feature below the smallest normal double
+// may want a weight beyond the largest one; with the largest one it hardly tells.
 void write_plane(const PlaneSums& sums, const double* u, std::size_t stride, double cut, double* coef,
                  double* intercept) {
     const std::size_t d = sums.n_features();
     double at_origin = 0.0;
     for (std::size_t j = 0; j < d; ++j) {
-        coef[j] = u[j * stride] / sums.unit[j];
+        constexpr double largest = std::numeric_limits<double>::max();
+        coef[j] = std::clamp(u[j * stride] / sums.unit[j], -largest, largest);
         at_origin += coef[j] * sums.view.origin()[j];
     }
     *intercept = -at_origin - u[d * stride] - cut;

@@ -9,6 +9,7 @@ import pytest
 
 from steelyard import ProximalSVC, StreamClassifier
 from steelyard.committee.classifier import _TOGETHER
+from steelyard.committee.rules import LabelRule
 from steelyard.persistence import from_bytes, to_bytes
 
 
@@ -47,11 +48,17 @@ def test_rows_that_wait_are_learned_together(rows, model):
     np.testing.assert_allclose(linear.learner.coef_, fresh.coef_, rtol=1e-9, atol=1e-12)
 
 
+def followed(model):
+    """How labels follow labels, as the committee knows it now."""
+    (rule,) = (rule for rule in model._panel.rules if isinstance(rule, LabelRule))
+    return rule
+
+
 def test_labels_of_rows_that_wait_are_followed_at_once(rows, model):
     X, _ = rows
-    labels = model._panel.rules[-1]
+    labels = followed(model)
     model.partial_fit(X[:1], [1])
-    after = model._panel.rules[-1]
+    after = followed(model)
     assert len(model._waiting) == 4
     assert after.counts[1] == pytest.approx(labels.counts[1] * after.fading + 1.0)
 

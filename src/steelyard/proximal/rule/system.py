@@ -206,6 +206,12 @@ class System:
         return self.total()
 
     def raw(self, solutions: FloatArray) -> FloatArray:
-        """Normals in units of the raw features, of planes in the coordinates of the system."""
-        normals: FloatArray = np.ascontiguousarray(solutions[:, : self.n_features]) / self.unit
-        return normals
+        """Normals in units of the raw features, of planes in the coordinates of the system.
+
+        A feature below the smallest normal double may want a weight beyond the largest one; with the largest
+        one it hardly tells.
+        """
+        largest = np.finfo(np.float64).max
+        with np.errstate(over="ignore"):
+            normals: FloatArray = np.ascontiguousarray(solutions[:, : self.n_features]) / self.unit
+        return np.clip(normals, -largest, largest, out=normals)
