@@ -163,8 +163,8 @@ struct Moments {
     }
 };
 
-// A solution [w; b], every stride-th number of u, in units of the raw features. A feature below the smallest normal double
-// may want a weight beyond the largest one; with the largest one it hardly tells.
+// A solution [w; b], every stride-th number of u, in units of the raw features. A feature below the smallest normal
+// double may want a weight beyond the largest one; with the largest one it hardly tells.
 void write_plane(const PlaneSums& sums, const double* u, std::size_t stride, double cut, double* coef,
                  double* intercept) {
     const std::size_t d = sums.n_features();
