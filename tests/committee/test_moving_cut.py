@@ -45,7 +45,7 @@ def test_the_cut_is_the_best_on_scores_given_before_learning(stream):
 
 
 def _river():
-    linear_model = pytest.importorskip("river.linear_model")
+    linear_model = pytest.importorskip("river.linear_model", reason="river is not installed")
     return RiverPeer(linear_model.LogisticRegression(), labels=[0, 1])
 
 

@@ -208,7 +208,7 @@ def test_explain_has_three_forms(learned):
         assert name in html
     assert sum(expert.weight for expert in told.experts) == pytest.approx(1.0)
     assert told.n_rows == 3000
-    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib = pytest.importorskip("matplotlib", reason="the extra plots is not installed")
     matplotlib.use("Agg")
     ax = told.plot()
     assert [label.get_text() for label in ax.get_yticklabels()] == NAMES

@@ -20,9 +20,9 @@ from tests.proximal.data import imbalanced
 
 dask = pytest.importorskip("dask", reason="Dask is not installed")
 distributed = pytest.importorskip("distributed", reason="Dask's distributed scheduler is not installed")
-da = pytest.importorskip("dask.array")
-dd = pytest.importorskip("dask.dataframe")
-pd = pytest.importorskip("pandas")
+da = pytest.importorskip("dask.array", reason="the extra dask is not installed")
+dd = pytest.importorskip("dask.dataframe", reason="the extra dask is not installed")
+pd = pytest.importorskip("pandas", reason="the extra tables is not installed")
 
 from steelyard.distributed import dask as engine  # noqa: E402  # after the checks above
 

@@ -17,8 +17,8 @@ from tests.distributed.data import CUTS, SynchronousClient, assert_same_model, o
 from tests.proximal.data import imbalanced
 
 pytest.importorskip("pyspark", reason="Spark is not installed")
-pa = pytest.importorskip("pyarrow")
-pd = pytest.importorskip("pandas")
+pa = pytest.importorskip("pyarrow", reason="the extra tables is not installed")
+pd = pytest.importorskip("pandas", reason="the extra tables is not installed")
 if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
     pytest.skip("Spark needs Java, and there is none on this machine", allow_module_level=True)
 
