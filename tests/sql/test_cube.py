@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import io
+import json
+import threading
 from copy import deepcopy
 
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
 from steelyard import ProximalSVC, load, save
+from steelyard.cli import main
 from steelyard.exceptions import DataError, ParameterError
+from steelyard.report.cube import render_slices
 from steelyard.sql import StatisticsCube
 from steelyard.tables import TableModel
+from tests.safety.threads import switching_often
 
 
 def shops(n=600, seed=0):
@@ -139,3 +145,47 @@ def test_what_cannot_be_is_said():
         StatisticsCube(["fraud"], "fraud")
     with pytest.raises(DataError, match="no rows have been added"):
         StatisticsCube(["a"], "y").model()
+
+
+def test_rows_without_a_value_are_no_rows_whose_value_says_so(tmp_path):
+    frame = shops().drop(columns="day")
+    frame["channel"] = frame["channel"].map({"web": None, "shop": "(none)"})
+    made = StatisticsCube(["channel"], "fraud").add(frame)
+    assert made.cells == [("(none)", 0), (None, 0)]
+    assert made.statistics(channel=None).n_rows == frame["channel"].isna().sum()
+    assert made.statistics(channel="(none)").n_rows == frame["channel"].notna().sum()
+    assert list(made.models("channel")) == ["(none)", None]
+    assert {standing.name for standing in made.compare("channel")} == {"(none)", "no value"}
+    save(made, tmp_path / "cube")
+    assert load(tmp_path / "cube").cells == made.cells
+    page = render_slices(made.compare("channel"), ["channel"])
+    assert page.count("no value") >= 3  # two maps and a line
+    runner = CliRunner()
+    words = ["cube", "ask", str(tmp_path / "cube"), "--where", "channel=", "--json"]
+    told = json.loads(runner.invoke(main, words).stdout)
+    assert told["digest"] == made.model(channel=None).learner.digest()
+
+
+def test_whoever_asks_sees_one_state_while_another_adds():
+    frame = shops(120)
+    made = cube(frame)
+    known = {made.model(country="DE").learner.digest()}
+    after = deepcopy(made).add(frame)
+    known.add(after.model(country="DE").learner.digest())
+    done = threading.Event()
+
+    def change():
+        for _ in range(15):
+            made.add(frame)
+            made.forget(frame)
+        done.set()
+
+    thread = threading.Thread(target=change)
+    with switching_often():
+        thread.start()
+        seen = set()
+        while not done.is_set():
+            seen.add(made.model(country="DE").learner.digest())
+            assert len(made.cells) == len(after.cells)
+        thread.join()
+    assert seen <= known

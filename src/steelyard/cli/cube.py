@@ -86,7 +86,10 @@ def build_command(
 @cube_command.command("ask")
 @click.argument("cube", type=MODEL_FILE)
 @click.option(
-    "--where", metavar="COL=VALUE", multiple=True, help="A slice; several values of a column add up."
+    "--where",
+    metavar="COL=VALUE",
+    multiple=True,
+    help="A slice; several values of a column add up, COL= is rows without one.",
 )
 @click.option("--since", metavar="TIME", help="From this border of a bucket on.")
 @click.option("--until", metavar="TIME", help="Up to and without this border of a bucket.")
@@ -114,7 +117,7 @@ def ask_command(
         name, sign, value = text.partition("=")
         if not sign:
             raise click.UsageError(f"--where takes COL=VALUE; got {text!r}.")
-        slices.setdefault(name, []).append(value)
+        slices.setdefault(name, []).append(value or None)
     model = known.model(
         since=since, until=until, borrow=_borrowed(borrow), learner=_learner(settings), **slices
     )
@@ -144,7 +147,7 @@ def compare_command(
     else:
         lines = []
         for standing in standings:
-            line = {**asdict(standing), "slice": " · ".join(standing.slice), "rows": round(standing.rows)}
+            line = {**asdict(standing), "slice": standing.name, "rows": round(standing.rows)}
             lines.append({**line, "rare": min(standing.shares.values())})
         emit_table(list(_COLUMNS), lines)
     if report is not None:

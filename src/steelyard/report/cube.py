@@ -9,10 +9,12 @@ from typing import Any
 
 from steelyard.report.page import render, write_page
 from steelyard.sql import SliceStanding
+from steelyard.sql.cube import shown
 
 __all__ = ["render_slices", "write_slices"]
 
 _MOST_LINES, _MOST_COLUMNS = 60, 16
+_Values = tuple[str | None, ...]
 
 
 def write_slices(standings: Sequence[SliceStanding], by: Sequence[str], path: str | Path) -> Path:
@@ -68,17 +70,15 @@ def render_slices(standings: Sequence[SliceStanding], by: Sequence[str]) -> str:
 def _headline(worst: SliceStanding | None) -> str:
     if worst is None:
         return "No slice has rows of two classes"
-    name = ", ".join(worst.slice)
     if worst.own_auc - worst.auc < 0.01:
         return "The common model serves every slice about as well as a model of its own would"
-    return (
-        f"The common model loses most on {name}: AUC {worst.auc:.2f}, where its own has {worst.own_auc:.2f}"
-    )
+    aucs = f"AUC {worst.auc:.2f}, where its own has {worst.own_auc:.2f}"
+    return f"The common model loses most on {worst.name}: {aucs}"
 
 
 def _line(standing: SliceStanding, rare: str) -> dict[str, Any]:
     return {
-        "name": " · ".join(standing.slice),
+        "name": standing.name,
         "rows": standing.rows,
         "share": standing.shares.get(rare, 0.0),
         "measures": [
@@ -95,10 +95,7 @@ def _line(standing: SliceStanding, rare: str) -> dict[str, Any]:
 
 def _map(standings: Sequence[SliceStanding], title: str, values: list[float], kind: str) -> dict[str, Any]:
     """A table of colours: the first column down, the others across."""
-    found = {
-        (s.slice[0], " · ".join(s.slice[1:])): (value, s.rows)
-        for s, value in zip(standings, values, strict=True)
-    }
+    found = {(s.slice[:1], s.slice[1:]): (value, s.rows) for s, value in zip(standings, values, strict=True)}
     # The largest come first, as the standings do.
     lines = list(dict.fromkeys(line for line, _ in found))[:_MOST_LINES]
     columns = list(dict.fromkeys(column for _, column in found))[:_MOST_COLUMNS]
@@ -107,7 +104,7 @@ def _map(standings: Sequence[SliceStanding], title: str, values: list[float], ki
     if kind == "quality":
         low, high = 0.5, max(high, 0.5)
 
-    def cell(line: str, column: str) -> dict[str, Any] | None:
+    def cell(line: _Values, column: _Values) -> dict[str, Any] | None:
         if (line, column) not in found:
             return None
         value, rows = found[line, column]
@@ -122,8 +119,10 @@ def _map(standings: Sequence[SliceStanding], title: str, values: list[float], ki
 
     return {
         "title": title,
-        "columns": columns,
-        "lines": [{"name": line, "cells": [cell(line, column) for column in columns]} for line in lines],
+        "columns": [shown(column) for column in columns],
+        "lines": [
+            {"name": shown(line), "cells": [cell(line, column) for column in columns]} for line in lines
+        ],
         "low": f"{100 * low:.1f} %" if kind == "share" else f"{low:.2f}",
         "high": f"{100 * high:.1f} %" if kind == "share" else f"{high:.2f}",
         "kind": kind,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from steelyard._labels import check_kinds, check_sortable
 from steelyard._memory import check_fits_memory
-from steelyard._turns import all_or_nothing
+from steelyard._turns import all_or_nothing, as_of_now, of_one_moment
 from steelyard._types import FloatArray
 from steelyard.base import Batch
 from steelyard.exceptions import DataError, MemoryLimitError, ParameterError
@@ -27,14 +27,13 @@ from steelyard.proximal import ClassStatistics, ProximalSVC
 from steelyard.proximal.rule.validation import measure
 from steelyard.proximal.state.batches import fold_numbers
 from steelyard.sql import engines
-from steelyard.sql.engines import cell_names
 from steelyard.tables import TableEncoder, TableModel
 from steelyard.tables.columns import ColumnBatch, Columns, Place, as_texts, near
 from steelyard.tables.databases import DatabaseSource, is_address, open_database
 from steelyard.tables.labels import LabelReader
 from steelyard.tables.table_stream import open_source, seconds_of
 
-__all__ = ["SliceStanding", "StatisticsCube"]
+__all__ = ["SliceStanding", "StatisticsCube", "shown"]
 
 _FARTHEST = 253_402_300_800.0  # seconds to the end of the year 9999
 _MAX_CLASSES = 500
@@ -52,7 +51,7 @@ class SliceStanding:
     Attributes
     ----------
     slice : tuple of str
-        The values that it has in the columns asked for.
+        The values that it has in the columns asked for; None for rows without one.
     rows : float
         Its rows.
     shares : mapping of str to float
@@ -63,7 +62,7 @@ class SliceStanding:
         The same by the exact means and variances of the scores, taken as normal; nan without two classes.
     """
 
-    slice: tuple[str, ...]
+    slice: tuple[str | None, ...]
     rows: float
     shares: Mapping[str, float]
     squared_error: float
@@ -72,6 +71,16 @@ class SliceStanding:
     own_auc: float
     gmean: float
     own_gmean: float
+
+    @property
+    def name(self) -> str:
+        """The values, to be shown to people."""
+        return shown(self.slice)
+
+
+def shown(values: Iterable[str | None]) -> str:
+    """Values of a slice in a line; a column without one says so."""
+    return " · ".join("no value" if value is None else value for value in values)
 
 
 @storable("StatisticsCube")
@@ -83,7 +92,8 @@ class StatisticsCube:
     Parameters
     ----------
     by : sequence of str
-        Columns whose values cut the rows into cells; they are no features.
+        Columns whose values cut the rows into cells; they are no features. Rows without a value are a cell,
+        too, whose value is None.
     target : str
         The column of labels.
     time : str, optional
@@ -159,23 +169,25 @@ class StatisticsCube:
         how : {"auto", "pushed", "streamed"}
             Of a database: whether it takes the sums of all cells itself (``GROUP BY``) or gives its rows.
         """
+        self._take_apart()
         engine = type(source).__module__.partition(".")[0]
         if engine in ("dask", "dask_expr", "pyspark"):
-            return self._adopt(engines.added(self, source, engine, features, drop))
+            engines.add_partitions(self, source, engine, features, drop)
+            return self
         if is_address(source):
             source = open_database(source)
         if isinstance(source, DatabaseSource) and how == "pushed":
-            return self._adopt(engines.pushed(self, source, features, drop))
-        twin = self._twin()
-        for batch in _gathered(twin._read(source, features, drop), twin._wide_batch):
-            X, labels, codes = twin._cut(batch, learn=True)
-            if twin._statistics is None:
-                twin._statistics = ClassStatistics(X.shape[1])
-            twin._statistics.grow(X.shape[1])
-            twin._check_memory(labels)
-            twin._statistics.add_batch(Batch(X, labels, codes, None))
-        twin._compact()
-        return self._adopt(twin)
+            engines.add_sums(self, source, features, drop)
+            return self
+        for batch in _gathered(self._read(source, features, drop), self._wide_batch):
+            X, labels, codes = self._cut(batch, learn=True)
+            if self._statistics is None:
+                self._statistics = ClassStatistics(X.shape[1])
+            self._statistics.grow(X.shape[1])
+            self._check_memory(labels)
+            self._statistics.add_batch(Batch(X, labels, codes, None))
+        self._compact()
+        return self
 
     def _wide_batch(self) -> int:
         """How many rows are worth a visit to every cell."""
@@ -191,50 +203,50 @@ class StatisticsCube:
             # Written and read, as vectors that were emptied keep their room.
             self._statistics = ClassStatistics.from_bytes(statistics.fold().to_bytes())
 
-    def _twin(self) -> StatisticsCube:
-        """A copy that can be changed while this one stays."""
-        twin = StatisticsCube(**self.get_params())
-        twin._encoder, twin._labels = deepcopy(self._encoder), deepcopy(self._labels)
-        twin._statistics = None if self._statistics is None else self._statistics.copy()
-        return twin
+    def _take_apart(self) -> None:
+        """Copies of all that a call changes, so that it shows at one moment."""
+        self._encoder, self._labels = deepcopy(self._encoder), deepcopy(self._labels)
+        self._statistics = None if self._statistics is None else self._statistics.copy()
 
-    def _adopt(self, twin: StatisticsCube) -> Self:
-        self._encoder, self._statistics, self._labels = twin._encoder, twin._statistics, twin._labels
-        return self
-
+    @of_one_moment
     def empty(self) -> StatisticsCube:
         """A cube of the same columns and grid without any rows: what workers fill and give back to merge."""
-        twin = self._twin()
-        if twin._statistics is not None:
-            twin._statistics = ClassStatistics(twin._statistics.n_features, grid=twin._statistics.grid)
-        return twin
+        other = StatisticsCube(**self.get_params())
+        other._encoder, other._labels = deepcopy(self._encoder), deepcopy(self._labels)
+        if self._statistics is not None:
+            other._statistics = ClassStatistics(self._statistics.n_features, grid=self._statistics.grid)
+        return other
 
     @all_or_nothing
     def forget(self, source: Any) -> Self:
         """Take out rows that were added before, all or none of a table."""
         self._keys()  # says so where nothing was added
-        twin = self._twin()
-        assert twin._statistics is not None
-        for batch in twin._read(source, None, ()):
-            X, labels, codes = twin._cut(batch, learn=False)
-            twin._statistics.remove_batch(Batch(X, labels, codes, None), f"{_WHO}.forget")
-        return self._adopt(twin)
+        self._take_apart()
+        assert self._statistics is not None
+        for batch in self._read(source, None, ()):
+            X, labels, codes = self._cut(batch, learn=False)
+            self._statistics.remove_batch(Batch(X, labels, codes, None), f"{_WHO}.forget")
+        return self
 
     @all_or_nothing
     def merge(self, other: StatisticsCube) -> Self:
         """Add the cells of another cube of the same kind."""
         if not isinstance(other, StatisticsCube) or other._kind != self._kind:
             raise DataError("cubes of the same columns, buckets and folds can be merged.", who=_WHO)
+        self._take_apart()
+        self._take_in(as_of_now(other))
+        return self
+
+    def _take_in(self, other: StatisticsCube) -> None:
         if other._statistics is None:
-            return self
+            return
         if self._statistics is None:
-            return self._adopt(other._twin())
-        twin = self._twin()
-        assert twin._statistics is not None
-        order = twin._encoder.adopt(other._encoder)
-        width = len(twin._encoder.feature_names)
-        twin._statistics.grow(width).merge(other._statistics.rearranged(order, width))
-        return self._adopt(twin)
+            self._encoder, self._statistics, self._labels = other._encoder, other._statistics, other._labels
+            self._take_apart()
+            return
+        order = self._encoder.adopt(other._encoder)
+        width = len(self._encoder.feature_names)
+        self._statistics.grow(width).merge(other._statistics.rearranged(order, width))
 
     @property
     def _kind(self) -> tuple[Any, ...]:
@@ -342,16 +354,17 @@ class StatisticsCube:
 
     @property
     def cells(self) -> list[tuple[Any, ...]]:
-        """Values and bucket of every cell that has rows."""
-        return sorted({key[: len(self.by) + 1] for key in self._keys().values()})
+        """Values and bucket of every cell that has rows; those without a value last."""
+        return sorted({key[: len(self.by) + 1] for key in self._keys().values()}, key=_missing_last)
 
     def _keys(self) -> dict[str, tuple[Any, ...]]:
         if self._statistics is None:
             raise DataError("no rows have been added yet.", who=_WHO)
         return {str(label): tuple(json.loads(str(label))) for label in self._statistics.classes}
 
+    @of_one_moment
     def statistics(
-        self, *, since: str | float | None = None, until: str | float | None = None, **where: Any
+        self, /, *, since: str | float | None = None, until: str | float | None = None, **where: Any
     ) -> ClassStatistics:
         """The statistics of a slice.
 
@@ -360,7 +373,7 @@ class StatisticsCube:
         since, until : time, optional
             From the first, up to and without the second; both at the border of a bucket.
         **where
-            A column and its value, or a list of values.
+            A column and its value, or a list of values; None stands for rows without one.
         """
         return self._regrouped(self._chosen(since, until, where))
 
@@ -370,7 +383,8 @@ class StatisticsCube:
         self._check_cut_by(where)
         allowed = {
             self.by.index(name): {
-                str(v) for v in (value if isinstance(value, list | tuple | set) else [value])
+                None if v is None else str(v)
+                for v in (value if isinstance(value, list | tuple | set) else [value])
             }
             for name, value in where.items()
         }
@@ -402,8 +416,10 @@ class StatisticsCube:
             )
         return int(bucket)
 
+    @of_one_moment
     def model(
         self,
+        /,
         *,
         since: str | float | None = None,
         until: str | float | None = None,
@@ -464,6 +480,7 @@ class StatisticsCube:
                 errors[borrow] += found["squared_error"] * test.n_rows
         return min(errors, key=lambda borrow: errors[borrow])
 
+    @of_one_moment
     def models(self, by: str | Sequence[str], learner: ProximalSVC | None = None) -> dict[Any, TableModel]:
         """One model for each value of a column, or for each combination of several.
 
@@ -490,7 +507,7 @@ class StatisticsCube:
         for label, key in self._keys().items():
             chosen = tuple(key[place] for place in places)
             groups.setdefault(chosen[0] if isinstance(by, str) else chosen, {})[label] = key[-1]
-        return {key: self._regrouped(labels) for key, labels in sorted(groups.items())}
+        return {key: self._regrouped(groups[key]) for key in sorted(groups, key=_missing_last)}
 
     def _check_cut_by(self, names: Iterable[str]) -> None:
         for name in names:
@@ -507,6 +524,7 @@ class StatisticsCube:
         model = ProximalSVC(**parameters).merge(statistics)
         return TableModel(model, self._encoder, self.target)
 
+    @of_one_moment
     def compare(self, by: str | Sequence[str], learner: ProximalSVC | None = None) -> list[SliceStanding]:
         """Where the common model fails, and by how much: largest slices first."""
         parameters = {} if learner is None else learner.get_params(deep=False)
@@ -556,10 +574,11 @@ class StatisticsCube:
         if not isinstance(encoder, TableEncoder) or statistics.n_features > len(encoder.feature_names):
             raise ValueError("the columns do not make the features of the statistics")
         self._encoder, self._statistics = encoder, statistics
-        kinds = (*(str for _ in self.by), int, *([int] if self.folds else []))
         for label in statistics.classes:
             key = json.loads(label)
-            if len(key) != len(kinds) + 1 or tuple(map(type, key[:-1])) != kinds:
+            values, numbers = key[: len(self.by)], key[len(self.by) : -1]
+            fits = len(key) == len(self.by) + 2 + bool(self.folds) and all(type(k) is int for k in numbers)
+            if not fits or not all(value is None or type(value) is str for value in values):
                 raise ValueError("a cell has a name that none can have")
         check_kinds([key[-1] for key in self._keys().values()], _WHO)
         check_sortable([key[-1] for key in self._keys().values()], _WHO)
@@ -588,14 +607,19 @@ def _told_apart(
     return list(rows.T), places.ravel().astype(np.int32)
 
 
+def _missing_last(key: Any) -> list[tuple[bool, Any]]:
+    """What sorts values of slices of which some are None."""
+    return [(value is None, value) for value in (key if isinstance(key, tuple) else (key,))]
+
+
 def _numbered(values: NDArray[Any]) -> tuple[list[Any], NDArray[np.int64]]:
-    """Distinct values of a column as text, and the place of each."""
+    """Distinct values of a column as text, None for those that are missing, and the place of each."""
     if values.dtype != object:
         found, codes = np.unique(values, return_inverse=True)
-        return cell_names(as_texts(found)), codes
+        return as_texts(found), codes
     places = _Places()
     codes = np.fromiter(map(places.__getitem__, values.tolist()), np.int64, len(values))
-    return cell_names(list(places)), codes
+    return list(places), codes
 
 
 class _Places(dict[Any, int]):

@@ -15,36 +15,30 @@ from steelyard.tables.databases import DatabaseSource
 if TYPE_CHECKING:
     from steelyard.sql.cube import StatisticsCube
 
-__all__ = ["added", "cell_names", "pushed"]
+__all__ = ["add_partitions", "add_sums"]
 
 _FIRST = 1000  # rows that settle columns and grid for all workers
 Options = Sequence[str]
 
 
-def cell_names(values: list[str | None]) -> list[str]:
-    """Values of a column that a cube is cut by; rows without one are a cell, too."""
-    return ["(none)" if value is None else value for value in values]
-
-
-def added(
+def add_partitions(
     cube: StatisticsCube, frame: Any, engine: str, features: Options | None, drop: Options
-) -> StatisticsCube:
-    """The cube with the rows of a data frame of Dask or Spark.
+) -> None:
+    """Let a cube take in the rows of a data frame of Dask or Spark.
 
     The first rows settle columns and grid; every partition is then a cube on that grid, and these add up.
     """
     if not hasattr(frame, "mapInPandas" if engine == "pyspark" else "to_delayed"):
         raise DataTypeError(f"expected a data frame; got {type(frame).__name__}.", who="StatisticsCube")
-    if cube.n_rows:
-        start = cube.empty()
-    else:
+    start = cube.empty()
+    if not cube.n_rows:
         first = frame.limit(_FIRST).toPandas() if engine == "pyspark" else frame.head(_FIRST, npartitions=-1)
         first.attrs.clear()  # what Spark says of its plan, which no Arrow table can hold
-        start = cube._twin().add(first, features=features, drop=drop).empty()
-    total = cube._twin() if cube.n_rows else start
+        start = start.add(first, features=features, drop=drop).empty()
+        cube._statistics = None  # that of rows that have all gone
+        cube._take_in(start)
     for message in (_spark if engine == "pyspark" else _dask)(frame, to_bytes(start)):
-        total = total.merge(from_bytes(message))
-    return total
+        cube._take_in(from_bytes(message))
 
 
 def _filled(message: bytes, part: Any) -> bytes:
@@ -73,10 +67,8 @@ def _spark(frame: Any, message: bytes) -> Iterator[bytes]:
     yield from (bytes(row["cube"]) for row in rows)
 
 
-def pushed(
-    cube: StatisticsCube, source: DatabaseSource, features: Options | None, drop: Options
-) -> StatisticsCube:
-    """The cube with rows whose sums a database takes, cell by cell."""
+def add_sums(cube: StatisticsCube, source: DatabaseSource, features: Options | None, drop: Options) -> None:
+    """Let a cube take in rows whose sums a database takes, cell by cell."""
     if cube.time is not None or cube.folds:
         source.close()
         raise CannotPush(
@@ -84,8 +76,7 @@ def pushed(
             who="StatisticsCube",
             hint='how="auto" reads them',
         )
-    twin = cube._twin()
-    encoder = twin._encoder
+    encoder = cube._encoder
     settled = "columns_" in vars(encoder)
     chosen = tuple(encoder.columns_) if settled else None if features is None else tuple(features)
     columns = Columns(
@@ -95,17 +86,14 @@ def pushed(
         () if settled else (*cube.by, *drop),
         tuple(encoder.categorical_) if settled else (),
     )
-    grid = None if twin._statistics is None else twin._statistics.grid
+    grid = None if cube._statistics is None else cube._statistics.grid
     try:
         with source.connection.reading():
             looked = look(source, columns, encoder, grid=grid, cells=tuple(cube.by))
-            statistics = take_sums(
-                looked, name_of=lambda cells, label: json.dumps([*cell_names(cells), 0, label])
-            )
+            statistics = take_sums(looked, name_of=lambda cells, label: json.dumps([*cells, 0, label]))
     finally:
         source.close()
-    twin._check_memory_of(statistics)
-    if twin._statistics is not None:
-        statistics = twin._statistics.grow(statistics.n_features).merge(statistics)
-    twin._encoder, twin._statistics = looked.encoder, statistics
-    return twin
+    cube._check_memory_of(statistics)
+    if cube._statistics is not None:
+        statistics = cube._statistics.grow(statistics.n_features).merge(statistics)
+    cube._encoder, cube._statistics = looked.encoder, statistics
