@@ -132,5 +132,13 @@ def keep_pages_that_exist(app, _docname, source):
     )
 
 
+def keep_numbers_whole(_app, _docname, source):
+    """In the cells of a table a number and its spread stay on one line."""
+    source[0] = re.sub(
+        r"^\|.*", lambda row: row[0].replace(" ± ", "\u00a0±\u00a0"), source[0], flags=re.MULTILINE
+    )
+
+
 def setup(app):
     app.connect("source-read", keep_pages_that_exist)
+    app.connect("source-read", keep_numbers_whole)

@@ -17,6 +17,10 @@ __all__ = ["COLOURS", "line_picture", "save_picture"]
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _STYLES = ("solid", "dashed", "dotted")  # for the second and third curve of a colour
 
+# What a line of the legend holds, so that none runs out of the picture.
+_LETTERS_AN_INCH = 12
+_LETTERS_OF_A_MARK = 6
+
 
 def line_picture(
     name: str,
@@ -33,6 +37,7 @@ def line_picture(
     panels = list(dict.fromkeys(line.panel for line in own))
     columns = 2 if len(panels) == 4 else min(len(panels), 3) or 1
     lines = math.ceil(len(panels) / columns) or 1
+    width = 4.0 * columns + 1.0
 
     def draw(figure: Any) -> None:
         grid = figure.subplots(lines, columns, squeeze=False, sharey=y_range is not None)
@@ -48,9 +53,10 @@ def line_picture(
         if len(own) > len(panels):
             # Below the panels: inside one it would cover curves.
             handles, labels = grid.flat[0].get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside lower center", ncols=2 + 2 * columns, frameon=False)
+            fit = int(_LETTERS_AN_INCH * width / (max(map(len, labels)) + _LETTERS_OF_A_MARK))
+            figure.legend(handles, labels, loc="outside lower center", ncols=max(fit, 1), frameon=False)
 
-    return Picture(name, caption, draw, (4.0 * columns + 1.0, 3.4 * lines))
+    return Picture(name, caption, draw, (width, 3.4 * lines))
 
 
 def _draw_panel(axes: Any, lines: Sequence[Series]) -> None:
