@@ -10,7 +10,7 @@ import click
 
 from steelyard.cli.files import OUT_FILE, save_model
 from steelyard.cli.models_io import source_of, summary_of
-from steelyard.cli.options import MISSING, MODEL_FILE, how_option, query_option
+from steelyard.cli.options import MISSING, MODEL_FILE, count_option, how_option, query_option
 from steelyard.cli.output import emit_json, emit_pairs, emit_table, json_option, talk, tell
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.exceptions import FileFormatError, ParameterError
@@ -56,7 +56,7 @@ def cube_command() -> None:
 @click.option("--feature", "features", metavar="COL", multiple=True, help="Use only these columns.")
 @click.option("--drop", metavar="COL", multiple=True, help="Leave these columns out.")
 @click.option("--missing", type=click.Choice(MISSING), default="refuse", show_default=True)
-@click.option("--folds", type=click.IntRange(0), default=0, metavar="N", help="For ask --borrow auto.")
+@count_option("--folds", "For ask --borrow auto.", least=0, default=0)
 @how_option
 @click.option("-o", "--out", type=OUT_FILE, required=True, metavar="FILE", help="Where to save the cube.")
 @json_option

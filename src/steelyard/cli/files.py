@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-__all__ = ["OUT_FILE", "save_model", "written_with"]
+__all__ = ["ANY_FILE", "OUT_FILE", "save_model", "written_with"]
 
 
 class _OutFile(click.Path):
@@ -34,6 +34,7 @@ class _OutFile(click.Path):
 
 
 OUT_FILE = _OutFile()
+ANY_FILE = click.Path(dir_okay=False, path_type=Path)  # there already, or made by what it is for
 
 
 def save_model(model: Any, path: Path) -> None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from steelyard.cli.files import OUT_FILE, save_model
+from steelyard.cli.files import ANY_FILE, OUT_FILE, save_model
+from steelyard.cli.options import address_options
 from steelyard.cli.output import emit_json, emit_table, json_option, tell
 from steelyard.cli.places import PLACE, key_option, open_folder, open_place
 from steelyard.exceptions import ParameterError, SteelyardError
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["hub_command"]
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
 _ROUND = click.option("--round", "round_name", metavar="ROUND", help="The secure sum of this round.")
 _COLUMNS = ["site", "rows", "squared_error", "local_squared_error", "auc", "local_auc", "held_back"]
 # As people read them: the pooled model against the one that the site would have alone.
@@ -173,11 +173,8 @@ def _labels(texts: tuple[str, ...]) -> list[Any]:
 @click.option("--store", default="hub.db", show_default=True, metavar="FILE.db", help="As of serve.")
 @click.option("--model", "model", default="pooled", show_default=True, metavar="NAME")
 @click.option("--target", metavar="COL", help="Column of the labels; needed once, to make NAME.")
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS")
-@click.option("--port", type=click.IntRange(0, 65535), default=8471, show_default=True, metavar="N")
-@click.option("--keys", "keys_file", type=_FILE, metavar="FILE", help="Keys of sites: serve keys add.")
-@click.option("--tls-cert", type=_FILE, metavar="FILE", help="Certificate, for encrypted connections.")
-@click.option("--tls-key", type=_FILE, metavar="FILE", help="Its private key.")
+@address_options
+@click.option("--keys", "keys_file", type=ANY_FILE, metavar="FILE", help="Keys of sites: serve keys add.")
 @click.pass_context
 def serve_command(
     ctx: click.Context,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from steelyard.cli.models_io import summary_of
-from steelyard.cli.options import MODEL_FILE
+from steelyard.cli.options import MODEL_FILE, count_option
 from steelyard.cli.output import emit_json, emit_pairs, emit_table, json_option
 
 if TYPE_CHECKING:
@@ -19,9 +19,7 @@ __all__ = ["inspect_command"]
 
 @click.command("inspect")
 @click.argument("file", type=MODEL_FILE)
-@click.option(
-    "--top", type=click.IntRange(1), default=10, show_default=True, metavar="N", help="Features to list."
-)
+@count_option("--top", "Features to list.", default=10)
 @json_option
 def inspect_command(file: Path, top: int, as_json: bool) -> None:
     """Tell what FILE is: a model with its classes, most telling features and history, or statistics.

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from steelyard.cli.files import OUT_FILE
+from steelyard.cli.files import ANY_FILE, OUT_FILE
 from steelyard.cli.registry import available
 from steelyard.exceptions import ParameterError
 
@@ -18,13 +18,16 @@ __all__ = [
     "MISSING",
     "MODEL_FILE",
     "ColumnOptions",
+    "address_options",
     "chunk_option",
     "column_options",
     "complete_models",
+    "count_option",
     "gathered",
     "how_option",
     "label_of",
     "limit_option",
+    "measure_window_option",
     "model_options",
     "positive_option",
     "query_option",
@@ -74,6 +77,20 @@ def gathered(record: type, name: str) -> Callable[[Command], Command]:
     return around
 
 
+def count_option(
+    name: str, says: str, *, least: int = 1, default: int | None = None
+) -> Callable[[Command], Command]:
+    """A whole number N, no smaller than ``least``."""
+    return click.option(
+        name,
+        type=click.IntRange(least),
+        default=default,
+        show_default=default is not None,
+        metavar="N",
+        help=says,
+    )
+
+
 def column_options(command: Command) -> Command:
     """Which columns are what, and how they are read: the argument ``columns`` of the command."""
     return _column_options(command, chunk_option)
@@ -83,14 +100,11 @@ def tested_column_options(command: Command) -> Command:
     """The same for commands that test rows before they learn them, where a chunk is a delay of labels."""
     return _column_options(
         command,
-        click.option(
+        count_option(
             "--chunk",
-            type=click.IntRange(1),
+            "Rows that are tested before the first of them is learned: labels come up to so many rows late. "
+            "Smaller is nearer to a model that learns at once, larger is faster.",
             default=100,
-            show_default=True,
-            metavar="N",
-            help="Rows that are tested before the first of them is learned: labels come up to so many rows "
-            "late. Smaller is nearer to a model that learns at once, larger is faster.",
         ),
     )
 
@@ -117,16 +131,14 @@ def _column_options(command: Command, chunk: Callable[[Any], Any]) -> Command:
                 show_default=True,
                 help="Missing values: refuse, the mean of the column so far, or zero.",
             ),
-            click.option(
+            count_option(
                 "--max-classes",
-                type=click.IntRange(2),
+                "More classes are refused: the target is then hardly a label.",
+                least=2,
                 default=500,
-                show_default=True,
-                metavar="N",
-                help="More classes are refused: the target is then hardly a label.",
             ),
             chunk,
-            click.option("--limit", type=click.IntRange(1), metavar="N", help="Stop after so many rows."),
+            limit_option,
         ]
     ):
         command = option(command)
@@ -166,27 +178,47 @@ positive_option: Callable[[Command], Command] = click.option(
 )
 
 
-seed_option: Callable[[Command], Command] = click.option(
+seed_option: Callable[[Command], Command] = count_option(
     "--seed",
-    type=click.IntRange(0),
+    "For models that take their chances: the same seed, the same model.",
+    least=0,
     default=0,
-    show_default=True,
-    metavar="N",
-    help="For models that take their chances: the same seed, the same model.",
 )
 report_option: Callable[[Command], Command] = click.option(
     "--report", type=OUT_FILE, metavar="FILE.html", help="Write a report to read in a browser."
 )
-chunk_option: Callable[[Command], Command] = click.option(
-    "--chunk", type=click.IntRange(1), default=1000, show_default=True, metavar="N", help="Rows at a time."
-)
-limit_option: Callable[[Command], Command] = click.option(
-    "--limit", type=click.IntRange(1), metavar="N", help="Stop after so many rows."
-)
+chunk_option: Callable[[Command], Command] = count_option("--chunk", "Rows at a time.", default=1000)
+limit_option: Callable[[Command], Command] = count_option("--limit", "Stop after so many rows.")
+
+
+def measure_window_option(more: str = "", default: int | None = None) -> Callable[[Command], Command]:
+    """Over how many rows running measures are taken."""
+    return count_option(
+        "--measure-window", f"Rows that the running measures are taken over{more}.", default=default
+    )
+
 
 query_option: Callable[[Command], Command] = click.option(
     "--query", metavar="SELECT", help="Rows of a query; SOURCE is then the address of a database alone."
 )
+
+
+def address_options(command: Command) -> Command:
+    """Where a service listens, and with which certificate."""
+    for option in reversed(
+        [
+            click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS"),
+            click.option(
+                "--port", type=click.IntRange(0, 65535), default=8471, show_default=True, metavar="N"
+            ),
+            click.option(
+                "--tls-cert", type=ANY_FILE, metavar="FILE", help="Certificate, for encrypted connections."
+            ),
+            click.option("--tls-key", type=ANY_FILE, metavar="FILE", help="Its private key."),
+        ]
+    ):
+        command = option(command)
+    return command
 
 
 how_option = click.option(

@@ -14,17 +14,18 @@ from typing import Any
 
 import click
 
+from steelyard.cli.files import ANY_FILE
+from steelyard.cli.options import address_options
 from steelyard.cli.output import emit_json, emit_pairs, emit_table, json_option, tell
 from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError
 
 __all__ = ["serve_command"]
 
 _TURN = 0.001  # seconds: a prediction waits no longer than that for a thread that learns
-_FILE = click.Path(dir_okay=False, path_type=Path)
 _KEYS = click.option(
     "--keys",
     "keys_file",
-    type=_FILE,
+    type=ANY_FILE,
     metavar="FILE",
     help="Keys of clients; without them only this machine is served.",
 )
@@ -57,19 +58,16 @@ def _need_service() -> None:
     show_default=True,
     help="A predictor follows the process that learns; a second learner waits, if the store is PostgreSQL.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS")
-@click.option("--port", type=click.IntRange(0, 65535), default=8471, show_default=True, metavar="N")
+@address_options
 @_KEYS
 @click.option(
     "--model",
     "specs",
-    type=_FILE,
+    type=ANY_FILE,
     multiple=True,
     metavar="NAME.toml",
     help="Make this model, if it is not there.",
 )
-@click.option("--tls-cert", type=_FILE, metavar="FILE", help="Certificate, for encrypted connections.")
-@click.option("--tls-key", type=_FILE, metavar="FILE", help="Its private key.")
 @click.option(
     "--log",
     "log_level",
@@ -219,7 +217,7 @@ def keys_command() -> None:
 
 
 @keys_command.command("add")
-@click.option("--keys", "keys_file", type=_FILE, required=True, metavar="FILE")
+@click.option("--keys", "keys_file", type=ANY_FILE, required=True, metavar="FILE")
 @click.option("--scope", "scopes", multiple=True, required=True, metavar="predict|learn|forget|site|admin")
 @click.option("--for-model", "models", multiple=True, metavar="NAME", help="Only these; all by default.")
 @click.option("--for-site", "sites", multiple=True, metavar="NAME", help="Speak for these sites only.")
@@ -245,7 +243,7 @@ def add_key(
 
 
 @keys_command.command("list")
-@click.option("--keys", "keys_file", type=_FILE, required=True, metavar="FILE")
+@click.option("--keys", "keys_file", type=ANY_FILE, required=True, metavar="FILE")
 @json_option
 def list_keys(*, keys_file: Path, as_json: bool) -> None:
     """Name the keys of a file."""
@@ -260,7 +258,7 @@ def list_keys(*, keys_file: Path, as_json: bool) -> None:
 
 @keys_command.command("revoke")
 @click.argument("key_id", metavar="ID")
-@click.option("--keys", "keys_file", type=_FILE, required=True, metavar="FILE")
+@click.option("--keys", "keys_file", type=ANY_FILE, required=True, metavar="FILE")
 def revoke_key(*, key_id: str, keys_file: Path) -> None:
     """Take a key away; a running service notices at the next request."""
     from steelyard.service.http.keys import Keys
@@ -282,7 +280,7 @@ def _file_of(store: str) -> Path:
 
 
 @serve_command.command("backup")
-@click.argument("target", type=_FILE)
+@click.argument("target", type=ANY_FILE)
 @click.pass_obj
 def backup_command(store: str, *, target: Path) -> None:
     """Copy the store to TARGET while the service runs or not."""
@@ -302,7 +300,7 @@ def backup_command(store: str, *, target: Path) -> None:
 
 
 @serve_command.command("restore")
-@click.argument("source", type=_FILE)
+@click.argument("source", type=ANY_FILE)
 @click.pass_obj
 def restore_command(store: str, *, source: Path) -> None:
     """Make the store from a backup; every model is recovered once to see that it is whole."""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from steelyard.cli.files import ANY_FILE
+from steelyard.cli.options import count_option
 from steelyard.cli.output import emit_json, emit_pairs, json_option, tell
 from steelyard.cli.places import PLACE, key_option, open_folder, open_place
 from steelyard.exceptions import FileAccessError
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["site_command"]
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
 _TO = click.option("--to", "place", required=True, metavar=PLACE, help="Where sites and hub meet.")
 _NAME = click.option("--name", required=True, metavar="SITE", help="What the hub calls this place.")
 
@@ -32,19 +33,13 @@ def site_command() -> None:
 @_NAME
 @_TO
 @click.option("--target", metavar="COL", help="Column of the labels; a round has agreed on it.")
-@click.option(
-    "--least-rows", type=click.IntRange(1), default=20, show_default=True, help="A class below is held back."
-)
-@click.option(
-    "--least-change",
-    type=click.IntRange(0),
-    default=10,
-    show_default=True,
-    help="A class that changed by fewer rows is not published anew.",
+@count_option("--least-rows", "A class below is held back.", default=20)
+@count_option(
+    "--least-change", "A class that changed by fewer rows is not published anew.", least=0, default=10
 )
 @click.option("--round", "round_name", metavar="ROUND", help="Publish masked, in this round of a secure sum.")
 @click.option(
-    "--receipt", type=_FILE, metavar="FILE", help="What leaving needs later  [default: SITE.receipt]"
+    "--receipt", type=ANY_FILE, metavar="FILE", help="What leaving needs later  [default: SITE.receipt]"
 )
 @click.option(
     "--wait", type=click.FloatRange(0), default=600.0, show_default=True, help="Seconds for the others' keys."
@@ -154,7 +149,7 @@ def _masked(
 @site_command.command("leave")
 @_NAME
 @_TO
-@click.option("--receipt", type=_FILE, metavar="FILE", help="Of the round of a secure sum that is left.")
+@click.option("--receipt", type=ANY_FILE, metavar="FILE", help="Of the round of a secure sum that is left.")
 @key_option
 def leave_command(*, name: str, place: str, receipt: Path | None, key: str | None) -> None:
     """Leave: the next model is as if this place had never been there.

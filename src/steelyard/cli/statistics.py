@@ -10,7 +10,7 @@ import click
 
 from steelyard.cli.files import OUT_FILE, save_model
 from steelyard.cli.models_io import open_table, refuse_kind
-from steelyard.cli.options import MODEL_FILE, ColumnOptions, column_options, gathered
+from steelyard.cli.options import MODEL_FILE, ColumnOptions, column_options, count_option, gathered
 from steelyard.cli.output import emit_json, json_option, talk
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.exceptions import ParameterError
@@ -57,14 +57,9 @@ class MapOptions:
 )
 @click.option("-o", "--out", type=OUT_FILE, required=True, metavar="FILE.stats", help="Where to write.")
 @click.option("--set", "settings", metavar="NAME=VALUE", multiple=True, help="A parameter: C=10 or C=auto.")
-@click.option(
-    "--random-features",
-    type=click.IntRange(2),
-    metavar="N",
-    help="A random map of so many features in front.",
-)
+@count_option("--random-features", "A random map of so many features in front.", least=2)
 @click.option("--gamma", type=float, multiple=True, metavar="G", help="Its widths; the same on all machines.")
-@click.option("--seed", type=click.IntRange(0), default=0, metavar="N", help="Its seed, likewise.")
+@count_option("--seed", "Its seed, likewise.", least=0, default=0)
 @gathered(MapOptions, "feature_map")
 @column_options
 @json_option

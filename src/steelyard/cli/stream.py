@@ -13,10 +13,13 @@ from steelyard.cli.interrupts import StopOnInterrupt
 from steelyard.cli.models_io import check_can_be_saved, open_table, source_of
 from steelyard.cli.options import (
     ColumnOptions,
+    count_option,
     gathered,
+    measure_window_option,
     model_options,
     positive_option,
     query_option,
+    report_option,
     tested_column_options,
 )
 from steelyard.cli.output import emit_json, emit_table, json_option, talk, tell
@@ -90,15 +93,10 @@ class StreamOptions:
 @click.option(
     "--window", metavar="N|30d", help="Models forget what is older: so many rows, or 30d, 12h, 90m."
 )
-@click.option("--delay", type=click.IntRange(0), default=0, metavar="N", help="Labels arrive N rows late.")
-@click.option("--warmup", type=click.IntRange(0), default=0, metavar="N", help="Learn N rows before testing.")
+@count_option("--delay", "Labels arrive N rows late.", least=0, default=0)
+@count_option("--warmup", "Learn N rows before testing.", least=0, default=0)
 @positive_option
-@click.option(
-    "--measure-window",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Rows that the running measures are taken over; 1000, for the built-in stream 2000.",
-)
+@measure_window_option("; 1000, for the built-in stream 2000")
 @tested_column_options
 @click.option(
     "--on-bad-row",
@@ -107,24 +105,18 @@ class StreamOptions:
     show_default=True,
     help="A row that cannot be used ends the run, with its place, or is left out and listed.",
 )
-@click.option(
+@count_option(
     "--seed",
-    type=click.IntRange(0),
-    default=None,
-    metavar="N",
-    help="For the models, the samples and the built-in stream; 0 by default, so that runs can be repeated.",
+    "For the models, the samples and the built-in stream; 0 by default, so that runs can be repeated.",
+    least=0,
 )
-@click.option("--report", type=OUT_FILE, metavar="FILE.html", help="Write a report to read in a browser.")
+@report_option
 @click.option("--table", type=OUT_FILE, metavar="FILE.csv", help="Write the measures over time.")
 @click.option(
     "-o", "--save", "save_to", type=OUT_FILE, metavar="FILE", help="Save the model; of several, the first."
 )
-@click.option(
-    "--report-every", type=click.IntRange(1), metavar="N", help="Write the report anew after every N rows."
-)
-@click.option(
-    "--save-every", type=click.IntRange(1), metavar="N", help="Save the model anew after every N rows."
-)
+@count_option("--report-every", "Write the report anew after every N rows.")
+@count_option("--save-every", "Save the model anew after every N rows.")
 @json_option
 @gathered(StreamOptions, "options")
 def stream_command(options: StreamOptions, columns: ColumnOptions) -> None:

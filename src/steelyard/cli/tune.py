@@ -13,6 +13,7 @@ from steelyard.cli.files import OUT_FILE, save_model
 from steelyard.cli.models_io import check_can_be_saved, open_table, source_of
 from steelyard.cli.options import (
     ColumnOptions,
+    measure_window_option,
     model_options,
     positive_option,
     query_option,
@@ -51,14 +52,7 @@ _MEASURES = (
     help="What decides; mean_g_mean, or with many classes alike mean_macro_recall.",
 )
 @positive_option
-@click.option(
-    "--measure-window",
-    type=click.IntRange(1),
-    default=1000,
-    show_default=True,
-    metavar="N",
-    help="Rows that the running measures are taken over.",
-)
+@measure_window_option(default=1000)
 @model_options(multiple=False, default="proximal")
 @seed_option
 @tested_column_options
