@@ -85,5 +85,5 @@ class Forgetron(KernelListLearner):
         self.degree = degree
         self.coef0 = coef0
 
-    def _learn_lists(self, X: Any, signs: Signs) -> None:
-        _native.forgetron_sweep(self._lists, X, signs, budget=int(self.budget))
+    def _learn_rows(self, rows: Any, signs: Signs) -> None:
+        _native.forgetron_sweep(self._lists, rows, signs, budget=int(self.budget))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,11 +11,9 @@ from steelyard import _native
 from steelyard._threads import num_threads
 from steelyard._turns import in_turn
 from steelyard._types import FloatArray
-from steelyard.base import Batch
-from steelyard.items import ItemTable, is_sequence_kernel
-from steelyard.kernels import Kernel, SequenceKernel, check_kernel_range
+from steelyard.kernels import Kernel, SequenceKernel
+from steelyard.online.kernel_learners import KernelLearner
 from steelyard.online.kernel_parameters import KERNEL_CONSTRAINTS, settled_gamma, settled_kernel
-from steelyard.online.targets import OnlineLearner, Signs
 from steelyard.params import Constraint
 
 __all__ = ["KernelListLearner"]
@@ -25,10 +22,10 @@ Expansion = _native.KernelExpansion64 | _native.KernelExpansion32
 _NUMBERS = ("bias", "margin", "deviation", "mistakes", "seen")
 
 
-class KernelListLearner(OnlineLearner):
+class KernelListLearner(KernelLearner):
     """Base of NORMA, RBP, Forgetron and Projectron.
 
-    A subclass says in ``_learn_lists`` by which rule lists learn. The kernel is settled by the first rows.
+    A subclass says in ``_learn_rows`` by which rule lists learn. The kernel is settled by the first rows.
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = KERNEL_CONSTRAINTS
@@ -41,23 +38,22 @@ class KernelListLearner(OnlineLearner):
     _lists: list[Any]  # of Expansion, all of one kind, one a target
     _kernel: Kernel
     _dtype: np.dtype[Any]
-    _items: ItemTable | None  # where sequences are kept, as rows of one number
 
-    @abstractmethod
-    def _learn_lists(self, X: Any, signs: Signs) -> None:
-        """Let all lists learn rows by this learner's rule, in one native call."""
+    def _used_kernels(self) -> list[Kernel]:
+        return [self._kernel]
+
+    def _spec(self) -> _native.KernelSpec:
+        (spec,) = self._specs()
+        return spec
+
+    def _kept_rows(self) -> NDArray[Any]:
+        return np.concatenate([machine.vectors for machine in self._lists])
 
     def _start_machines(self, X: NDArray[Any]) -> None:
         self._kernel = settled_kernel(self.kernel, self.gamma, self.degree, self.coef0, X)
         self._lists = []
-        self._items = ItemTable([self._kernel]) if isinstance(X, list) else None
-        self._dtype = np.dtype(np.float64) if isinstance(X, list) else X.dtype
-
-    def _spec(self) -> _native.KernelSpec:
-        return self._kernel.spec() if self._items is None else self._items.specs()[0]
-
-    def _width(self) -> int:
-        return self.n_features_in_ if self._items is None else 1
+        self._open_items()
+        self._dtype = np.dtype(np.float64) if self._items is not None else X.dtype
 
     def _add_target(self) -> None:
         kind = _native.KernelExpansion32 if self._dtype == np.float32 else _native.KernelExpansion64
@@ -71,23 +67,7 @@ class KernelListLearner(OnlineLearner):
             self._items = self._items.copy()
         self._lists = [self._build(_describe(machine)) for machine in self._lists]
 
-    def _learn(self, batch: Batch) -> None:
-        check_kernel_range([self._kernel], batch.X, type(self).__name__)
-        super()._learn(batch)
-
-    def _sweep(self, X: Any, signs: Signs) -> None:
-        if self._items is None:
-            self._learn_lists(self._like_vectors(X), signs)
-        else:  # kernel values of new sequences come into tables, some at a time
-            self._separate_machines()
-            self._items.sweep(
-                X,
-                lambda rows, part: self._learn_lists(rows, np.ascontiguousarray(signs[:, part])),
-                lambda: np.concatenate([machine.vectors for machine in self._lists]),
-            )
-
     def _like_vectors(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Rows in the type of the vectors, which become double when doubles come. No value changes."""
         if self._dtype == np.float32 and X.dtype == np.float64:
             self._dtype = X.dtype
             self._lists = [self._build(_describe(machine)) for machine in self._lists]
@@ -103,15 +83,14 @@ class KernelListLearner(OnlineLearner):
         return np.array([machine.scores(rows, num_threads()) for machine in lists])
 
     def _sequence_scores(self, machine: Expansion, items: Any) -> FloatArray:
-        stored = self._samples(machine)
+        stored = self._samples_of(machine)
         if not stored:
             return np.full(len(items), machine.bias)
         return self._kernel.block(items, stored) @ np.asarray(machine.coef) + machine.bias
 
-    def _samples(self, machine: Expansion) -> Any:
+    def _samples_of(self, machine: Expansion) -> Any:
         """What a machine keeps, as the caller passed it."""
-        rows = np.asarray(machine.vectors)
-        return rows if self._items is None else self._items.at(rows)
+        return self._samples(np.asarray(machine.vectors))
 
     @property
     @in_turn
@@ -121,7 +100,7 @@ class KernelListLearner(OnlineLearner):
         Of sequences it is a list, or a list of lists.
         """
         self._need("support_vectors_")
-        arrays = [self._samples(machine) for machine in self._lists]
+        arrays = [self._samples_of(machine) for machine in self._lists]
         return arrays[0] if len(arrays) == 1 else [arrays[i] for i in self._class_order()]
 
     @property
@@ -143,7 +122,7 @@ class KernelListLearner(OnlineLearner):
         return {
             "kernel": self._kernel.to_tree(),
             "dtype": self._dtype.name,
-            "lists": [_describe(machine) | {"vectors": self._samples(machine)} for machine in self._lists],
+            "lists": [_describe(machine) | {"vectors": self._samples_of(machine)} for machine in self._lists],
         }
 
     def _set_machines_state(self, state: dict[str, Any]) -> None:
@@ -151,15 +130,13 @@ class KernelListLearner(OnlineLearner):
             raise ValueError("vectors are float32 or float64")
         self.gamma = settled_gamma(self.gamma)
         self._kernel, self._dtype = Kernel.from_tree(state["kernel"]), np.dtype(state["dtype"])
-        self._items = ItemTable([self._kernel]) if is_sequence_kernel(self._kernel) else None
-        self._lists = [self._restore(description) for description in state["lists"]]
+        self._open_items()
+        self._lists = [
+            self._build(description | {"vectors": self._rows_of(description["vectors"])})
+            for description in state["lists"]
+        ]
         if len(self._lists) != self._n_targets() or {m.n_features for m in self._lists} != {self._width()}:
             raise ValueError("the lists do not fit the labels or the features")
-
-    def _restore(self, description: dict[str, Any]) -> Expansion:
-        if self._items is not None:
-            description = description | {"vectors": self._items.restored(description["vectors"])}
-        return self._build(description)
 
     def _build(self, description: dict[str, Any], dtype: np.dtype[Any] | None = None) -> Expansion:
         dtype = self._dtype if dtype is None else dtype

@@ -15,9 +15,9 @@ from steelyard._types import FloatArray
 from steelyard.base import Batch
 from steelyard.cuts import gmean_cut
 from steelyard.exceptions import DataError, ParameterError
-from steelyard.items import ItemTable, is_sequence_kernel
-from steelyard.kernels import Kernel, check_kernel_range
-from steelyard.online.targets import OnlineLearner, Signs, draw_seed
+from steelyard.kernels import Kernel
+from steelyard.online.kernel_learners import KernelLearner
+from steelyard.online.targets import Signs, draw_seed
 from steelyard.params import (
     LARGEST_COUNT,
     AnyOf,
@@ -37,7 +37,7 @@ Ensemble = _native.KoilEnsemble64 | _native.KoilEnsemble32
 _LARGEST_SINGLE_C = 1e3  # in units of their decay weights are far larger
 
 
-class KoilLearner(OnlineLearner):
+class KoilLearner(KernelLearner):
     """Base of KOIL and MultiKernelKOIL.
 
     Kernels, budget and policy are settled by the first rows; the other parameters may change at any time.
@@ -54,7 +54,6 @@ class KoilLearner(OnlineLearner):
         "threshold": OneOf("gmean", "zero"),
         "random_state": RandomSeed(),
     }
-    _items: ItemTable | None  # where sequences are kept
     # Found when first asked for after a change, by scoring rule; with the number of rows seen then.
     _cuts: dict[str, tuple[int, FloatArray]]
 
@@ -71,6 +70,12 @@ class KoilLearner(OnlineLearner):
     @abstractmethod
     def _make_kernels(self, X: NDArray[Any]) -> list[Kernel]:
         """The kernels, settled on the first rows."""
+
+    def _used_kernels(self) -> list[Kernel]:
+        return self._kernels
+
+    def _kept_rows(self) -> NDArray[Any]:
+        return self._ensemble.vectors
 
     def _decays(self) -> bool:
         """Whether the weights of support vectors shrink at every sample."""
@@ -127,7 +132,7 @@ class KoilLearner(OnlineLearner):
 
     def _start_machines(self, X: NDArray[Any]) -> None:
         self._kernels = self._make_kernels(X)
-        self._items = ItemTable(self._kernels) if isinstance(X, list) else None
+        self._open_items()
         self._policy, self._cuts = self.policy, {}
         self._seed = draw_seed(self.random_state)
         single = self._items is None and self._fits_single(X.dtype)
@@ -140,15 +145,6 @@ class KoilLearner(OnlineLearner):
         bounded = self.loss == "hinge" or self.learning_rate * self.C * self.n_neighbors <= 0.5
         fits = bounded and self.C <= _LARGEST_SINGLE_C
         return dtype == np.float32 and fits and all(map(_has_single_values, self._kernels))
-
-    def _specs(self) -> list[_native.KernelSpec]:
-        if self._items is not None:
-            return self._items.specs()
-        return [kernel.spec() for kernel in self._kernels]
-
-    def _width(self) -> int:
-        """Columns that the machines see; sequences are rows of one number, see `ItemTable`."""
-        return self.n_features_in_ if self._items is None else 1
 
     def _add_target(self) -> None:
         self._ensemble.add_target()
@@ -163,20 +159,8 @@ class KoilLearner(OnlineLearner):
         self._ensemble, self._cuts = self._build(state, vectors), {}
 
     def _learn(self, batch: Batch) -> None:
-        check_kernel_range(self._kernels, batch.X, type(self).__name__)
         self._check_two_classes(batch)
         super()._learn(batch)
-
-    def _sweep(self, X: Any, signs: Signs) -> None:
-        if self._items is None:
-            self._learn_rows(self._like_vectors(X), signs)
-        else:  # kernel values of new sequences come into tables, some at a time
-            self._separate_machines()
-            self._items.sweep(
-                X,
-                lambda rows, part: self._learn_rows(rows, np.ascontiguousarray(signs[:, part])),
-                lambda: self._ensemble.vectors,
-            )
 
     def _learn_rows(self, rows: Any, signs: Signs) -> None:
         self._ensemble.learn(
@@ -194,7 +178,6 @@ class KoilLearner(OnlineLearner):
         )
 
     def _like_vectors(self, X: NDArray[Any]) -> Any:
-        """Rows in the type of the machines, which become double when doubles come. No value changes."""
         if isinstance(self._ensemble, _native.KoilEnsemble32):
             if self._fits_single(X.dtype):
                 return X
@@ -266,10 +249,6 @@ class KoilLearner(OnlineLearner):
         rows = np.asarray(vectors)[np.concatenate(ids)]
         return self._samples(rows), np.repeat([0, 1], [len(ids[0]), len(ids[1])])
 
-    def _samples(self, rows: NDArray[Any]) -> Any:
-        """What the caller passed, for rows as the machines see them."""
-        return rows if self._items is None else self._items.at(rows)
-
     @property
     @in_turn
     def support_vectors_(self) -> Any:
@@ -305,8 +284,7 @@ class KoilLearner(OnlineLearner):
         if state["policy"] not in {"reservoir++", "fifo++", "reservoir", "fifo", "unbounded"}:
             raise ValueError("there is no such policy")
         self._kernels = [Kernel.from_tree(kernel) for kernel in state["kernels"]]
-        of_sequences = any(map(is_sequence_kernel, self._kernels))
-        self._items = ItemTable(self._kernels) if of_sequences else None
+        self._open_items()
         self._policy, self._seed = state["policy"], int(state["seed"])
         self._budgets = _stored_budgets(state)
         ensemble = self._build(state, self._vectors_of(state))
@@ -317,8 +295,7 @@ class KoilLearner(OnlineLearner):
     def _vectors_of(self, state: dict[str, Any]) -> NDArray[Any]:
         if state["dtype"] not in {"float32", "float64"}:
             raise ValueError("vectors are float32 or float64")
-        vectors = state["vectors"] if self._items is None else self._items.restored(state["vectors"])
-        vectors = np.ascontiguousarray(vectors, dtype=state["dtype"])
+        vectors = np.ascontiguousarray(self._rows_of(state["vectors"]), dtype=state["dtype"])
         if not np.isfinite(vectors).all():
             raise ValueError("a support vector is not finite")
         return vectors

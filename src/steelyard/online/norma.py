@@ -109,10 +109,10 @@ class NORMA(KernelListLearner):
                 who="NORMA",
             )
 
-    def _learn_lists(self, X: Any, signs: Signs) -> None:
+    def _learn_rows(self, rows: Any, signs: Signs) -> None:
         _native.norma_sweep(
             self._lists,
-            X,
+            rows,
             signs,
             learning_rate=float(self.learning_rate),
             regularization=float(self.regularization),

@@ -93,7 +93,7 @@ class Projectron(KernelListLearner):
         self.degree = degree
         self.coef0 = coef0
 
-    def _learn_lists(self, X: Any, signs: Signs) -> None:
+    def _learn_rows(self, rows: Any, signs: Signs) -> None:
         _native.projectron_sweep(
-            self._lists, X, signs, threshold=float(self.threshold), margin=bool(self.margin)
+            self._lists, rows, signs, threshold=float(self.threshold), margin=bool(self.margin)
         )

@@ -87,8 +87,8 @@ class RBP(KernelListLearner):
         super()._start_machines(X)
         self._seed = draw_seed(self.random_state)
 
-    def _learn_lists(self, X: Any, signs: Signs) -> None:
-        _native.random_budget_sweep(self._lists, X, signs, budget=int(self.budget), seed=self._seed)
+    def _learn_rows(self, rows: Any, signs: Signs) -> None:
+        _native.random_budget_sweep(self._lists, rows, signs, budget=int(self.budget), seed=self._seed)
 
     def _machines_state(self) -> dict[str, Any]:
         return super()._machines_state() | {"seed": self._seed}
