@@ -3,9 +3,9 @@
 A learner is a scikit-learn classifier that streams: ``partial_fit`` learns more rows, labels never seen
 before simply become classes, a call that raises leaves everything as it was, and threads may ask while one
 learns (:mod:`steelyard._turns` says how). One that needs all rows at once is a :class:`BatchLearner` and
-keeps the rest of the contract. What else a learner can do it declares by
-its mixins (:class:`ForgettingMixin`, :class:`MergingMixin`) and by ``_traits``; :mod:`steelyard.checks`
-holds it to that. Rows and labels come in by one path, :mod:`steelyard._door`.
+keeps the rest of the contract. What else a learner can do it declares by its mixins
+(:class:`ForgettingMixin`, :class:`GrowingMixin`, :class:`MergingMixin`) and by ``_traits``;
+:mod:`steelyard.checks` holds it to that. Rows and labels come in by one path, :mod:`steelyard._door`.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ __all__ = [
     "Batch",
     "BatchLearner",
     "ForgettingMixin",
+    "GrowingMixin",
     "Label",
     "Learner",
     "MergingMixin",
@@ -300,6 +301,36 @@ class Learner(BatchLearner):
                 who=f"{type(self).__name__}.partial_fit",
                 hint="leave `classes` out: labels never seen before become classes by themselves",
             )
+
+
+class GrowingMixin(BatchLearner):
+    """A learner that can take features that come later.
+
+    A subclass gives ``_grow``: widen all that is kept, on a twin of this learner.
+    """
+
+    @abstractmethod
+    def _grow(self, n_features: int) -> None:
+        """Widen what is kept, with zeros for the rows so far."""
+
+    @all_or_nothing
+    def grow(self, n_features: int) -> Self:
+        """Widen to more features at the end, exactly as if all rows so far had had zeros there.
+
+        Parameters
+        ----------
+        n_features : int
+            The new number of features.
+
+        Returns
+        -------
+        self
+        """
+        self._check_started("grow")
+        self._grow(n_features)
+        self.n_features_in_ = int(n_features)
+        self.__dict__.pop("feature_names_in_", None)  # names of the new ones are not known
+        return self
 
 
 class ForgettingMixin(Learner):

@@ -162,7 +162,7 @@ class DriftWindows(Wrapper):
         elif not self._totals:  # until the first block is full, what there is answers
             self.learner_ = clone(self.learner).fit(*self._waiting)
 
-    def _grow_learners(self, n_features: int) -> None:
+    def _grow(self, n_features: int) -> None:
         self._separate()
         self._totals = [twin_of(learner).grow(n_features) for learner in self._totals]
         self._blocks = deque(

@@ -13,7 +13,7 @@ from sklearn.utils.metaestimators import available_if
 
 from steelyard._turns import all_or_nothing, lock_of, of_one_moment, twin_of
 from steelyard._types import FloatArray
-from steelyard.base import BatchLearner, check_parameters
+from steelyard.base import GrowingMixin, check_parameters
 from steelyard.exceptions import ParameterError
 from steelyard.features import RandomFeatures
 
@@ -27,7 +27,7 @@ def _learner_has(name: str) -> Callable[[Method], Method]:
     return has
 
 
-class Wrapper(BatchLearner):
+class Wrapper(GrowingMixin):
     """A learner around a learner; ``learner_`` is the one at work, a clone of ``learner``.
 
     A call that learns replaces ``learner_`` and all that belongs to it at one moment.
@@ -121,27 +121,9 @@ class Wrapper(BatchLearner):
         self._need("classes_")
         return np.asarray(self.learner_.classes_)
 
-    @_learner_has("grow")
-    @all_or_nothing
-    def grow(self, n_features: int) -> Self:
-        """Widen to more features at the end.
+    grow = _learner_has("grow")(GrowingMixin.grow)
 
-        Parameters
-        ----------
-        n_features : int
-            The new number of features.
-
-        Returns
-        -------
-        self
-        """
-        self._answering("grow")
-        self._grow_learners(n_features)
-        self.n_features_in_ = int(n_features)
-        self.__dict__.pop("feature_names_in_", None)  # names of the new ones are not known
-        return self
-
-    def _grow_learners(self, n_features: int) -> None:
+    def _grow(self, n_features: int) -> None:
         self.learner_ = twin_of(self.learner_).grow(n_features)
 
     @_learner_has("decision_function")

@@ -12,7 +12,14 @@ from steelyard._labels import check_sortable
 from steelyard._limits import LARGEST_WHOLE, check_magnitude
 from steelyard._turns import lock_of
 from steelyard._types import FloatArray
-from steelyard.base import Batch, ForgettingMixin, MergingMixin, all_or_nothing, check_same_features
+from steelyard.base import (
+    Batch,
+    ForgettingMixin,
+    GrowingMixin,
+    MergingMixin,
+    all_or_nothing,
+    check_same_features,
+)
 from steelyard.exceptions import DataError
 from steelyard.features import RandomFeatures
 from steelyard.proximal.state.folds import FoldedStatistics
@@ -25,7 +32,7 @@ from steelyard.proximal.state.waiting import GatheringStatistics
 __all__ = ["StatisticsLearner"]
 
 
-class StatisticsLearner(ForgettingMixin, MergingMixin):
+class StatisticsLearner(GrowingMixin, ForgettingMixin, MergingMixin):
     """A learner that keeps statistics of the rows, and a ledger of them where one is wanted.
 
     How statistics become answers is no affair of this class.
@@ -97,24 +104,8 @@ class StatisticsLearner(ForgettingMixin, MergingMixin):
             state.remove(retire, f"ProximalSVC.{method}")
         self._state, self._ledger = state, ledger
 
-    @all_or_nothing
-    def grow(self, n_features: int) -> Self:
-        """Widen to more features at the end, exactly as if all rows so far had had zeros there.
-
-        Parameters
-        ----------
-        n_features : int
-            The new number of features.
-
-        Returns
-        -------
-        self
-        """
-        self._check_started("grow")
+    def _grow(self, n_features: int) -> None:
         self._state = self._state.grown(n_features)
-        self.n_features_in_ = int(n_features)
-        self.__dict__.pop("feature_names_in_", None)  # names of the new ones are not known
-        return self
 
     def rearranged(self, places: Sequence[int], n_features: int) -> Self:
         """A copy whose features stand at other places, exactly as if the rows had been so from the start.
