@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,7 +18,34 @@ if TYPE_CHECKING:
 __all__ = ["BoundaryDisplay", "ForgetDisplay", "PrequentialDisplay"]
 
 
-class PrequentialDisplay:
+class Display(ABC):
+    """A picture that can be drawn into axes that are there, or into a figure of its own."""
+
+    ax_: Any
+    figure_: Any
+
+    @abstractmethod
+    def _draw(self, ax: Any) -> None:
+        """Draw into these axes."""
+
+    def plot(self, *, ax: Any = None) -> Self:
+        """Draw.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        self
+        """
+        self.ax_, self.figure_ = _axes(ax)
+        self._draw(self.ax_)
+        return self
+
+
+class PrequentialDisplay(Display):
     """A measure over time, one line a model, with its 95 % band.
 
     Parameters
@@ -102,32 +130,19 @@ class PrequentialDisplay:
             drifts=[begin for begin, _ in result.known_drifts],
         ).plot(ax=ax)
 
-    def plot(self, *, ax: Any = None) -> Self:
-        """Draw.
-
-        Parameters
-        ----------
-        ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
-
-        Returns
-        -------
-        PrequentialDisplay
-        """
-        self.ax_, self.figure_ = _axes(ax)
+    def _draw(self, ax: Any) -> None:
         self.lines_ = []
         for model, rows in self.rows.items():
-            (line,) = self.ax_.plot(rows, self.values[model], label=model)
-            self.ax_.fill_between(rows, self.low[model], self.high[model], color=line.get_color(), alpha=0.15)
+            (line,) = ax.plot(rows, self.values[model], label=model)
+            ax.fill_between(rows, self.low[model], self.high[model], color=line.get_color(), alpha=0.15)
             self.lines_.append(line)
         for row in self.drifts:
-            self.ax_.axvline(row, color="gray", linestyle=":", linewidth=1)
-        self.ax_.set(xlabel="rows", ylabel=self.measure)
-        self.ax_.legend()
-        return self
+            ax.axvline(row, color="gray", linestyle=":", linewidth=1)
+        ax.set(xlabel="rows", ylabel=self.measure)
+        ax.legend()
 
 
-class BoundaryDisplay:
+class BoundaryDisplay(Display):
     """The regions that a classifier of two features makes, and its boundaries.
 
     Parameters
@@ -204,24 +219,11 @@ class BoundaryDisplay:
         response = np.searchsorted(estimator.classes_, labels).reshape(xx.shape)
         return cls(xx, yy, response, np.asarray(estimator.classes_).tolist())
 
-    def plot(self, *, ax: Any = None) -> Self:
-        """Draw the regions and the lines between them.
-
-        Parameters
-        ----------
-        ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
-
-        Returns
-        -------
-        BoundaryDisplay
-        """
-        self.ax_, self.figure_ = _axes(ax)
+    def _draw(self, ax: Any) -> None:
         if len(self.classes) > 1:
             levels = np.arange(len(self.classes) + 1) - 0.5
-            self.ax_.contourf(self.xx, self.yy, self.response, levels=levels, cmap="coolwarm", alpha=0.25)
-        self.draw_lines(self.ax_, linewidths=1)
-        return self
+            ax.contourf(self.xx, self.yy, self.response, levels=levels, cmap="coolwarm", alpha=0.25)
+        self.draw_lines(ax, linewidths=1)
 
     def draw_lines(self, ax: Any, **style: Any) -> None:
         """Draw the lines between the regions.
@@ -238,7 +240,7 @@ class BoundaryDisplay:
             ax.contour(self.xx, self.yy, self.response, levels=levels, colors="black", **style)
 
 
-class ForgetDisplay:
+class ForgetDisplay(Display):
     """How a boundary moves when rows are forgotten: dashed before, solid after.
 
     Parameters
@@ -316,23 +318,10 @@ class ForgetDisplay:
         _scatter(display.ax_, rows, labels, before.classes)
         return display
 
-    def plot(self, *, ax: Any = None) -> Self:
-        """Draw both boundaries, and rings around the rows that are forgotten.
-
-        Parameters
-        ----------
-        ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
-
-        Returns
-        -------
-        ForgetDisplay
-        """
-        self.ax_, self.figure_ = _axes(ax)
+    def _draw(self, ax: Any) -> None:
         for display, style in ((self.before, "dashed"), (self.after, "solid")):
-            display.draw_lines(self.ax_, linewidths=1.2, linestyles=style)
-        self.ax_.scatter(*self.forgotten.T, s=90, facecolors="none", edgecolors="black", label="forgotten")
-        return self
+            display.draw_lines(ax, linewidths=1.2, linestyles=style)
+        ax.scatter(*self.forgotten.T, s=90, facecolors="none", edgecolors="black", label="forgotten")
 
 
 def _axes(ax: Any) -> tuple[Any, Any]:
