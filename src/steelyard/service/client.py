@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import httpx
 
+from steelyard._http_client import TRY_AGAIN, HttpClient, headers_with, said_in, tries
 from steelyard.exceptions import SteelyardError
 
 __all__ = ["Client", "RefusedError", "UnansweredError", "UnreachableError"]
-
-_TRIES = 4
 
 
 class RefusedError(SteelyardError, ValueError):
@@ -50,7 +48,7 @@ class UnansweredError(SteelyardError, TimeoutError):
         self.key = key
 
 
-class Client:
+class Client(HttpClient):
     """Talks to a service.
 
     Parameters
@@ -78,18 +76,8 @@ class Client:
         timeout: float = 30.0,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        headers = headers_with(key)
         self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout, transport=transport)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let go of connections."""
-        self._http.close()
 
     # -- verbs --------------------------------------------------------------------------------------
 
@@ -177,9 +165,7 @@ class Client:
             key = key or uuid.uuid4().hex
             headers["Idempotency-Key"] = key
         failure: SteelyardError | None = None
-        for attempt in range(_TRIES):
-            if attempt:
-                time.sleep(_pause(attempt))
+        for _ in tries():
             try:
                 response = self._http.request(method, path, json=body, headers=headers)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
@@ -192,21 +178,14 @@ class Client:
                 if response.status_code < 400:
                     return response
                 failure = _refusal(response)
-                if response.status_code not in {429, 503}:
+                if response.status_code not in TRY_AGAIN:
                     break
         assert failure is not None
         raise failure
 
 
-def _pause(attempt: int) -> float:
-    return min(2.0, 0.1 * 2.0**attempt)
-
-
 def _refusal(response: httpx.Response) -> RefusedError:
-    try:
-        said = response.json()
-    except ValueError:
-        said = {}
+    said = said_in(response)
     return RefusedError(
         str(said.get("detail", f"the service answered {response.status_code}.")),
         hint=said.get("hint"),

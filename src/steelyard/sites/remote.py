@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from steelyard._http_client import TRY_AGAIN, HttpClient, headers_with, said_in, tries
 from steelyard.exceptions import DataError, FileAccessError, ParameterError
 from steelyard.persistence import from_bytes
 from steelyard.sites.bulletin import Bulletin
@@ -19,12 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Service"]
 
-_TRIES = 4
-_TRY_AGAIN = frozenset({429, 503})
 _STALE = "stale"  # how the service calls a bulletin that is older than what it has
 
 
-class Service:
+class Service(HttpClient):
     """A model of a service that is pooled from sites (``sites = true`` in its spec).
 
     Parameters
@@ -67,26 +65,16 @@ class Service:
         if not right:
             raise ParameterError(f"the address of a model begins with http:// or https://; got {url!r}.")
         self.url = url.rstrip("/")
-        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        headers = headers_with(key)
         self._http = httpx.Client(headers=headers, timeout=timeout, transport=transport)
         self._lost = httpx.TransportError
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let go of connections."""
-        self._http.close()
 
     # -- what every exchange does -------------------------------------------------------------------
 
     def put(self, bulletin: Bulletin) -> bool:
         """Publish a bulletin; returns whether it was news. It is on the service's disk when this returns."""
         response = self._send("PUT", self._site(bulletin.site), bulletin.to_bytes())
-        said = _said(response)
+        said = said_in(response)
         if response.status_code == 409 and said.get("reason") == _STALE:
             return False
         self._check(response)
@@ -99,7 +87,7 @@ class Service:
     def find(self, site: str) -> Bulletin | None:
         """The newest bulletin of a site; None where there is none."""
         response = self._send("GET", self._site(site))
-        if response.status_code == 404 and _said(response).get("reason") == "no site":
+        if response.status_code == 404 and said_in(response).get("reason") == "no site":
             return None
         self._check(response)
         return Bulletin.from_bytes(response.content)
@@ -141,34 +129,24 @@ class Service:
         self, method: str, path: str, content: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> httpx.Response:
         trouble = ""
-        for attempt in range(_TRIES):
-            if attempt:
-                time.sleep(min(2.0, 0.1 * 2.0**attempt))
+        for _ in tries():
             try:
                 response = self._http.request(method, self.url + path, content=content, headers=headers)
             except self._lost as error:
                 trouble = f"no answer came: {type(error).__name__}, {error}"
             else:
-                if response.status_code not in _TRY_AGAIN:
+                if response.status_code not in TRY_AGAIN:
                     return response
-                trouble = str(_said(response).get("detail", f"it answered {response.status_code}")).rstrip(
+                trouble = str(said_in(response).get("detail", f"it answered {response.status_code}")).rstrip(
                     "."
                 )
         raise FileAccessError(f"{trouble}.", who=self.url, hint="sending it again later is safe")
 
     def _check(self, response: httpx.Response) -> None:
         if response.status_code >= 400:
-            said = _said(response)
+            said = said_in(response)
             sentence = str(said.get("detail", f"it answered {response.status_code}."))
             raise DataError(sentence, who=self.url, hint=said.get("hint"))
 
     def __repr__(self) -> str:
         return f"Service({self.url!r})"  # the key stays a secret
-
-
-def _said(response: httpx.Response) -> dict[str, Any]:
-    try:
-        said = response.json()
-    except ValueError:
-        return {}
-    return said if isinstance(said, dict) else {}
