@@ -22,6 +22,7 @@ _KERNEL_BITS = 23
 _ROOT_BITS = 53 - _KERNEL_BITS
 _SMALLEST = 1e-6  # eigenvalues of the landmarks' kernel matrix below this fade out of its inverse root
 _BLOCK = 2048  # rows whose kernel values stay in the cache until they are multiplied
+_FEW_ROWS = 16  # so few rows that to ask for the number of threads takes as long
 _FAR = 8.0  # standard deviations from zero to the mean beyond which a feature is measured from its mean
 _CEILING = 16.0  # standard deviations at which a rectified unit of a "rows" map is full
 _GRID = 2.0**-19  # of coordinates whose squares are summed
@@ -69,6 +70,18 @@ class ProjectionMap(ABC):
                 self.function, _rows(X), self.shift, self.scale, self.weights, self.starts, out, *numbers
             )
         return out
+
+    def inside(self, X: FloatArray) -> FloatArray:
+        """Values that the features are linear in: here the features."""
+        return self.apply(X)
+
+    def carried_inside(self, coef: FloatArray) -> FloatArray:
+        """Planes over features as planes over these values."""
+        return coef
+
+    def completed(self, inside: FloatArray) -> FloatArray:
+        """The features that belong to such values."""
+        return inside
 
     @abstractmethod
     def _numbers(self) -> tuple[float, float, float]:
@@ -176,22 +189,38 @@ class LandmarkMap:
         rows = _rows(X.toarray() if sp.issparse(X) else X)
         out = np.empty((len(rows), len(self.root)))
         values = np.empty((min(len(rows), _BLOCK), len(self.root)))
-        factor = self.step * 2.0**-_KERNEL_BITS / self.quantum
         for begin in range(0, len(rows), _BLOCK):
             block = out[begin : begin + _BLOCK]
             kernel = values[: len(block)]
-            _halvings(
-                rows[begin : begin + _BLOCK],
-                self.shift,
-                self.scale,
-                self.landmarks,
-                kernel,
-                euclidean=self.euclidean,
-            )
-            # Integers below 2**53 all the way: whoever multiplies, and in which order, the sums are the same.
-            np.matmul(kernel, self.root, out=block)
-            _native.round_to_grid(block, factor, self.quantum, num_threads())
+            self._kernel_values(rows[begin : begin + _BLOCK], kernel)
+            self._complete(kernel, block)
         return out
+
+    def inside(self, X: FloatArray) -> FloatArray:
+        """Kernel values at the landmarks: features are linear in them, but for their rounding."""
+        out = np.empty((len(X), len(self.root)))
+        self._kernel_values(_rows(X), out)
+        return out
+
+    def carried_inside(self, coef: FloatArray) -> FloatArray:
+        """Planes over features as planes over the kernel values, whose product with the root is spared."""
+        carried: FloatArray = (coef @ self.root.T) * (self.step * 2.0**-_KERNEL_BITS)
+        return carried
+
+    def completed(self, inside: FloatArray) -> FloatArray:
+        """The features that belong to such kernel values."""
+        out = np.empty(inside.shape)
+        self._complete(inside, out)
+        return out
+
+    def _kernel_values(self, rows: FloatArray, out: FloatArray) -> None:
+        _halvings(rows, self.shift, self.scale, self.landmarks, out, euclidean=self.euclidean)
+
+    def _complete(self, kernel: FloatArray, out: FloatArray) -> None:
+        # Integers below 2**53 all the way: whoever multiplies, and in which order, the sums are the same.
+        np.matmul(kernel, self.root, out=out)
+        factor = self.step * 2.0**-_KERNEL_BITS / self.quantum
+        _native.round_to_grid(out, factor, self.quantum, num_threads())
 
 
 def _check_finite(*parts: Any) -> None:
@@ -249,7 +278,7 @@ def _halvings(
     """``2**-distance`` as integers of 23 bits."""
     _native.map_rows(
         "halving_2" if euclidean else "halving", rows, shift, scale, places, np.zeros(places.shape[1]),
-        out, 2.0**_KERNEL_BITS, 1.0, 1.0, num_threads(),
+        out, 2.0**_KERNEL_BITS, 1.0, 1.0, num_threads() if len(rows) > _FEW_ROWS else 1,
     )  # fmt: skip
 
 

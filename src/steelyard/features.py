@@ -222,14 +222,32 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         if last is not None and last[0] is settled and np.array_equal(last[1], X):
             known: FloatArray = last[2]
             return known
-        mapped = settled.apply(X)
+        mapped = self._completed(X)
         mapped.flags.writeable = False
         self._last_rows = settled, np.array(X), mapped  # at once: threads may ask
         return mapped
 
+    def inside(self, X: FloatArray) -> FloatArray:
+        """What the features of rows are linear in; rows that are learned next are mapped from it."""
+        inside = self._map.inside(X)
+        if 1 < len(X) <= _REMEMBERED:
+            self._last_inside = self._map, np.array(X), inside  # at once: threads may ask
+        return inside
+
+    def carried_inside(self, coef: FloatArray) -> FloatArray:
+        """Planes over the features as planes over what :meth:`inside` gives; features are rounded there."""
+        return self._map.carried_inside(coef)
+
+    def _completed(self, X: FloatArray) -> FloatArray:
+        last = self.__dict__.get("_last_inside")
+        if last is not None and last[0] is self._map and np.array_equal(last[1], X):
+            return self._map.completed(last[2])
+        return self._map.apply(X)
+
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
         state.pop("_last_rows", None)
+        state.pop("_last_inside", None)
         return state
 
     def same_map(self, other: RandomFeatures | None) -> bool:

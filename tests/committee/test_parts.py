@@ -12,7 +12,11 @@ from steelyard.committee.cuts import choose_cut
 from steelyard.committee.evidence import Evidence, Sides, align
 from steelyard.committee.panel import judge
 from steelyard.committee.recent import Block, Recent
+from steelyard.committee.rules import LinearRule, MappedRule, Rows, Views
 from steelyard.committee.views import FoldedView, RankView
+from steelyard.committee.work import Work
+from steelyard.features import RandomFeatures
+from steelyard.proximal import ProximalSVC
 
 
 def _block(rng, n, first=0, d=3):
@@ -223,3 +227,59 @@ def test_evidence_that_goes_on_leaves_the_one_before_as_it_was():
     scores = rng.normal(size=(50, 2, 1))
     again.push(rng.integers(0, 2, 50), scores, np.arange(50, dtype=np.uint64))
     np.testing.assert_array_equal(again.recent()[1][50:], scores)
+
+
+def test_ranks_are_those_of_numpy_and_the_same_alone_and_among_others():
+    rng = np.random.default_rng(5)
+    sample = np.column_stack([rng.normal(size=400), rng.integers(0, 3, 400), np.zeros(400)])
+    view = RankView.settled(sample)
+    X = np.vstack([sample[:50], 100.0 * rng.normal(size=(50, 3)), view.knots[::9]])
+    expected = np.column_stack([np.interp(X[:, c], *_distinct(view, c)) for c in range(3)])
+    seen = view.apply(X)
+    np.testing.assert_allclose(seen, expected, rtol=0.0, atol=1e-12)
+    alone = np.vstack([view.apply(X[row : row + 1]) for row in range(len(X))])
+    assert np.array_equal(seen, alone)
+
+
+def _distinct(view, column):
+    knots, first = np.unique(view.knots[:, column], return_index=True)
+    return knots, view.values[first, column]
+
+
+def test_normal_scores_are_sums_of_tables_and_unknown_scores_count_nothing():
+    rng = np.random.default_rng(6)
+    sides = Sides(np.round(rng.normal(0.7, 1, (60, 3)), 1), np.round(rng.normal(0, 1, (300, 3)), 1), 0.2)
+    judged = judge(sides, "gmean", np.ones(3))
+    raw = np.round(rng.normal(0, 3, (200, 3)), 1)
+    raw[::7, 1] = np.nan
+    expected = sum(
+        weight * np.nan_to_num(np.interp(raw[:, e], *judged.tables[e]))
+        for e, weight in enumerate(judged.weights)
+    )
+    assert (judged.weights > 0.0).sum() > 1
+    np.testing.assert_allclose(judged.scores(raw), expected, rtol=0.0, atol=1e-12)
+
+
+def test_planes_inside_the_map_are_those_over_mapped_rows():
+    rng = np.random.default_rng(7)
+    X, y = rng.normal(size=(600, 6)), rng.integers(0, 3, 600)
+    views = Views(RankView.settled(X), RandomFeatures(80).fit(RankView.settled(X).apply(X)))
+    rows = Rows(X, views)
+    learner = ProximalSVC(standardize=False).fit(views.mapped(rows.seen("ranks")), y)
+    rule = MappedRule.over(views, LinearRule([0, 1, 2], "map", learner.coef_, learner.intercept_))
+    expected = learner.decision_function(views.mapped(rows.seen("ranks")))
+    np.testing.assert_allclose(rule.scores(rows), expected, rtol=0.0, atol=1e-3 * np.abs(expected).max())
+
+
+def test_in_a_long_stream_less_is_done_for_a_row_by_those_who_took_part_before():
+    for n_classes in (2, 5, 12):
+        short, long = Work("auto", n_classes, 19_999), Work("auto", n_classes, 20_000)
+        assert 0.1 <= long.offered_share < short.offered_share
+        assert long.regrows_every(5000, 30) > short.regrows_every(5000, 30)
+        assert long.solves_every(300) > short.solves_every(300)
+        assert {name for name in ("kernel", "trees", "mapped") if long.wants(name)} == {
+            name for name in ("kernel", "trees", "mapped") if short.wants(name)
+        }
+        assert "after 20,000 rows" in long.spared()["kernel"]
+        assert "after 20,000 rows" not in short.spared().get("kernel", "")
+    assert Work(90.0, 2, 20_000).offered_share == Work(90.0, 2, 0).offered_share

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from steelyard import ProximalSVC, StreamClassifier
-from steelyard.committee.classifier import _TOGETHER
+from steelyard.committee.learning import _TOGETHER
 from steelyard.committee.rules import LabelRule
 from steelyard.persistence import from_bytes, to_bytes
 

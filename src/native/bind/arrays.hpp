@@ -75,6 +75,7 @@ void bind_planes(nb::module_& m);
 void bind_kernels(nb::module_& m);
 void bind_sequences(nb::module_& m);
 void bind_boosting(nb::module_& m);
+void bind_piecewise(nb::module_& m);
 void bind_boundary(nb::module_& m);
 void bind_window_auc(nb::module_& m);
 void bind_enclosing(nb::module_& m);

@@ -2,8 +2,8 @@
 
 ``views`` say how experts see rows, ``recent`` holds the last rows, ``experts`` learn them and give ``rules``;
 ``evidence`` is what they answered before labels were known, ``cuts`` and ``panel`` make one answer of it,
-and ``explain`` tells why. ``classifier`` puts it together; ``moving_cut`` is the cut alone, around any
-classifier.
+and ``explain`` tells why. ``learning`` is all that changes it, ``side_by_side`` on the cores there are, and
+``classifier`` answers; ``moving_cut`` is the cut alone, around any classifier.
 """
 
 from steelyard.committee.classifier import StreamClassifier

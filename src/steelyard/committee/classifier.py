@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from steelyard import _native
 from steelyard._labels import none_left, restored_labels
-from steelyard._turns import Told, lock_of, twin_of
-from steelyard._types import FloatArray, IntArray
+from steelyard._turns import Told, lock_of
+from steelyard._types import FloatArray
 from steelyard.base import (
-    Batch,
-    ForgettingMixin,
     Label,
     Traits,
     all_or_nothing,
@@ -27,37 +22,23 @@ from steelyard.base import (
 )
 from steelyard.committee.chances import chances
 from steelyard.committee.cuts import ThresholdChoice
-from steelyard.committee.evidence import Evidence, align
+from steelyard.committee.evidence import Evidence
 from steelyard.committee.experts import EXPERTS, Expert
 from steelyard.committee.explain import Explanation, explain_panel
+from steelyard.committee.learning import LearningCommittee
 from steelyard.committee.many import ManyJudgement
-from steelyard.committee.panel import Judgement, Panel, judge_evidence
-from steelyard.committee.recent import Block, Recent
-from steelyard.committee.rules import LabelRule, Rows, Views
-from steelyard.committee.views import FoldedView, RankView, row_keys
+from steelyard.committee.panel import Judgement, Panel
+from steelyard.committee.recent import Recent
+from steelyard.committee.rules import Rows, Views
 from steelyard.committee.waiting import Waiting
 from steelyard.committee.watch import Watch
-from steelyard.committee.work import Work
-from steelyard.exceptions import DataError, SteelyardError
-from steelyard.features import RandomFeatures
+from steelyard.exceptions import SteelyardError
 from steelyard.memory.windows import window_size
 from steelyard.params import AnyOf, Constraint, Integer, OneOf, Positive, prior_factors
 from steelyard.persistence import storable
 from steelyard.proximal import ProximalSVC
 
 __all__ = ["StreamClassifier"]
-
-_SETTLING = (100, 1000)  # rows at which views are settled: for the time being, and for good
-_KEPT = 5000  # rows that are kept: the longest window, and some that may come back to it
-_KEPT_OF_CLASSES = 1000  # rows that are kept besides, of all classes together, as many of each
-_SLACK = 0.5  # rows beyond these, as a share of them, before they are cut off
-_BLOCK = 1000  # rows that are scored and then learned together, at most
-_FIRST_BLOCK = 50
-_WIDE = 256  # columns; wider rows are folded into so many
-_TOGETHER = 5  # rows that come one by one and are learned together
-_REFRESH = 50  # rows after which weights and cut are looked at again
-_ALONE = Block.of_ones(1)  # a row that comes alone
-_PRIORS = np.array([trade.prior for trade in EXPERTS])
 
 
 class _MemoryChoice:
@@ -76,7 +57,7 @@ class _MemoryChoice:
 
 
 @storable("StreamClassifier")
-class StreamClassifier(ForgettingMixin):
+class StreamClassifier(LearningCommittee):
     r"""A classifier for streams that needs no choices: a committee of exact experts.
 
     Its experts differ in what they remember (all rows, the last 5,000 or 1,000 and some of every class, the
@@ -99,11 +80,14 @@ class StreamClassifier(ForgettingMixin):
         ``time``.
     budget : "auto" or float, default="auto"
         Microseconds that a row may cost, roughly, by what the work takes on a common machine, never by the
-        clock, so that the same rows give the same answers anywhere; "auto" is 120. Planes are solved and
-        evidence is looked at when enough rows have come to pay for it. The kernel machine is the dear
+        clock, so that the same rows give the same answers anywhere; "auto" is 120 for the first 20,000 rows
+        and 75 for those after them. Planes are solved, trees are grown and evidence is looked at when
+        enough rows have come to pay for it. The kernel machine is the dear
         expert: of two classes, below 120 it is offered a part of the rows of each block, evenly spaced ones
         of frequent classes first, and below 60 none; of more classes sooner. "auto" offers it a quarter of
-        blocks larger than 250 rows. All experts score all rows, and :meth:`explain` tells what is spared.
+        blocks larger than 250 rows, and a quarter of all rows after the first 20,000. All experts score all
+        rows, and :meth:`explain` tells what is spared. Experts learn side by side on the cores there are
+        (environment variable STEELYARD_NUM_THREADS), which changes no bit of what comes out.
     random_state : int, default=0
         The seed of the random map.
 
@@ -195,8 +179,6 @@ class StreamClassifier(ForgettingMixin):
         self.budget = budget
         self.random_state = random_state
 
-    # -- learning -----------------------------------------------------------------------------------
-
     @all_or_nothing
     def partial_fit(
         self,
@@ -230,313 +212,6 @@ class StreamClassifier(ForgettingMixin):
         super().partial_fit(X, y, classes, sample_weight)
         del self._times
         return self
-
-    def _start(self, batch: Batch) -> None:
-        width = batch.X.shape[1]
-        self._fold = FoldedView(width, _WIDE, self.random_state) if width > _WIDE else None
-        self._labels: list[Label] = []  # by class number, in the order in which they came
-        self._numbers: dict[Label, int] = {}  # the same the other way round
-        self._counts: IntArray = np.zeros(0, dtype=np.int64)  # rows of each class in the longest memory
-        self._n_seen = 0
-        self._low = 0  # number of the oldest row in the longest memory
-        self._judged_at = self._settled_at = 0  # rows seen at the last look at the evidence, and at settling
-        self._recent = Recent.empty(min(width, _WIDE))
-        self._evidence = Evidence(len(EXPERTS))
-        self._views = Views()
-        self._experts = [Expert(trade, self._views) for trade in EXPERTS]
-        self._panel = Panel([], [None] * len(EXPERTS), None, self._views)
-        self._waiting = Waiting()
-        self._watch = Watch()
-
-    def _learn(self, batch: Batch) -> None:
-        self._apply(batch, None, "partial_fit")
-
-    def _apply(self, add: Batch | None, retire: Batch | None, method: str) -> None:
-        try:
-            added = None if add is None else self._block(add, method)
-            if retire is None and added is not None and self._let_wait(added):
-                if len(self._waiting) < _TOGETHER:
-                    return
-                added = None
-            self._evidence = self._evidence.copy()
-            self._experts = self._sound_experts()
-            self._take_waiting()
-            retired = None if retire is None else self._block(retire, "forget")
-            if retired is not None:
-                self._try_out(added, retired)
-            if added is not None:
-                self._take_in(added)
-            if retired is not None:
-                self._take_out(retired)
-        except SteelyardError as error:
-            raise error.told_by(f"{type(self).__name__}.{method}") from None
-
-    def _let_wait(self, block: Block) -> bool:
-        """Keep a few rows until there are more; only their labels are followed at once."""
-        panel = self._panel
-        if not (
-            len(self._waiting) + len(block) <= min(_TOGETHER, self._n_seen // 20)
-            and len(block) < _TOGETHER
-            and len(panel.classes) > 1
-            and self.memory == "auto"
-            and self._counts.size == len(self._labels)
-            and self._counts[block.codes].all()
-        ):
-            return False
-        rows, scores = panel.raw_scores(block.X)
-        block = block.seen_as(rows.seen("ranks"))
-        self._waiting = self._waiting.joined_by(block, scores)
-        self._panel = self._following_labels(panel, block.codes.tolist())
-        return True
-
-    def _following_labels(self, panel: Panel, codes: list[int]) -> Panel:
-        rules = [rule.after(codes) if isinstance(rule, LabelRule) else rule for rule in panel.rules]
-        return Panel(panel.classes, rules, panel.judgement, panel.views)
-
-    def _take_waiting(self) -> None:
-        """Learn the rows that wait."""
-        if len(self._waiting):
-            block, scores = self._waiting.together()
-            self._waiting = Waiting()
-            self._take_scored(block, scores)
-
-    def _sound_experts(self) -> list[Expert]:
-        """Twins of the experts, each with a learner of the rows that are its own."""
-        return [expert.twin(self._recent) for expert in self._experts]
-
-    def _block(self, batch: Batch, method: str) -> Block:
-        """The rows of a batch as experts take them; classes never seen before get numbers."""
-        numbers = self._numbers
-        missing = [label for label in batch.labels if label not in numbers]
-        if missing:
-            if method == "forget":
-                raise DataError(f"no rows of class {missing[0]!r} were ever learned; nothing was changed.")
-            self._labels = [*self._labels, *missing]
-            numbers = self._numbers = {label: number for number, label in enumerate(self._labels)}
-        if len(batch.codes) == 1 and batch.weights is None and self.memory == "auto":
-            # A stream of single rows pays for every call.
-            code = np.array([numbers[batch.labels[0]]], dtype=np.int64)
-            return _ALONE.at(self._dense(batch.X, method), code)
-        codes = np.array([numbers[label] for label in batch.labels], dtype=np.int64)[batch.codes]
-        weights = np.ones(len(codes)) if batch.weights is None else batch.weights
-        times = self._checked_times(len(codes), method)
-        X, unnumbered = self._dense(batch.X, method), np.zeros(len(codes), dtype=np.int64)
-        no_ranks = np.zeros((len(codes), 0))
-        block = Block(X, no_ranks, codes, weights, times, unnumbered, np.ones(len(codes), dtype=bool))
-        return block if (weights > 0.0).all() else block.part(weights > 0.0)
-
-    def _dense(self, X: Any, method: str) -> FloatArray:
-        """Finite rows as experts take them."""
-        if type(X) is not np.ndarray or X.dtype != np.float64 or not _native.all_finite(X):
-            X = self._check_finite(X, method)
-        if self._fold is not None:
-            return self._fold.apply(X)
-        return np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
-
-    def _checked_times(self, n_rows: int, method: str) -> FloatArray:
-        given = self.__dict__.get("_times")
-        if method in {"forget", "fit"} or not isinstance(self._span(), timedelta):
-            return np.zeros(n_rows)
-        if given is None:
-            raise DataError(
-                "a memory of time needs the times of the rows; got none.",
-                hint="pass time= to partial_fit(), or give the memory as a number of rows",
-            )
-        times = np.asarray(given, dtype=np.float64)
-        if times.shape != (n_rows,) or not np.isfinite(times).all():
-            raise DataError(f"expected one finite time for each of {n_rows} rows; got {times.shape}.")
-        if (np.diff(np.concatenate([self._recent.block.times[-1:], times])) < 0).any():
-            raise DataError("the times of the rows must not go back; nothing was changed.")
-        return times
-
-    def _span(self) -> int | timedelta | None:
-        """How far back anything is remembered; None: all rows."""
-        return None if self.memory == "auto" else window_size(self.memory)
-
-    def _take_in(self, block: Block) -> None:
-        begin = 0
-        while begin < len(block):
-            size = min(_BLOCK, max(_FIRST_BLOCK, self._n_seen))
-            self._take_block(block.part(slice(begin, begin + size)))
-            begin += size
-
-    def _take_block(self, block: Block) -> None:
-        panel = self._panel
-        rows, scores = Rows(block.X, self._views), None
-        if len(panel.classes) > 1:
-            rows, scores = panel.raw_scores(block.X)
-        self._take_scored(block.seen_as(rows.seen("ranks")), scores)
-
-    def _take_scored(self, block: Block, scores: FloatArray | None) -> None:
-        panel, first = self._panel, self._n_seen
-        self._n_seen += len(block)
-        if scores is not None:
-            hit = panel.answers(scores) == block.codes
-            self._watch = self._watch.after(block.codes, hit, len(self._labels), self._n_seen)
-        block = block.numbered(first)
-        self._count(block, 1)
-        recent = self._recent.added(block.thinned(self._work().n_offered(first, len(block))))
-        low = self._lowest(recent)
-        if low > self._low:
-            self._count(recent.between(self._low, low), -1)
-        self._recent, self._low = recent, low
-        work, classes = self._work(), self._class_numbers()
-        self._staff(work)
-        self._settle(work)
-        new_class = classes != panel.classes
-        for expert in self._experts:
-            if new_class or expert.is_due(self._low, self._n_seen, work):
-                self._follow(expert, work)
-        self._trim(work)
-        self._evidence.know(classes if work.judges else [])
-        self._gather(block, scores)
-        self._publish(work, classes)
-
-    def _work(self) -> Work:
-        """How work is measured out now."""
-        n_classes, known = int(np.count_nonzero(self._counts)), self.__dict__.get("_measured_out")
-        if known is None or not known.is_for(self.budget, n_classes):
-            known = self._measured_out = Work(self.budget, n_classes)
-        return known
-
-    def _staff(self, work: Work) -> None:
-        """Leave out experts that are too dear for so many classes, or let them come back."""
-        if work is self.__dict__.get("_staffed_for"):
-            return
-        self._staffed_for = work
-        for expert in self._experts:
-            wanted = work.wants(expert.trade.name)
-            if not wanted and not expert.is_left_out:
-                expert.leave()
-            elif wanted and expert.is_left_out and expert.trade.window is not None:
-                expert.is_left_out = False
-
-    def _trim(self, work: Work) -> None:
-        """Let go of rows that nobody will ask for again."""
-        if self._span() is None:
-            if len(self._recent) <= (1.0 + _SLACK) * (_KEPT + _KEPT_OF_CLASSES):
-                return  # a stream of single rows pays for every look
-            of_class = _KEPT_OF_CLASSES // max(work.n_classes, 2)
-            numbers, slack = self._recent.last(_KEPT, of_class, 0), _SLACK
-        else:
-            low = min([self._low, *(e.low for e in self._experts if e.is_ready and e.trade.window is None)])
-            numbers, slack = self._recent.last(len(self._recent), 0, low), 0.0
-        held = [expert.held for expert in self._experts]
-        self._recent = self._recent.trimmed(np.unique(np.concatenate([numbers, *held])), slack)
-
-    def _lowest(self, recent: Recent) -> int:
-        """Number of the oldest row that the longest memory holds."""
-        span = self._span()
-        if span is None:
-            return 0
-        if isinstance(span, int):
-            return max(self._low, self._n_seen - span)
-        held = recent.block
-        begin = int(np.searchsorted(held.times, held.times[-1] - span.total_seconds(), side="right"))
-        return max(self._low, int(held.numbers[begin]))
-
-    def _follow(self, expert: Expert, work: Work, forgotten: Block | None = None) -> None:
-        if expert.is_ready:
-            expert.follow(self._recent, self._low, self._n_seen, work, forgotten)
-
-    def _count(self, block: Block, sign: int) -> None:
-        counts = sign * np.bincount(block.codes, minlength=len(self._labels))
-        counts[: len(self._counts)] += self._counts
-        self._counts = counts
-
-    def _class_numbers(self) -> list[int]:
-        """Numbers of the classes that have rows, in the order of their labels."""
-        numbers: list[int] = np.flatnonzero(self._counts).tolist()
-        return numbers if len(numbers) < 2 else sorted(numbers, key=self._labels.__getitem__)
-
-    def _settle(self, work: Work) -> None:
-        """Settle the views when there are enough rows for the first time, and again when there are many."""
-        if not any(self._settled_at < n <= self._n_seen for n in _SETTLING):
-            return
-        X = self._recent.block.X
-        scale = RankView.settled(X)
-        ranks = scale.apply(X)
-        settled = RandomFeatures(work.n_mapped, random_state=self.random_state).fit(ranks)
-        self._views, self._settled_at = Views(scale, settled), self._n_seen
-        self._recent = self._recent.seen_as(ranks)
-        # All rows that any of them had learned are still here, and are learned anew through the new views.
-        self._experts = [
-            expert if expert.trade.view in {"rows", "labels"} else expert.anew(self._views)
-            for expert in self._experts
-        ]
-
-    def _gather(self, block: Block, scores: FloatArray | None) -> None:
-        """Keep what the rows were scored, now that their labels are known."""
-        classes = self._evidence.classes
-        if not classes:
-            return
-        if scores is not None:
-            scores = align(scores, self._panel.classes, classes)
-        places = np.full(len(self._labels), -1)
-        places[classes] = np.arange(len(classes))
-        self._evidence.push(places[block.codes], scores, row_keys(block.X))
-
-    def _publish(self, work: Work, classes: list[int], *, force: bool = False) -> None:
-        """Make what was learned answer from now on."""
-        new_class = classes != self._panel.classes
-        for expert in self._experts:
-            if expert.is_ready and (force or self._is_due(expert, work, new_class=new_class)):
-                expert.answer_anew(self._recent)
-        judged = self._panel.judged_for(classes)
-        waited, often = self._n_seen - self._judged_at, 10.0 if new_class else 1.0
-        seldom = min(max(_REFRESH, work.judges_every), 1 + self._n_seen * work.n_planes // 20)
-        if force or (new_class and len(classes) <= 3) or waited >= seldom / often:
-            self._judged_at = self._n_seen
-            judged = judge_evidence(self._evidence, self.threshold, _PRIORS)
-        self._panel = Panel(classes, [expert.rule for expert in self._experts], judged, self._views)
-
-    def _is_due(self, expert: Expert, work: Work, *, new_class: bool) -> bool:
-        """Whether an expert should answer with what it has learned since it last did."""
-        if expert.rule is None or not expert.n_columns:
-            return expert.high > expert.answers_upto
-        wait = min(work.solves_every(expert.n_columns), 1 + expert.answers_upto * work.n_planes // 20)
-        return expert.high - expert.answers_upto >= max(1.0, wait / 10.0 if new_class else wait)
-
-    # -- forgetting ---------------------------------------------------------------------------------
-
-    def _take_out(self, block: Block) -> None:
-        work = self._work()
-        for expert in self._experts:  # then all that learn row by row have learned what is to be forgotten
-            if not expert.trade.regrown:
-                self._follow(expert, work)
-        places = self._recent.find(block.X, block.codes, block.weights)
-        found = places >= 0
-        numbers = np.full(len(block), -1)
-        numbers[found] = self._recent.block.numbers[places[found]]
-        self._recent = self._recent.without(places[found])
-        block = replace(block, numbers=numbers, ranks=Rows(block.X, self._views).seen("ranks"))
-        for expert in self._experts:
-            self._follow(expert, work, block)
-        self._count(block, -1)
-        for code in np.unique(block.codes).tolist():
-            self._evidence.drop(code, row_keys(block.X[block.codes == code]))
-        work, classes = self._work(), self._class_numbers()
-        self._staff(work)
-        self._evidence.know(classes if work.judges else [])
-        self._publish(work, classes, force=True)
-
-    def _try_out(self, add: Block | None, retire: Block) -> None:
-        """Refuse rows that were never learned before a kernel machine changes: one expert knows."""
-        linear = self._experts[0]
-        if linear.learner is None and add is None:
-            raise DataError("there are no rows left to forget; nothing was changed.")
-        if add is not None:
-            add = add.seen_as(Rows(add.X, self._views).seen("ranks"))
-        waiting = self._recent.between(linear.high, self._n_seen)
-        new = waiting if add is None else waiting.joined(add)
-        if self._span() is None and linear.learner is not None:
-            added = (new.X, new.codes, new.weights) if len(new) else None
-            twin_of(linear.learner).update(add=added, retire=(retire.X, retire.codes, retire.weights))
-        elif self._span() is not None:
-            held = self._recent if add is None else self._recent.added(add.numbered(self._n_seen))
-            places = held.find(retire.X, retire.codes, retire.weights)
-            if (places < 0).any() or (held.block.numbers[places] < self._low).any():
-                raise DataError("some of the rows to be forgotten are not remembered; nothing was changed.")
 
     # -- answering ----------------------------------------------------------------------------------
 
@@ -669,8 +344,7 @@ class StreamClassifier(ForgettingMixin):
 
     def _set_state(self, state: dict[str, Any]) -> None:
         self._set_features(state)
-        width = self.n_features_in_
-        self._fold = FoldedView(width, _WIDE, self.random_state) if width > _WIDE else None
+        self._fold = self._fold_of(self.n_features_in_)
         self._labels = restored_labels(state["labels"])
         self._numbers = {label: number for number, label in enumerate(self._labels)}
         self._counts = np.zeros(len(self._labels), dtype=np.int64)

@@ -11,7 +11,7 @@ import numpy as np
 from steelyard._turns import Told, twin_of
 from steelyard._types import IntArray
 from steelyard.committee.recent import Block, Recent
-from steelyard.committee.rules import KernelRule, LabelRule, LinearRule, Rule, Views
+from steelyard.committee.rules import KernelRule, LabelRule, LinearRule, MappedRule, Rule, Views
 from steelyard.committee.trees import BoostedTrees, TreeRule
 from steelyard.committee.work import Work
 from steelyard.exact import IncrementalSVC
@@ -87,7 +87,7 @@ def _nothing(_n_columns: int) -> Any:
 # New ones come last: files of earlier versions have those before.
 EXPERTS = (
     Trade("linear", "planes over all rows", "rows", None, 0, 10, 1.0, False, _planes),
-    Trade("recent", "planes over the last 200 rows", "rows", 200, 0, 5, 1.0, False, _planes),
+    Trade("recent", "planes over the last 200 rows", "rows", 200, 0, 10, 1.0, False, _planes),
     Trade(
         "mapped",
         "planes over 300 random features, all rows",
@@ -292,7 +292,10 @@ class Expert:
             kernel = Kernel(learner.kernel, gamma=learner.gamma)
             vectors, coef = learner.support_vectors_, learner.dual_coef_
             return KernelRule(classes, view, KernelExpansion(kernel, vectors, coef, learner.intercept_))
-        return LinearRule(classes, view, learner.coef_, learner.intercept_)
+        return self._planes(LinearRule(classes, view, learner.coef_, learner.intercept_))
+
+    def _planes(self, rule: LinearRule) -> LinearRule:
+        return MappedRule.over(self.views, rule) if rule.view == "map" else rule
 
     def _label_rule(self, recent: Recent) -> Rule | None:
         codes = recent.at(self.held).codes[::-1]
@@ -332,7 +335,7 @@ class Expert:
         if self.is_ready:
             self.answer_anew(recent)
         if state.get("rule") is not None:  # it may be older than what was learned
-            self.rule = LinearRule.from_state(state["rule"], self.trade.view)
+            self.rule = self._planes(LinearRule.from_state(state["rule"], self.trade.view))
             self.answers_upto = int(state["answers_upto"])
 
 

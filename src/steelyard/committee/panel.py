@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
+from steelyard import _native
 from steelyard._labels import winners
 from steelyard._types import FloatArray, IntArray
 from steelyard.committee.cuts import choose_cut
@@ -50,15 +51,16 @@ class Judgement:
     auc: FloatArray
     weights: FloatArray
     cut: float
+    _tables_in_a_row: tuple[FloatArray, FloatArray, IntArray] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        knots, z = (np.concatenate(parts) for parts in zip(*self.tables, strict=True))
+        starts = np.cumsum([0, *(len(table[0]) for table in self.tables)])
+        object.__setattr__(self, "_tables_in_a_row", (knots, z, starts))
 
     def scores(self, raw: FloatArray) -> FloatArray:
         """Weighted normal scores of rows, before the cut; ``raw`` has a column an expert."""
-        total = np.zeros(len(raw))
-        for expert, weight in enumerate(self.weights.tolist()):
-            if weight:
-                z = np.interp(raw[:, expert], *self.tables[expert])
-                total += weight * (np.nan_to_num(z, nan=0.0) if np.isnan(z).any() else z)
-        return total
+        return _native.weigh_lookups(raw, *self._tables_in_a_row, self.weights)
 
     def get_state(self) -> dict[str, Any]:
         """Everything, as arrays and plain values."""
@@ -72,12 +74,14 @@ class Judgement:
     @classmethod
     def from_state(cls, state: Mapping[str, Any], n_experts: int) -> Judgement:
         """What such values describe; ValueError if they make no sense."""
-        tables = [(np.asarray(knots), np.asarray(z)) for knots, z in state["tables"]]
+        tables = [(np.array(knots, np.float64), np.array(z, np.float64)) for knots, z in state["tables"]]
         tables += [(np.zeros(1), np.zeros(1))] * (n_experts - len(tables))
         auc = with_newcomers(state["auc"], n_experts, np.nan)
         weights = with_newcomers(state["weights"], n_experts, 0.0)
         if not len(tables) == len(auc) == len(weights) == n_experts:
             raise ValueError("there must be one of everything for each expert")
+        if any(knots.ndim != 1 or not len(knots) or knots.shape != z.shape for knots, z in tables):
+            raise ValueError("a table must have one normal score at each of its scores")
         return cls(tables, auc, weights, float(state["cut"]))
 
 

@@ -13,7 +13,7 @@ from steelyard.committee.views import RankView
 from steelyard.exact.expansion import KernelExpansion
 from steelyard.features import RandomFeatures
 
-__all__ = ["KernelRule", "LabelRule", "LinearRule", "Rows", "Rule", "Views"]
+__all__ = ["KernelRule", "LabelRule", "LinearRule", "MappedRule", "Rows", "Rule", "Views"]
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,13 @@ class Views:
 
     def mapped(self, ranks: FloatArray) -> FloatArray:
         """Ranks through the random map."""
+        return self.settled_map.map_rows(ranks)
+
+    @property
+    def settled_map(self) -> RandomFeatures:
+        """The random map of who has one."""
         assert self.map is not None
-        return self.map.map_rows(ranks)
+        return self.map
 
     def get_state(self) -> dict[str, Any]:
         """What was settled."""
@@ -62,7 +67,7 @@ class Rows:
         return rows
 
     def seen(self, view: str) -> FloatArray:
-        """The rows as they are ("rows"), by "ranks" (no columns without a scale), or through the "map"."""
+        """The rows as they are ("rows"), by "ranks" (no columns without a scale), or "inside" the map."""
         if view == "rows":
             return self.X
         if view not in self._seen:
@@ -71,7 +76,7 @@ class Rows:
                 no_scale = np.zeros((len(self.X), 0))
                 self._seen[view] = no_scale if views.ranks is None else views.ranks.apply(self.X)
             else:
-                self._seen[view] = views.mapped(self.seen("ranks"))
+                self._seen[view] = views.settled_map.inside(self.seen("ranks"))
         return self._seen[view]
 
 
@@ -113,6 +118,25 @@ class LinearRule:
         if rule.coef.ndim != 2 or len(rule.coef) != n_planes or rule.intercept.shape != (n_planes,):
             raise ValueError("a rule must have one plane a class, or one for two")
         return rule
+
+
+@dataclass(frozen=True)
+class MappedRule(LinearRule):
+    """Planes over the random map, asked inside it: rows need not be mapped to be scored."""
+
+    inside: FloatArray
+
+    @classmethod
+    def over(cls, views: Views, rule: LinearRule) -> MappedRule:
+        """The same planes."""
+        inside = views.settled_map.carried_inside(rule.coef)
+        return cls(rule.classes, rule.view, rule.coef, rule.intercept, inside)
+
+    def scores(self, rows: Rows) -> FloatArray:
+        """Scores of rows."""
+        scores: FloatArray = rows.seen("inside") @ self.inside.T
+        scores += self.intercept
+        return scores
 
 
 @dataclass(frozen=True)

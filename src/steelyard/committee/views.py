@@ -22,7 +22,6 @@ __all__ = ["FoldedView", "RankView", "row_keys"]
 
 _KNOTS = 65  # levels at which a column's distribution is known
 _LEAST_SPREAD = 0.3  # of a column's normal scores; a flag that is rarely set counts no more than that
-_FEW_ROWS = 16  # up to so many rows all columns are looked up at once
 
 
 @dataclass(frozen=True)
@@ -48,19 +47,8 @@ class RankView:
 
     def apply(self, X: FloatArray) -> FloatArray:
         """Rows as this view shows them."""
-        if len(X) <= _FEW_ROWS:
-            places = (X[:, None, :] >= self.knots).sum(axis=1)
-        else:
-            places = np.empty(X.shape, dtype=np.intp)
-            for column in range(X.shape[1]):
-                places[:, column] = self.knots[:, column].searchsorted(X[:, column], side="right")
-        places -= 1
-        np.maximum(places, 0, out=places)
-        columns = np.arange(X.shape[1])
-        begin = self.knots[places, columns]
         # Slopes of huge ranges times huge distances stay finite: a piece never rises by more than its ends.
-        along = np.maximum(X - begin, 0.0) * self.slopes[places, columns]
-        return np.ascontiguousarray(self.values[places, columns] + along)
+        return _native.rank_rows(X, self.knots, self.values, self.slopes)
 
     def get_state(self) -> dict[str, Any]:
         """The arrays."""

@@ -14,7 +14,8 @@ from steelyard.committee.trees import growing_cost
 
 __all__ = ["Work"]
 
-_AUTO = 120.0  # microseconds a row may cost
+_AUTO = (120.0, 75.0)  # microseconds a row may cost, at first and in a long stream
+_LONG = 20_000  # rows after which a stream is long
 _CHEAP = 60.0  # of these: all but the dear expert
 _DEAR = (60.0, 25.0)  # what that one costs a row: at least, and for each plane
 _LEAST_OFFERED = 0.1  # of the rows; with fewer the dear expert is left out
@@ -39,6 +40,8 @@ class Work:
         Microseconds that a row may cost.
     n_classes : int
         Number of classes.
+    n_seen : int
+        Rows that came so far.
 
     Attributes
     ----------
@@ -54,24 +57,33 @@ class Work:
         Rows that must have come before the evidence is looked at again.
     """
 
-    def __init__(self, budget: Any, n_classes: int) -> None:
-        self.budget, self.n_classes = budget, n_classes
+    def __init__(self, budget: Any, n_classes: int, n_seen: int = 0) -> None:
+        self.budget, self.n_classes, self._is_long = budget, n_classes, n_seen >= _LONG
         self.n_planes = n_planes(n_classes)
-        self._microseconds = _AUTO if budget == "auto" else float(budget)
+        self._microseconds = _AUTO[self._is_long] if budget == "auto" else float(budget)
         self.judges = n_classes <= _MOST_JUDGED
         self.n_mapped = int(min(_MAP_FEATURES, math.sqrt(_MAP_BYTES / 12.0 / max(n_classes, 1))))
-        least, each = _DEAR
-        share = (self._microseconds - _CHEAP) / max(least, each * self.n_planes)
-        self.offered_share = min(share, 1.0) if share >= _LEAST_OFFERED else 0.0
+        share = self._share_of_dear(self._microseconds)
         self.judges_every = (500.0 + 300.0 * self.n_planes) / (_JUDGING * self._microseconds)
+        # Who takes part at first does so for good; that a stream is long only makes it work less often.
+        first = _AUTO[0] if budget == "auto" else float(budget)
+        takes_part = self._share_of_dear(first) >= _LEAST_OFFERED
+        self.offered_share = min(max(share, _LEAST_OFFERED), 1.0) if takes_part else 0.0
         self._left_out = {
-            "kernel": self.offered_share == 0.0,
-            "trees": self.regrows_every(5000, 10) > _SELDOM_GROWN,
+            "kernel": not takes_part,
+            "trees": self._growing_cost(5000, 10) > _SELDOM_GROWN * _GROWING * first,
         }
 
-    def is_for(self, budget: Any, n_classes: int) -> bool:
+    def _share_of_dear(self, microseconds: float) -> float:
+        least, each = _DEAR
+        return (microseconds - _CHEAP) / max(least, each * self.n_planes)
+
+    def _growing_cost(self, n_rows: int, n_columns: int) -> float:
+        return growing_cost(self.n_planes, n_rows, n_columns)
+
+    def is_for(self, budget: Any, n_classes: int, n_seen: int) -> bool:
         """Whether it would be the same for these."""
-        return self.n_classes == n_classes and self.budget == budget
+        return self.n_classes == n_classes and self.budget == budget and self._is_long == (n_seen >= _LONG)
 
     def solves_every(self, n_columns: int) -> float:
         """Rows that must have come before planes over so many columns are solved again."""
@@ -80,7 +92,7 @@ class Work:
 
     def regrows_every(self, n_rows: int, n_columns: int) -> float:
         """Rows that must have come before trees are grown again from so many rows of so many columns."""
-        return growing_cost(self.n_planes, n_rows, n_columns) / (_GROWING * self._microseconds)
+        return self._growing_cost(n_rows, n_columns) / (_GROWING * self._microseconds)
 
     def wants(self, expert: str) -> bool:
         """Whether an expert takes part."""
@@ -107,6 +119,8 @@ class Work:
         n = self.n_classes
         share, planes = self.offered_share, f"{self.n_planes} plane{'s' * (self.n_planes > 1)}"
         budget = f"{self._microseconds:.0f} microseconds a row"
+        if self._is_long and self.budget == "auto":
+            budget += f" after {_LONG:,} rows"
         if share == 0.0:
             told["kernel"] = f"left out: {planes} would cost more than {budget}"
         elif share < 1.0:

@@ -1,0 +1,45 @@
+#include "arrays.hpp"
+#include "steelyard/piecewise.hpp"
+
+namespace steelyard::bind {
+
+namespace {
+
+NumpyArray<double, 2> rank_rows(Array<const double, 2> X, Array<const double, 2> knots, Array<const double, 2> values,
+                                Array<const double, 2> slopes) {
+    for (const auto& part : {knots, values, slopes})
+        require(part.shape(0) == knots.shape(0) && part.shape(0) > 0 && part.shape(1) == X.shape(1),
+                "rank_rows: array shapes disagree");
+    auto out = zeros<double, 2>({X.shape(0), X.shape(1)});
+    nb::gil_scoped_release unlocked;
+    apply_pieces(rows(X), {knots.data(), values.data(), slopes.data(), knots.shape(0)}, out.data());
+    return out;
+}
+
+NumpyArray<double, 1> weigh_lookups(Array<const double, 2> X, Array<const double, 1> knots,
+                                    Array<const double, 1> values, Array<const std::int64_t, 1> starts,
+                                    Array<const double, 1> weights) {
+    const char* const unlike = "weigh_lookups: array shapes disagree";
+    require(weights.size() == X.shape(1) && starts.size() == weights.size() + 1 && knots.size() == values.size(),
+            unlike);
+    for (std::size_t f = 0; f < weights.size(); ++f) require(starts(f) < starts(f + 1), unlike);
+    require(starts(0) == 0 && starts(weights.size()) == static_cast<std::int64_t>(knots.size()), unlike);
+    auto out = zeros<double, 1>({X.shape(0)});
+    nb::gil_scoped_release unlocked;
+    sum_lookups(rows(X), {span(knots), span(values), span(weights), span(starts)}, out.data());
+    return out;
+}
+
+}  // namespace
+
+void bind_piecewise(nb::module_& m) {
+    m.def("rank_rows", &rank_rows, "X"_a.noconvert(), "knots"_a.noconvert(), "values"_a.noconvert(),
+          "slopes"_a.noconvert(),
+          "Rows through one function a column, linear between knots and constant before the first.");
+    m.def("weigh_lookups", &weigh_lookups, "X"_a.noconvert(), "knots"_a.noconvert(), "values"_a.noconvert(),
+          "starts"_a.noconvert(), "weights"_a.noconvert(),
+          "Weighted sums of functions of a row's values, linear between knots and constant beyond both ends; a value "
+          "that is not a number counts nothing.");
+}
+
+}  // namespace steelyard::bind
