@@ -11,6 +11,8 @@ from steelyard._threads import num_threads, one_thread
 
 __all__ = ["side_by_side"]
 
+_Numbered = tuple[int, Callable[[], None]]
+
 
 def side_by_side(tasks: Sequence[Callable[[], None]], *, worth_it: bool) -> None:
     """Do all tasks, which know nothing of each other; of several errors that of the first task is raised.
@@ -30,34 +32,39 @@ def side_by_side(tasks: Sequence[Callable[[], None]], *, worth_it: bool) -> None
             task()
         return
     waiting, errors = deque(enumerate(tasks)), dict[int, BaseException]()
-
-    def work(number: int, task: Callable[[], None]) -> None:
-        # What was begun before an error is ended, so all tasks before the one that failed are done.
-        with one_thread():
-            while True:
-                try:
-                    task()
-                except BaseException as error:  # noqa: BLE001  it is raised where the tasks came from
-                    errors[number] = error
-                if errors or not waiting:
-                    return
-                try:
-                    number, task = waiting.popleft()
-                except IndexError:  # another one was faster
-                    return
-
     first = waiting.popleft()
     # New threads, not a pool: nothing stays behind that a fork or the end of the process would have to mind.
     others = [
-        threading.Thread(target=contextvars.copy_context().run, args=(work, *waiting.popleft()), daemon=True)
+        threading.Thread(
+            target=contextvars.copy_context().run,
+            args=(_work, waiting.popleft(), waiting, errors),
+            daemon=True,
+        )
         for _ in range(n_threads - 1)
     ]
     for other in others:
         other.start()
     try:
-        work(*first)
+        _work(first, waiting, errors)
     finally:
         for other in others:
             other.join()
     if errors:
         raise errors[min(errors)]
+
+
+def _work(mine: _Numbered, waiting: deque[_Numbered], errors: dict[int, BaseException]) -> None:
+    """Do a task, and then those that wait; what was begun before an error of others is ended."""
+    with one_thread():
+        while True:
+            number, task = mine
+            try:
+                task()
+            except BaseException as error:  # noqa: BLE001  it is raised where the tasks came from
+                errors[number] = error
+            if errors or not waiting:
+                return
+            try:
+                mine = waiting.popleft()
+            except IndexError:  # another one was faster
+                return
