@@ -219,3 +219,21 @@ def test_more_sums_than_one_select_can_give(database):
     connection = fill(database[0], "pay", frame)
     assert len(sql.queries(connection, "pay", target="kind")) == 2
     assert_same(*both(connection, "pay"))
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e200])
+def test_columns_of_any_size_are_read_where_they_cannot_be_summed(database, scale):
+    frame = payments(400)[["amount", "kind"]].assign(amount=lambda pay: pay["amount"] * scale)
+    connection = fill(database[0], "pay", frame)
+    auto = sql.fit(ProximalSVC(), connection, "pay", target="kind")
+    learned = ProximalSVC().fit(frame[["amount"]].to_numpy(), frame["kind"])
+    assert (auto.history[-1]["how"], auto.learner.digest()) == ("streamed", learned.digest())
+    with pytest.raises(DataError, match=r"column 'amount' is counted in steps of 2\*\*"):
+        sql.fit(ProximalSVC(), connection, "pay", target="kind", how="pushed")
+
+
+def test_long_names_of_columns_do_not_run_into_each_other(database):
+    rng = np.random.default_rng(0)
+    names = [f"{'very ' * 11}long{k}" for k in range(3)]
+    frame = pd.DataFrame(rng.normal(size=(300, 3)), columns=names).assign(kind=rng.integers(0, 2, size=300))
+    assert_same(*both(fill(database[0], "pay", frame), "pay"))

@@ -21,7 +21,7 @@ class Arithmetic:
         What SQLGlot calls the engine.
     wide : str or None
         The type, in the engine's own words, in which products are taken that 64 bits cannot hold; None where
-        there is none, so that numbers are cut into digits.
+        there is none or products in it take several times as long, so that numbers are cut into digits.
     wide_bits : int
         How large numbers of that type can be.
     sums_widen : bool
@@ -32,6 +32,8 @@ class Arithmetic:
         Whether there is no FLOOR that one can count on, and CAST to a whole number cuts towards zero.
     changing : bool
         Whether values of one column can be of several types.
+    fence : {"limit", "offset"} or None
+        What keeps the engine from pasting a SELECT into the one that reads it; None where it does not.
     """
 
     dialect: str
@@ -41,14 +43,15 @@ class Arithmetic:
     nan: str = "equal"
     truncates: bool = False
     changing: bool = False
+    fence: str | None = None
 
 
 ARITHMETICS = {
     engine.dialect: engine
     for engine in (
-        Arithmetic("duckdb", "HUGEINT", 126, sums_widen=True),
-        Arithmetic("sqlite", None, NARROW_BITS, nan="never", truncates=True, changing=True),
-        Arithmetic("postgres", "DECIMAL", 10_000, sums_widen=True),
+        Arithmetic("duckdb", None, NARROW_BITS, sums_widen=True),
+        Arithmetic("sqlite", None, NARROW_BITS, nan="never", truncates=True, changing=True, fence="limit"),
+        Arithmetic("postgres", None, NARROW_BITS, sums_widen=True, fence="offset"),
         Arithmetic("bigquery", "BIGNUMERIC", 125, nan="function"),
         Arithmetic("snowflake", "DECIMAL(38, 0)", 125, sums_widen=True),
         Arithmetic("clickhouse", "Int256", 254, nan="function"),

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from steelyard._limits import LARGEST
+from steelyard._limits import LARGEST_WHOLE
 from steelyard.base import Label
 from steelyard.exceptions import DataError
 from steelyard.proximal import ClassStatistics, Grid, ProximalSVC
@@ -36,6 +36,7 @@ _LARGEST_WEIGHT = 2.0**40
 _WEIGHT_STEPS = 20  # weights that are not whole are counted in steps of 2**-20
 _WHOLE = 2**53  # doubles are counted below this
 _MOST_ROW_BITS = 46  # of 62, so that digits have at least eight
+_FAR = 240  # powers of two by which engines scale values and neither lose nor refuse any
 _MOST_LOOKS = 8  # at the grid, which becomes finer by each
 
 
@@ -186,6 +187,7 @@ def _fine_enough(
             )
             for k, (name, kind) in enumerate(zip(encoder.numeric_, kinds, strict=True))
         ]
+        _check_steps(numbers, source.place.source)
         bounds = _Bounds.of(source, writer, numbers, encoder.categorical_)
         bounds.check(numbers, encoder, writer.weight, max_classes)
         off = [number.name for number in numbers if bounds.get("off", number.name)]
@@ -193,6 +195,17 @@ def _fine_enough(
             return numbers, bounds
         statistics.add(*_off_rows(source, writer, numbers, off, statistics.n_features))
     raise CannotPush(f"columns {off} become finer again and again.", who=source.place.source)
+
+
+def _check_steps(numbers: Sequence[Number], who: str) -> None:
+    far = [number for number in numbers if abs(number.exponent) > _FAR]
+    if far:
+        raise CannotPush(
+            f"column {far[0].name!r} is counted in steps of 2**{far[0].exponent}; engines count in steps from "
+            f"2**-{_FAR} to 2**{_FAR}.",
+            who=who,
+            hint='how="auto" reads the rows',
+        )
 
 
 def _writer_for(
@@ -316,8 +329,8 @@ class _Bounds:
         largest = max(map(abs, self._ends(name)))
         if math.isinf(largest):
             raise DataError(f"column {name!r} holds an infinite value, which cannot be used.", who=self._who)
-        if largest > LARGEST:
-            raise DataError(f"column {name!r} holds values beyond {LARGEST:g}.", who=self._who)
+        if largest > LARGEST_WHOLE:
+            raise DataError(f"column {name!r} holds values beyond {LARGEST_WHOLE:g}.", who=self._who)
 
     def _check_weight(self, name: str) -> None:
         if self["values", name] < self.n_rows or self.get("strange", name):
@@ -391,7 +404,8 @@ def _check_size(made: Look) -> None:
             f"sums of products would take {needed} bits; {arithmetic.dialect} has {arithmetic.wide_bits}.",
             who=place,
         )
-    if arithmetic.wide is None and made.n_rows.bit_length() + made.weight_bits > _MOST_ROW_BITS:
+    row_bits = made.weight_bits + (0 if arithmetic.sums_widen else made.n_rows.bit_length())
+    if arithmetic.wide is None and row_bits > _MOST_ROW_BITS:
         raise CannotPush(f"{made.n_rows:,} rows with such weights leave no room in 62 bits.", who=place)
 
 

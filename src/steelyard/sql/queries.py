@@ -5,7 +5,7 @@ quanta first, so that sums of products are whole numbers too, which the engine a
 
 1. ``scaled`` has every column of numbers in units of its quantum, a power of two: still a double, and exact;
 2. ``counted`` has the nearest whole number, halves upwards, relative to the origin, as a learner counts it;
-3. where 64 bits are all there is, ``digits`` has these in pieces whose products fit.
+3. ``digits`` has these in pieces whose products fit 64 bits, where wider ones are slow or not to be had.
 
 Names of columns are quoted by SQLGlot, numbers are literals that it makes, and no value of the data ever
 stands in the text of a query.
@@ -13,15 +13,17 @@ stands in the text of a query.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, combinations_with_replacement
+from itertools import accumulate, combinations, combinations_with_replacement
+from operator import mul
 from typing import Any
 
 from steelyard.sql.arithmetic import NARROW_BITS, Arithmetic
 
 __all__ = ["Aggregate", "Asked", "Number", "Piece", "Sums", "Writer"]
 
+_LONG_NAME = 40
 _MOST_AGGREGATES = 1000  # of one SELECT; PostgreSQL ends at 1,664 columns and SQLite at 2,000
 ROWS = "steelyard_rows"
 
@@ -61,11 +63,32 @@ class Number:
 
 @dataclass(frozen=True)
 class Piece:
-    """A column of ``counted`` or ``digits``: its name, by how many bits it is to be shifted, and its size."""
+    """A column of ``counted`` or ``digits``.
+
+    Attributes
+    ----------
+    name : str
+        What it is called.
+    of : str
+        Of which column of numbers it is a part.
+    shift : int
+        By how many bits it is to be shifted.
+    bits : int
+        How many it has.
+    last : bool
+        Whether none comes behind it, so that it has the sign.
+    """
 
     name: str
+    of: str
     shift: int
     bits: int
+    last: bool = True
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the number itself."""
+        return self.last and not self.shift
 
 
 @dataclass(frozen=True)
@@ -146,7 +169,8 @@ class Writer:
     def _plain(self, numbers: Sequence[Number], others: Sequence[str]) -> Any:
         """Columns of numbers as doubles; NaN is no value."""
         made = [self._named(self._double(number), number.name) for number in numbers]
-        return self._exp.select(*map(self._column, (self.target, *others)), *made).from_(ROWS)
+        chosen = self._exp.select(*map(self._column, (self.target, *others)), *made).from_(ROWS)
+        return self._computed_once(chosen)
 
     def _bounds_of(self, number: Number) -> list[tuple[str, Any]]:
         exp = self._exp
@@ -198,13 +222,14 @@ class Writer:
         categories with the numbers, and one for every two columns of categories.
         """
         row_bits = n_rows.bit_length() + weight_bits
-        pieces = [list(self._pieces(number, row_bits)) for number in numbers]
-        singles = [Aggregate((k,), (piece,)) for k, found in enumerate(pieces) for piece in found]
+        left, right = self._piece_sizes(numbers, row_bits, weight_bits)
+        factors = [(_pieces(number, k, left), _pieces(number, k, right)) for k, number in enumerate(numbers)]
+        singles = [Aggregate((k,), (piece,)) for k, (_, found) in enumerate(factors) for piece in found]
         pairs = [
             Aggregate((j, k), (one, other))
             for j, k in combinations_with_replacement(range(len(numbers)), 2)
-            for one in pieces[j]
-            for other in pieces[k]
+            for one in factors[j][0]
+            for other in factors[k][1]
         ]
         everything = [*singles, *pairs]
         blocks = [
@@ -221,14 +246,19 @@ class Writer:
         most = max((number.bits for number in numbers), default=0)
         return 2 * most + n_rows.bit_length() + weight_bits
 
-    def _pieces(self, number: Number, row_bits: int) -> Iterable[Piece]:
-        """The number itself, or its digits where products of it would fit nothing that the engine has."""
-        size = (NARROW_BITS - row_bits) // 2
-        if self.arithmetic.wide is not None or number.bits <= size:
-            yield Piece(number.name, 0, number.bits)
-            return
-        for place, shift in enumerate(range(0, number.bits, size)):
-            yield Piece(f"{number.name}, digit {place}", shift, size)
+    def _piece_sizes(self, numbers: Sequence[Number], row_bits: int, weight_bits: int) -> tuple[int, int]:
+        """How many bits the pieces of the first and of the second factor have, for the fewest products."""
+        most = max((number.bits for number in numbers), default=0)
+        if self.arithmetic.wide is not None:
+            return most, most
+        room = NARROW_BITS - (weight_bits if self.arithmetic.sums_widen else row_bits)
+
+        def products(sizes: tuple[int, int]) -> int:
+            first, second = ([_n_pieces(number.bits, size) for number in numbers] for size in sizes)
+            behind = accumulate(reversed(second))  # a column meets itself and those that follow
+            return sum(map(mul, first, reversed(list(behind))))
+
+        return min(((room - size, size) for size in range(room // 2, room)), key=products)
 
     def _select(
         self,
@@ -246,7 +276,7 @@ class Writer:
         if self.weight is not None:
             counted = exp.Sum(this=self._column(self.weight))
         totals = [self._total(aggregate, row_bits, weight_bits) for aggregate in aggregates]
-        stages = self._stages(keys, chosen, row_bits)
+        stages = self._stages(keys, chosen, aggregates)
         query = exp.select(*grouped, counted, *totals).from_(stages[-1][0] if stages else ROWS)
         for name, stage in stages:
             query = query.with_(name, as_=stage)
@@ -269,27 +299,34 @@ class Writer:
         return exp.Sum(this=product)
 
     def _stages(
-        self, keys: tuple[str, ...], numbers: Sequence[Number], row_bits: int
+        self, keys: tuple[str, ...], numbers: Sequence[Number], aggregates: Sequence[Aggregate]
     ) -> list[tuple[str, Any]]:
         """The steps from columns to whole numbers, each a SELECT from the one before."""
-        exp = self._exp
         passed = [self._column(name) for name in (self.target, *self.cells, *keys)]
-        weights = [] if self.weight is None else [self._column(self.weight)]
-        if not numbers and self.weight is None:
+        counted = [*numbers] if self.weight is None else [*numbers, self._weight_number()]
+        if not counted:
             return []
-        scaled = [self._named(self._scaled(number), number.name) for number in numbers]
-        if self.weight is not None:
-            scaled.append(self._named(self._scaled(self._weight_number()), self.weight))
-        stages = [("scaled", exp.select(*passed, *scaled).from_(ROWS))]
-        counted = [self._named(self._counted(number), number.name) for number in numbers]
-        if self.weight is not None:
-            counted.append(self._named(self._counted(self._weight_number()), self.weight))
-        stages.append(("counted", exp.select(*passed, *counted).from_("scaled")))
-        pieces = [(number, list(self._pieces(number, row_bits))) for number in numbers]
-        if any(len(found) > 1 for _, found in pieces):
-            digits = [self._digit(number, piece, found) for number, found in pieces for piece in found]
-            stages.append(("digits", exp.select(*passed, *weights, *digits).from_("counted")))
-        return stages
+        stages = [
+            ("scaled", [self._named(self._scaled(number), number.name) for number in counted]),
+            ("counted", [self._named(self._counted(number), number.name) for number in counted]),
+        ]
+        pieces = {piece.name: piece for aggregate in aggregates for piece in aggregate.pieces}
+        if not all(piece.is_whole for piece in pieces.values()):
+            weights = [] if self.weight is None else [self._column(self.weight)]
+            stages.append(("digits", [*weights, *map(self._digit, pieces.values())]))
+        above = [ROWS, *(name for name, _ in stages)]
+        return [
+            (name, self._computed_once(self._exp.select(*passed, *columns).from_(source)))
+            for (name, columns), source in zip(stages, above, strict=False)
+        ]
+
+    def _computed_once(self, stage: Any) -> Any:
+        """A SELECT that is not pasted into the one that reads it, which would compute all again for each sum.
+
+        To leave out no row says so to PostgreSQL, and to take all rows to SQLite.
+        """
+        fence = self.arithmetic.fence
+        return stage if fence is None else stage.limit(-1) if fence == "limit" else stage.offset(0)
 
     weight_exponent = 0  # of the steps in which weights are counted
 
@@ -322,17 +359,17 @@ class Writer:
         moved = exp.Sub if number.origin > 0 else exp.Add
         return moved(this=whole, expression=self._whole(abs(number.origin)))
 
-    def _digit(self, number: Number, piece: Piece, found: list[Piece]) -> Any:
+    def _digit(self, piece: Piece) -> Any:
         exp = self._exp
-        if len(found) == 1:
-            return self._column(number.name)
-        value = self._column(number.name)
+        value = self._column(piece.of)
+        if piece.is_whole:
+            return value
         if piece.shift:
             shift = exp.Literal.number(piece.shift)
-            value = exp.Paren(this=exp.BitwiseRightShift(this=value, expression=shift))
-        if piece is not found[-1]:  # the last one has the sign
+            value = exp.BitwiseRightShift(this=value, expression=shift)
+        if not piece.last:
             mask = exp.Literal.number((1 << piece.bits) - 1)
-            value = exp.BitwiseAnd(this=value, expression=mask)
+            value = exp.BitwiseAnd(this=exp.paren(value) if piece.shift else value, expression=mask)
         return self._named(value, piece.name)
 
     # -- words --------------------------------------------------------------------------------------
@@ -397,3 +434,20 @@ class Writer:
         body = str(query.sql(self.arithmetic.dialect, pretty=True, unsupported_level=ErrorLevel.RAISE))
         head = f"WITH {ROWS} AS (\n  {self.given}\n)"
         return f"{head}, {body.removeprefix('WITH ')}" if body.startswith("WITH ") else f"{head}\n{body}"
+
+
+def _n_pieces(bits: int, size: int) -> int:
+    return max(-(-bits // size), 1) if size else 1
+
+
+def _pieces(number: Number, place: int, size: int) -> list[Piece]:
+    """The number itself, or its digits of so many bits; the last one may have fewer."""
+    n_pieces = _n_pieces(number.bits, size)
+    if n_pieces == 1:
+        return [Piece(number.name, number.name, 0, number.bits)]
+    # PostgreSQL cuts names after 63 bytes, and those of two pieces would be the same.
+    name = number.name if len(number.name.encode()) <= _LONG_NAME else f"column {place}"
+    shifts = [size * k for k in range(n_pieces)]
+    made = [Piece(f"{name}, bits {s} to {s + size - 1}", number.name, s, size, last=False) for s in shifts]
+    last = shifts[-1]
+    return [*made[:-1], Piece(f"{name}, bits from {last}", number.name, last, number.bits - last)]

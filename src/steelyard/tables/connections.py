@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from steelyard.exceptions import DataError, DataTypeError
+from steelyard.tables.postgres_copy import Column, arrays_of, can_copy
 
 __all__ = ["Connection", "connected", "told", "words_of"]
 
@@ -83,6 +84,14 @@ class Connection:
 
     def arrow(self, query: str, parameters: Sequence[Any] = ()) -> Generator[Any, None, None] | None:  # noqa: ARG002
         """The same as batches of Arrow; None where the driver knows no Arrow."""
+        return None
+
+    def columns(
+        self,
+        query: str,  # noqa: ARG002
+        parameters: Sequence[Any] = (),  # noqa: ARG002
+    ) -> Generator[list[Column], None, None] | None:
+        """The same as arrays, column by column; None where the driver cannot, or not for this query."""
         return None
 
     @contextlib.contextmanager
@@ -162,6 +171,19 @@ class _Psycopg(Connection):
             while rows := cursor.fetchmany(_BATCH):
                 yield rows
 
+    def columns(
+        self, query: str, parameters: Sequence[Any] = ()
+    ) -> Generator[list[Column], None, None] | None:
+        if parameters:  # COPY knows no placeholders, and no value is pasted into text
+            return None
+        head = self.run(f"SELECT * FROM (\n{query}\n) AS steelyard_head LIMIT 0")
+        types = [column.type_code for column in head.description]
+        return self._copied(query, types) if can_copy(types) else None
+
+    def _copied(self, query: str, types: Sequence[int]) -> Generator[list[Column], None, None]:
+        with self.raw.cursor() as cursor, cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT BINARY)") as copy:
+            yield from arrays_of(copy, types, self.raw.info.encoding, _BATCH)
+
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
         from psycopg.pq import TransactionStatus
@@ -227,6 +249,11 @@ class _SQLAlchemy(Connection):
 
     def arrow(self, query: str, parameters: Sequence[Any] = ()) -> Generator[Any, None, None] | None:
         return self._inner.arrow(query, parameters)
+
+    def columns(
+        self, query: str, parameters: Sequence[Any] = ()
+    ) -> Generator[list[Column], None, None] | None:
+        return self._inner.columns(query, parameters)
 
     def reading(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
         return self._inner.reading()

@@ -22,6 +22,7 @@ from steelyard.exceptions import DataError, FileAccessError, SteelyardError
 from steelyard.tables.arrow_sources import arrow_texts, arrow_values, has_pyarrow
 from steelyard.tables.columns import ColumnBatch, Columns, Place, near
 from steelyard.tables.connections import Connection, connected, told, words_of
+from steelyard.tables.postgres_copy import Column
 
 __all__ = [
     "FIRST_ROWS",
@@ -178,6 +179,9 @@ class DatabaseSource:
                 if arrow is not None:
                     with contextlib.closing(arrow):
                         yield from _arrow_batches(arrow, wanted, kinds)
+                elif (columns := self.connection.columns(query, self.parameters)) is not None:
+                    with contextlib.closing(columns):
+                        yield from _array_batches(columns, wanted, kinds)
                 else:
                     yield from self._plain_batches(query, wanted, kinds)
         except SteelyardError:
@@ -246,6 +250,21 @@ def _arrow_batches(batches: Iterable[Any], wanted: list[str], kinds: dict[str, s
                 for place, name in enumerate(wanted)
             }
             yield ColumnBatch(columns, part.num_rows)
+
+
+def _array_batches(
+    batches: Iterable[list[Column]], wanted: list[str], kinds: dict[str, str]
+) -> Iterator[ColumnBatch]:
+    for batch in batches:
+        columns = {}
+        for name, (values, missing) in zip(wanted, batch, strict=True):
+            if kinds[name] == "text" or values.dtype == object:
+                known = zip(values.tolist(), missing.tolist(), strict=True)
+                columns[name] = texts_of([None if gap else value for value, gap in known])
+            else:
+                columns[name] = values.astype(np.float64)
+                columns[name][missing] = np.nan
+        yield ColumnBatch(columns, len(batch[0][1]))
 
 
 def check_single(query: str, who: str) -> None:
