@@ -209,7 +209,8 @@ def test_auto_pushes_few_columns_and_streams_many(database):
     connection = fill(database[0], "pay", frame)
     few = sql.fit(ProximalSVC(), connection, "pay", target="kind", features=["n items"])
     many = sql.fit(ProximalSVC(), connection, "pay", target="kind")
-    assert (few.history[-1]["how"], many.history[-1]["how"]) == ("pushed", "streamed")
+    lent = database[1] == "duckdb"  # which hands rows over where they lie, faster than it sums them
+    assert (few.history[-1]["how"], many.history[-1]["how"]) == ("streamed" if lent else "pushed", "streamed")
 
 
 def test_more_sums_than_one_select_can_give(database):

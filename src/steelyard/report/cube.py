@@ -9,7 +9,7 @@ from typing import Any
 
 from steelyard.report.page import render, write_page
 from steelyard.sql import SliceStanding
-from steelyard.sql.cube import shown
+from steelyard.sql.standings import shown
 
 __all__ = ["render_slices", "write_slices"]
 

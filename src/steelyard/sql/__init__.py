@@ -6,9 +6,10 @@ that the database takes or by rows that it gives; :func:`queries` shows the sums
 that any slice has its model.
 """
 
-from steelyard.sql.cube import SliceStanding, StatisticsCube
+from steelyard.sql.cube import StatisticsCube
 from steelyard.sql.expression import expression
 from steelyard.sql.learning import fit, forget, partial_fit, queries, source
+from steelyard.sql.standings import SliceStanding
 
 __all__ = [
     "SliceStanding",

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -24,63 +20,33 @@ from steelyard.memory.windows import window_size
 from steelyard.params import Integer
 from steelyard.persistence import storable
 from steelyard.proximal import ClassStatistics, ProximalSVC
-from steelyard.proximal.rule.validation import measure
 from steelyard.proximal.state.batches import fold_numbers
 from steelyard.sql import engines
+from steelyard.sql.borrowing import Cells, best_borrow, lent
+from steelyard.sql.cells import (
+    FARTHEST,
+    buckets_of,
+    gathered,
+    key_of,
+    missing_last,
+    named,
+    numbered,
+    seconds,
+)
+from steelyard.sql.standings import SliceStanding, standings
 from steelyard.tables import TableEncoder, TableModel
-from steelyard.tables.columns import ColumnBatch, Columns, Place, as_texts, near
+from steelyard.tables.columns import ColumnBatch, Columns, Place, near
 from steelyard.tables.databases import DatabaseSource, is_address, open_database
 from steelyard.tables.labels import LabelReader
-from steelyard.tables.table_stream import open_source, seconds_of
+from steelyard.tables.table_stream import open_source
 
-__all__ = ["SliceStanding", "StatisticsCube", "shown"]
+__all__ = ["StatisticsCube"]
 
-_FARTHEST = 253_402_300_800.0  # seconds to the end of the year 9999
 _MAX_CLASSES = 500
 _MOST_FOLDS = 100
 _LITTLE = 1 << 25  # bytes that are not worth the time to save some
 _CELL_BYTES = 400  # what a cell and class takes beside its sums
-_BORROWED = (0.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 10_000.0)  # what borrow="auto" chooses from
 _WHO = "StatisticsCube"
-
-
-@dataclass(frozen=True)
-class SliceStanding:
-    """How the common model fares on a slice, beside the slice's own.
-
-    Attributes
-    ----------
-    slice : tuple of str
-        The values that it has in the columns asked for; None for rows without one.
-    rows : float
-        Its rows.
-    shares : mapping of str to float
-        The share of each class.
-    squared_error, own_squared_error : float
-        Of the common and of the slice's own model on its rows; exact.
-    auc, own_auc, gmean, own_gmean : float
-        The same by the exact means and variances of the scores, taken as normal; nan without two classes.
-    """
-
-    slice: tuple[str | None, ...]
-    rows: float
-    shares: Mapping[str, float]
-    squared_error: float
-    own_squared_error: float
-    auc: float
-    own_auc: float
-    gmean: float
-    own_gmean: float
-
-    @property
-    def name(self) -> str:
-        """The values, to be shown to people."""
-        return shown(self.slice)
-
-
-def shown(values: Iterable[str | None]) -> str:
-    """Values of a slice in a line; a column without one says so."""
-    return " · ".join("no value" if value is None else value for value in values)
 
 
 @storable("StatisticsCube")
@@ -179,7 +145,7 @@ class StatisticsCube:
         if isinstance(source, DatabaseSource) and how == "pushed":
             engines.add_sums(self, source, features, drop)
             return self
-        for batch in _gathered(self._read(source, features, drop), self._wide_batch):
+        for batch in gathered(self._read(source, features, drop), self._wide_batch):
             X, labels, codes = self._cut(batch, learn=True)
             if self._statistics is None:
                 self._statistics = ClassStatistics(X.shape[1])
@@ -283,32 +249,12 @@ class StatisticsCube:
         if self._statistics is not None and X.shape[1] < self._statistics.n_features:
             X = np.pad(X, ((0, 0), (0, self._statistics.n_features - X.shape[1])))
         X = np.ascontiguousarray(X)
-        parts = [_numbered(batch.columns[name]) for name in self.by]
-        parts.append(_numbered_whole(self._buckets(batch)) if self.time else _one_bucket(batch))
+        parts = [batch.numbered(name) for name in self.by]
+        parts.append(buckets_of(batch, self.time, self._length, _WHO))
         if self.folds:
-            parts.append(_numbered_whole(fold_numbers(X, self.folds).astype(np.int64)))
+            parts.append(numbered(fold_numbers(X, self.folds).astype(np.int64)))
         parts.append((self._labels.table.labels, np.asarray(classes, dtype=np.int64)))
-        places, codes = _told_apart([codes for _, codes in parts], [len(values) for values, _ in parts])
-        columns = [[values[k] for k in at] for at, (values, _) in zip(places, parts, strict=True)]
-        keys = zip(*columns, strict=True)
-        return X, [_name_of(key) for key in keys], codes
-
-    def _buckets(self, batch: ColumnBatch) -> NDArray[np.int64]:
-        assert self.time is not None
-        values = batch.columns[self.time]
-        seconds = np.array(
-            [_seconds(value) for value in values] if values.dtype == object else values, dtype=np.float64
-        )
-        odd = ~(np.abs(seconds) < _FARTHEST)
-        if odd.any():
-            row = int(odd.argmax())
-            raise DataError(
-                f"expected a time in row {row + 1:,}, column {self.time!r}; got {values[row]!r}.",
-                who=_WHO,
-                hint="times are numbers of seconds or like 2026-01-31T12:30:00",
-            )
-        whole: NDArray[np.int64] = np.floor(seconds / self._length).astype(np.int64)
-        return whole
+        return X, *named(parts)
 
     @property
     def _length(self) -> float:
@@ -326,7 +272,7 @@ class StatisticsCube:
 
     def _check_room(self, labels: Sequence[str], d: int) -> None:
         known = set() if self._statistics is None else set(self._statistics.classes)
-        n_new = sum(label not in known for label in labels)
+        n_new = len(set(labels) - known)
         size = 8 * (d + 1) * (d + 2) + _CELL_BYTES  # sums of 16 bytes, and what stands around them
         what = f"{len(known) + n_new:,} cells and classes of {d:,} features"
         hint = "cut by fewer columns, or take longer buckets of time"
@@ -355,12 +301,12 @@ class StatisticsCube:
     @property
     def cells(self) -> list[tuple[Any, ...]]:
         """Values and bucket of every cell that has rows; those without a value last."""
-        return sorted({key[: len(self.by) + 1] for key in self._keys().values()}, key=_missing_last)
+        return sorted({key[: len(self.by) + 1] for key in self._keys().values()}, key=missing_last)
 
     def _keys(self) -> dict[str, tuple[Any, ...]]:
         if self._statistics is None:
             raise DataError("no rows have been added yet.", who=_WHO)
-        return {str(label): tuple(json.loads(str(label))) for label in self._statistics.classes}
+        return {str(label): key_of(label) for label in self._statistics.classes}
 
     @of_one_moment
     def statistics(
@@ -402,12 +348,12 @@ class StatisticsCube:
             return None
         if self.time is None:
             raise ParameterError("this cube has no buckets of time.", who=_WHO, hint="make it with time=")
-        seconds = float(moment) if isinstance(moment, int | float) else _seconds(str(moment))
+        at = float(moment) if isinstance(moment, int | float) else seconds(str(moment))
         if isinstance(moment, datetime):
-            seconds = moment.timestamp()
-        if not abs(seconds) < _FARTHEST:
+            at = moment.timestamp()
+        if not abs(at) < FARTHEST:
             raise ParameterError(f"expected a time; got {moment!r}.", who=_WHO, hint="for example 2026-01-31")
-        bucket, rest = divmod(seconds, self._length)
+        bucket, rest = divmod(at, self._length)
         if rest:
             raise ParameterError(
                 f"{moment!r} is not at the border of a bucket of {self.bucket}.",
@@ -447,38 +393,15 @@ class StatisticsCube:
         if not isinstance(borrow, int | float) or not borrow >= 0.0:
             raise ParameterError(f'borrow must be a number of rows or "auto"; got {borrow!r}.', who=_WHO)
         if borrow > 0.0:
-            statistics.merge(self._lent(self.statistics(), float(borrow)))
+            statistics.merge(lent(self.statistics(), float(borrow)))
         return self._table_model(statistics, learner)
 
-    @staticmethod
-    def _lent(everything: ClassStatistics, borrow: float) -> ClassStatistics:
-        return everything.scale(min(1.0, borrow / everything.n_rows))
-
     def _best_borrow(self, own: Mapping[Any, Any], learner: ProximalSVC | None) -> float:
-        """The weight of all rows under which rows of a slice that were left out are met best."""
         if not self.folds:
             raise ParameterError('borrow="auto" needs folds.', who=_WHO, hint="make the cube with folds=5")
-        parameters = {} if learner is None else learner.get_params(deep=False)
-        fold_of = {label: key[-2] for label, key in self._keys().items()}
-        errors = dict.fromkeys(_BORROWED, 0.0)
-        for fold in range(self.folds):
-            left_out = {label: c for label, c in own.items() if fold_of[label] == fold}
-            if len(set(left_out.values())) < 2:
-                continue  # a fold of one class tells nothing
-            test = self._regrouped(left_out)
-            rest = {label: c for label, c in own.items() if fold_of[label] != fold}
-            others = {label: key[-1] for label, key in self._keys().items() if label not in left_out}
-            everything = self._regrouped(others)
-            for borrow in _BORROWED:
-                training = self._regrouped(rest) if rest else everything.empty()
-                if borrow:
-                    training.merge(self._lent(everything.copy(), borrow))
-                if len(training.classes) < 2:
-                    errors[borrow] = np.inf
-                    continue
-                found = measure(ProximalSVC(**parameters).merge(training), test)
-                errors[borrow] += found["squared_error"] * test.n_rows
-        return min(errors, key=lambda borrow: errors[borrow])
+        keys = self._keys()
+        cells = Cells(self._regrouped, {label: (key[-2], key[-1]) for label, key in keys.items()}, self.folds)
+        return best_borrow(cells, own, _parameters(learner))
 
     @of_one_moment
     def models(self, by: str | Sequence[str], learner: ProximalSVC | None = None) -> dict[Any, TableModel]:
@@ -507,7 +430,7 @@ class StatisticsCube:
         for label, key in self._keys().items():
             chosen = tuple(key[place] for place in places)
             groups.setdefault(chosen[0] if isinstance(by, str) else chosen, {})[label] = key[-1]
-        return {key: self._regrouped(groups[key]) for key in sorted(groups, key=_missing_last)}
+        return {key: self._regrouped(groups[key]) for key in sorted(groups, key=missing_last)}
 
     def _check_cut_by(self, names: Iterable[str]) -> None:
         for name in names:
@@ -520,35 +443,13 @@ class StatisticsCube:
                 )
 
     def _table_model(self, statistics: ClassStatistics, learner: ProximalSVC | None) -> TableModel:
-        parameters = {} if learner is None else learner.get_params(deep=False)
-        model = ProximalSVC(**parameters).merge(statistics)
+        model = ProximalSVC(**_parameters(learner)).merge(statistics)
         return TableModel(model, self._encoder, self.target)
 
     @of_one_moment
     def compare(self, by: str | Sequence[str], learner: ProximalSVC | None = None) -> list[SliceStanding]:
         """Where the common model fails, and by how much: largest slices first."""
-        parameters = {} if learner is None else learner.get_params(deep=False)
-        common = ProximalSVC(**parameters).merge(self.statistics())
-        standings = []
-        for key, part in self._slices(by).items():
-            together = measure(common, part)
-            alone = dict.fromkeys(("squared_error", "auc", "gmean"), float("nan"))
-            if len(part.classes) > 1:
-                alone = measure(ProximalSVC(**parameters).merge(part), part)
-            standings.append(
-                SliceStanding(
-                    key if isinstance(key, tuple) else (key,),
-                    part.n_rows,
-                    {str(label): part.count(label) / part.n_rows for label in part.classes},
-                    together["squared_error"],
-                    alone["squared_error"],
-                    together["auc"],
-                    alone["auc"],
-                    together["gmean"],
-                    alone["gmean"],
-                )
-            )
-        return sorted(standings, key=lambda standing: -standing.rows)
+        return standings(self.statistics(), self._slices(by), _parameters(learner))
 
     # -- files --------------------------------------------------------------------------------------
 
@@ -575,7 +476,7 @@ class StatisticsCube:
             raise ValueError("the columns do not make the features of the statistics")
         self._encoder, self._statistics = encoder, statistics
         for label in statistics.classes:
-            key = json.loads(label)
+            key = key_of(label)
             values, numbers = key[: len(self.by)], key[len(self.by) : -1]
             fits = len(key) == len(self.by) + 2 + bool(self.folds) and all(type(k) is int for k in numbers)
             if not fits or not all(value is None or type(value) is str for value in values):
@@ -587,82 +488,5 @@ class StatisticsCube:
         return f"StatisticsCube(by={self.by!r}, {self.n_rows:,.0f} rows)"
 
 
-def _seconds(value: Any) -> float:
-    """A moment in seconds; nan for what is none."""
-    try:
-        return seconds_of(value)
-    except (TypeError, ValueError):
-        return math.nan
-
-
-def _told_apart(
-    columns: Sequence[NDArray[np.int64]], sizes: Sequence[int]
-) -> tuple[Sequence[NDArray[Any]], NDArray[np.int32]]:
-    """The different rows of some columns of numbers below these sizes, and for each row which one it is."""
-    sizes = [max(size, 1) for size in sizes]
-    if math.prod(sizes) < 2**63:
-        found, codes = _distinct(np.ravel_multi_index(columns, sizes), math.prod(sizes))
-        return np.unravel_index(found, sizes), codes
-    rows, places = np.unique(np.column_stack(columns), axis=0, return_inverse=True)
-    return list(rows.T), places.ravel().astype(np.int32)
-
-
-def _missing_last(key: Any) -> list[tuple[bool, Any]]:
-    """What sorts values of slices of which some are None."""
-    return [(value is None, value) for value in (key if isinstance(key, tuple) else (key,))]
-
-
-def _numbered(values: NDArray[Any]) -> tuple[list[Any], NDArray[np.int64]]:
-    """Distinct values of a column as text, None for those that are missing, and the place of each."""
-    if values.dtype != object:
-        found, codes = np.unique(values, return_inverse=True)
-        return as_texts(found), codes
-    places = _Places()
-    codes = np.fromiter(map(places.__getitem__, values.tolist()), np.int64, len(values))
-    return list(places), codes
-
-
-class _Places(dict[Any, int]):
-    """Numbers of values, in the order in which they come."""
-
-    def __missing__(self, value: Any) -> int:
-        self[value] = len(self)
-        return self[value]
-
-
-@lru_cache(maxsize=1 << 16)
-def _name_of(key: tuple[Any, ...]) -> str:
-    """What the statistics call a cell and class."""
-    return json.dumps(key)
-
-
-def _one_bucket(batch: ColumnBatch) -> tuple[list[Any], NDArray[np.int64]]:
-    return [0], np.zeros(batch.n_rows, dtype=np.int64)
-
-
-def _distinct(numbers: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Which numbers below n there are, in order, and the place of each; counted where that is faster."""
-    if n > 4 * len(numbers):
-        found, codes = np.unique(numbers, return_inverse=True)
-        return found, codes.astype(np.int32)
-    found = np.flatnonzero(np.bincount(numbers, minlength=n))
-    places = np.empty(n, dtype=np.int32)
-    places[found] = np.arange(len(found))
-    return found, places.take(numbers)
-
-
-def _numbered_whole(values: NDArray[np.int64]) -> tuple[list[Any], NDArray[np.int64]]:
-    found, codes = np.unique(values, return_inverse=True)
-    return found.tolist(), codes
-
-
-def _gathered(batches: Iterable[ColumnBatch], enough: Callable[[], int]) -> Iterator[ColumnBatch]:
-    """The same rows in batches as large as is worth it."""
-    waiting: list[ColumnBatch] = []
-    for batch in batches:
-        waiting.append(batch)
-        if sum(part.n_rows for part in waiting) >= enough():
-            yield ColumnBatch.joined(waiting)
-            waiting = []
-    if waiting:
-        yield ColumnBatch.joined(waiting)
+def _parameters(learner: ProximalSVC | None) -> dict[str, Any]:
+    return {} if learner is None else learner.get_params(deep=False)

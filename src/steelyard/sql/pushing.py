@@ -201,8 +201,8 @@ def _check_steps(numbers: Sequence[Number], who: str) -> None:
     far = [number for number in numbers if abs(number.exponent) > _FAR]
     if far:
         raise CannotPush(
-            f"column {far[0].name!r} is counted in steps of 2**{far[0].exponent}; engines count in steps from "
-            f"2**-{_FAR} to 2**{_FAR}.",
+            f"column {far[0].name!r} is counted in steps of 2**{far[0].exponent}; databases count in steps "
+            f"from 2**-{_FAR} to 2**{_FAR}.",
             who=who,
             hint='how="auto" reads the rows',
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, DataTypeError
-from steelyard.tables.columns import ColumnBatch, Columns, KeptColumns, Place, as_texts, side_by_side
+from steelyard.tables.columns import Coded, ColumnBatch, Columns, KeptColumns, Place, as_texts, side_by_side
 from steelyard.tables.files import ByteSource, without_header
 from steelyard.tables.number_lines import NumberLines
 from steelyard.tables.text_sources import CsvSource, Kinds
@@ -19,8 +19,8 @@ from steelyard.tables.text_sources import CsvSource, Kinds
 __all__ = [
     "ArrowCsvSource",
     "ArrowSource",
+    "arrow_batch",
     "arrow_file_source",
-    "arrow_texts",
     "arrow_values",
     "has_pyarrow",
     "table_source",
@@ -171,11 +171,7 @@ class ArrowSource:
     def batches(self, wanted: list[str], kinds: Kinds) -> Iterator[ColumnBatch]:
         """The rows as columns."""
         for batch in self._read(wanted):
-            columns = {
-                name: (arrow_texts if kinds[name] == "text" else arrow_values)(batch.column(name), name)
-                for name in wanted
-            }
-            yield ColumnBatch(columns, batch.num_rows)
+            yield arrow_batch({name: batch.column(name) for name in wanted}, kinds, batch.num_rows)
             self._done += batch.num_rows
 
     def _read(self, wanted: list[str]) -> Iterator[Any]:
@@ -357,11 +353,32 @@ def _decoded(column: Any) -> Any:
     return column.dictionary_decode()
 
 
-def arrow_texts(column: Any, name: str) -> NDArray[Any]:
-    """A column that is to be categories, as objects with None."""
+def arrow_batch(found: Mapping[str, Any], kinds: Mapping[str, str], n_rows: int) -> ColumnBatch:
+    """Columns of Arrow by name as NumPy has them; the values of texts are told apart once, by Arrow."""
+    columns, coded = {}, {}
+    for name, column in found.items():
+        if kinds[name] != "text":
+            columns[name] = arrow_values(column, name)
+            continue
+        made = _coded(column)
+        if made is None:
+            columns[name] = np.array(as_texts(arrow_values(column, name)), dtype=object)
+        else:
+            coded[name] = made
+            columns[name] = np.array(made[0], dtype=object).take(made[1])
+    return ColumnBatch(columns, n_rows, coded)
+
+
+def _coded(column: Any) -> Coded | None:
+    """The different values of a column and the place of each; None for what is neither text nor whole."""
     import pyarrow as pa
 
+    if pa.types.is_dictionary(column.type):
+        column = _decoded(column)
     if pa.types.is_integer(column.type):
         column = column.cast(pa.string())  # exact also where a float is not
-    values = arrow_values(column, name)
-    return values if pa.types.is_string(column.type) else np.array(as_texts(values), dtype=object)
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return None
+    encoded = column.dictionary_encode()
+    values = [*encoded.dictionary.to_pylist(), None]
+    return values, encoded.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False).astype(np.int64)

@@ -15,9 +15,20 @@ from numpy.typing import NDArray
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError
 
-__all__ = ["ColumnBatch", "Columns", "KeptColumns", "Place", "RowError", "as_texts", "near", "side_by_side"]
+__all__ = [
+    "Coded",
+    "ColumnBatch",
+    "Columns",
+    "KeptColumns",
+    "Place",
+    "RowError",
+    "as_texts",
+    "near",
+    "side_by_side",
+]
 
 Values = NDArray[Any]
+Coded = tuple[list[Any], NDArray[np.int64]]  # different values, and for each row the place of its own
 
 
 class RowError(DataError):
@@ -67,15 +78,19 @@ class ColumnBatch:
         float64 for numbers, times (seconds) and truth values (1 and 0), object for text.
     n_rows : int
         Number of rows.
+    coded : mapping of str to (list, ndarray)
+        Columns of text whose values were told apart where they came from, see :meth:`numbered`.
     """
 
     columns: Mapping[str, Values]
     n_rows: int
+    coded: Mapping[str, Coded] = field(default_factory=dict)
 
     def take(self, begin: int, end: int) -> ColumnBatch:
         """Some of these rows; nothing is copied."""
         end = min(end, self.n_rows)
-        return ColumnBatch(_Part(self, begin, end), end - begin)
+        coded = {name: (values, codes[begin:end]) for name, (values, codes) in self.coded.items()}
+        return ColumnBatch(_Part(self, begin, end), end - begin, coded)
 
     def side_by_side(self, names: Sequence[str]) -> FloatArray:
         """Columns of numbers as a table, row by row; it may be shared, so it is not to be written to."""
@@ -89,12 +104,37 @@ class ColumnBatch:
             return self.columns.first_text(names)
         return next((name for name in names if self.columns[name].dtype == object), None)
 
+    def numbered(self, name: str) -> Coded:
+        """The different values of a column as text, None for those that are missing, and the place of each.
+
+        There may be values that no row has.
+        """
+        if name in self.coded:
+            return self.coded[name]
+        if isinstance(self.columns, _Joined):
+            return self.columns.numbered(name)
+        values = self.columns[name]
+        if values.dtype != object:
+            found, codes = np.unique(values, return_inverse=True)
+            return as_texts(found), codes
+        places = _Places()
+        codes = np.fromiter(map(places.__getitem__, values.tolist()), np.int64, len(values))
+        return list(places), codes
+
     @staticmethod
     def joined(parts: Sequence[ColumnBatch]) -> ColumnBatch:
         """Rows of several batches, one after the other; values are brought together when asked for."""
         if len(parts) == 1:
             return parts[0]
         return ColumnBatch(_Joined(parts), sum(part.n_rows for part in parts))
+
+
+class _Places(dict[Any, int]):
+    """Numbers of values, in the order in which they come."""
+
+    def __missing__(self, value: Any) -> int:
+        self[value] = len(self)
+        return self[value]
 
 
 def side_by_side(columns: Sequence[Values], n_rows: int) -> FloatArray:
@@ -187,6 +227,14 @@ class _Joined(KeptColumns):
 
     def first_text(self, names: Sequence[str]) -> str | None:
         return next(filter(None, (part.first_text(names) for part in self._parts)), None)
+
+    def numbered(self, name: str) -> Coded:
+        """As :meth:`ColumnBatch.numbered`: only different values of the parts are told apart again."""
+        places = _Places()
+        codes = []
+        for values, own in (part.numbered(name) for part in self._parts):
+            codes.append(np.array([places[value] for value in values], dtype=np.int64)[own])
+        return list(places), np.concatenate(codes)
 
     def _make(self, name: str) -> Values:
         return np.concatenate([part.columns[name] for part in self._parts])

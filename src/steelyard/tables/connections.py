@@ -176,7 +176,7 @@ class _Psycopg(Connection):
     ) -> Generator[list[Column], None, None] | None:
         if parameters:  # COPY knows no placeholders, and no value is pasted into text
             return None
-        head = self.run(f"SELECT * FROM (\n{query}\n) AS steelyard_head LIMIT 0")
+        head = self.run(f"SELECT * FROM (\n{query}\n) AS steelyard_head LIMIT 0")  # noqa: S608  as given
         types = [column.type_code for column in head.description]
         return self._copied(query, types) if can_copy(types) else None
 

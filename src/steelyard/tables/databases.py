@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 import numpy as np
 
 from steelyard.exceptions import DataError, FileAccessError, SteelyardError
-from steelyard.tables.arrow_sources import arrow_texts, arrow_values, has_pyarrow
+from steelyard.tables.arrow_sources import arrow_batch, has_pyarrow
 from steelyard.tables.columns import ColumnBatch, Columns, Place, near
 from steelyard.tables.connections import Connection, connected, told, words_of
 from steelyard.tables.postgres_copy import Column
@@ -245,11 +245,7 @@ def _arrow_batches(batches: Iterable[Any], wanted: list[str], kinds: dict[str, s
     for batch in batches:
         for begin in range(0, batch.num_rows, _BATCH):
             part = batch.slice(begin, _BATCH)
-            columns = {
-                name: (arrow_texts if kinds[name] == "text" else arrow_values)(part.column(place), name)
-                for place, name in enumerate(wanted)
-            }
-            yield ColumnBatch(columns, part.num_rows)
+            yield arrow_batch(dict(zip(wanted, part.columns, strict=True)), kinds, part.num_rows)
 
 
 def _array_batches(

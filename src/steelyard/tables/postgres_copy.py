@@ -1,8 +1,8 @@
 """Rows of PostgreSQL as arrays: the messages of a binary COPY, taken apart column by column.
 
 A message is a row: the number of its columns in two bytes, then for each column the length of its value in
-four (-1 where there is none) and the value, all with the high byte first. Rows in which nothing is missing and
-everything has a fixed length are alike, so that numpy sees them as one array of records; in others the
+four (-1 where there is none) and the value, all with the high byte first. Rows in which nothing is missing
+and everything has a fixed length are alike, so that numpy sees them as one array of records; in others the
 columns are found one after the other, for all rows of a batch at once.
 """
 
