@@ -33,7 +33,7 @@ HOW = ("auto", "pushed", "streamed")
 # How many columns of doubles, and of numbers at all, there may be for sums in the engine to take less time
 # than reading the rows: d have d * (d + 3) / 2 sums, and those of doubles are taken in two digits. By
 # benchmarks/speed/bench_sql.py. DuckDB hands its rows over without copying them, which no sum is faster than.
-_FEW_NUMBERS = {"duckdb": (0, 0), "postgres": (4, 8), "sqlite": (1, 3)}
+_FEW_NUMBERS = {"duckdb": (0, 0), "postgres": (4, 8), "sqlite": (2, 3)}
 _FEW_CATEGORICAL = 2  # columns of categories, of which every pair is a query
 _CHUNK = 16_384  # rows that are read and learned together
 _NOT_THERE = ("does not exist", "no such table", "doesn't exist")  # as engines say it of a table

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, combinations, combinations_with_replacement
+from itertools import accumulate, combinations, combinations_with_replacement, product
 from operator import mul
 from typing import Any
 
@@ -222,15 +222,17 @@ class Writer:
         categories with the numbers, and one for every two columns of categories.
         """
         row_bits = n_rows.bit_length() + weight_bits
-        left, right = self._piece_sizes(numbers, row_bits, weight_bits)
-        factors = [(_pieces(number, k, left), _pieces(number, k, right)) for k, number in enumerate(numbers)]
-        singles = [Aggregate((k,), (piece,)) for k, (_, found) in enumerate(factors) for piece in found]
-        pairs = [
-            Aggregate((j, k), (one, other))
-            for j, k in combinations_with_replacement(range(len(numbers)), 2)
-            for one in factors[j][0]
-            for other in factors[k][1]
-        ]
+        room = self._room(row_bits, weight_bits)
+        left, right = _piece_sizes(numbers, room)
+        whole, first, second = (
+            [_pieces(number, k, size) for k, number in enumerate(numbers)] for size in (room, left, right)
+        )
+        singles = [Aggregate((k,), (piece,)) for k, found in enumerate(second) for piece in found]
+        pairs = []
+        for j, k in combinations_with_replacement(range(len(numbers)), 2):
+            fits = numbers[j].bits + numbers[k].bits <= room
+            factors = (whole[j], whole[k]) if fits else (first[j], second[k])
+            pairs += [Aggregate((j, k), (one, other)) for one, other in product(*factors)]
         everything = [*singles, *pairs]
         blocks = [
             everything[begin : begin + _MOST_AGGREGATES]
@@ -246,19 +248,11 @@ class Writer:
         most = max((number.bits for number in numbers), default=0)
         return 2 * most + n_rows.bit_length() + weight_bits
 
-    def _piece_sizes(self, numbers: Sequence[Number], row_bits: int, weight_bits: int) -> tuple[int, int]:
-        """How many bits the pieces of the first and of the second factor have, for the fewest products."""
-        most = max((number.bits for number in numbers), default=0)
+    def _room(self, row_bits: int, weight_bits: int) -> int:
+        """How many bits a product may have, so that neither it nor a sum of such outgrows the numbers."""
         if self.arithmetic.wide is not None:
-            return most, most
-        room = NARROW_BITS - (weight_bits if self.arithmetic.sums_widen else row_bits)
-
-        def products(sizes: tuple[int, int]) -> int:
-            first, second = ([_n_pieces(number.bits, size) for number in numbers] for size in sizes)
-            behind = accumulate(reversed(second))  # a column meets itself and those that follow
-            return sum(map(mul, first, reversed(list(behind))))
-
-        return min(((room - size, size) for size in range(room // 2, room)), key=products)
+            return self.arithmetic.wide_bits
+        return NARROW_BITS - (weight_bits if self.arithmetic.sums_widen else row_bits)
 
     def _select(
         self,
@@ -436,8 +430,19 @@ class Writer:
         return f"{head}, {body.removeprefix('WITH ')}" if body.startswith("WITH ") else f"{head}\n{body}"
 
 
+def _piece_sizes(numbers: Sequence[Number], room: int) -> tuple[int, int]:
+    """How many bits pieces of a first and of a second factor have, for the fewest products that fit."""
+
+    def products(sizes: tuple[int, int]) -> int:
+        first, second = ([_n_pieces(number.bits, size) for number in numbers] for size in sizes)
+        behind = accumulate(reversed(second))  # a column meets itself and those that follow
+        return sum(map(mul, first, reversed(list(behind))))
+
+    return min(((room - size, size) for size in range(room // 2, room)), key=products)
+
+
 def _n_pieces(bits: int, size: int) -> int:
-    return max(-(-bits // size), 1) if size else 1
+    return max(-(-bits // size), 1)
 
 
 def _pieces(number: Number, place: int, size: int) -> list[Piece]:
