@@ -44,6 +44,7 @@ __all__ = ["StatisticsCube"]
 
 _MAX_CLASSES = 500
 _MOST_FOLDS = 100
+_MOST_WAITING = 1 << 26  # bytes of rows that are gathered before they are added
 _LITTLE = 1 << 25  # bytes that are not worth the time to save some
 _CELL_BYTES = 400  # what a cell and class takes beside its sums
 _WHO = "StatisticsCube"
@@ -156,8 +157,11 @@ class StatisticsCube:
         return self
 
     def _wide_batch(self) -> int:
-        """How many rows are worth a visit to every cell."""
-        return 64 * len(self._statistics.classes) if self._statistics is not None else 0
+        """How many rows are worth a visit to every cell, within bounds of memory."""
+        if self._statistics is None:
+            return 0
+        row_bytes = 8 * (self._statistics.n_features + 1)
+        return min(128 * len(self._statistics.classes), _MOST_WAITING // row_bytes)
 
     def _compact(self) -> None:
         """Bring rows that wait into the sums of their cells, where these take less room."""

@@ -380,5 +380,5 @@ def _coded(column: Any) -> Coded | None:
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return None
     encoded = column.dictionary_encode()
-    values = [*encoded.dictionary.to_pylist(), None]
+    values = [*encoded.dictionary.to_numpy(zero_copy_only=False).tolist(), None]
     return values, encoded.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False).astype(np.int64)

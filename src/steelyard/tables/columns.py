@@ -98,6 +98,13 @@ class ColumnBatch:
             return self.columns.side_by_side(names)
         return side_by_side([self.columns[name] for name in names], self.n_rows)
 
+    def put_into(self, table: FloatArray, names: Sequence[str]) -> None:
+        """Write columns of numbers into a table of so many rows."""
+        if isinstance(self.columns, LazyColumns):
+            table[:] = self.columns.side_by_side(names)
+        elif names:
+            table[:] = np.array([self.columns[name] for name in names]).T  # as side_by_side has it
+
     def first_text(self, names: Sequence[str]) -> str | None:
         """The first of these columns that holds text; None if all hold numbers."""
         if isinstance(self.columns, LazyColumns):
@@ -240,7 +247,12 @@ class _Joined(KeptColumns):
         return np.concatenate([part.columns[name] for part in self._parts])
 
     def _make_table(self, names: Sequence[str]) -> FloatArray:
-        return np.concatenate([part.side_by_side(names) for part in self._parts])
+        table = np.empty((sum(part.n_rows for part in self._parts), len(names)))
+        begin = 0
+        for part in self._parts:
+            part.put_into(table[begin : begin + part.n_rows], names)
+            begin += part.n_rows
+        return table
 
 
 @dataclass(frozen=True)
