@@ -18,6 +18,37 @@ def use_simd_level(name: str) -> None:
     Switch the whole process to an instruction level; meant for tests and benchmarks.
     """
 
+class TurnLock:
+    """A re-entrant lock, cheap where nobody waits."""
+
+    def __init__(self) -> None: ...
+
+    def acquire(self, blocking: bool = True, timeout: float = -1.0) -> bool:
+        """Takes it; False if that was not possible in time."""
+
+    def release(self) -> None:
+        """Gives it back as often as it was taken."""
+
+    def __enter__(self) -> bool: ...
+
+    def __exit__(self, arg0: object | None, arg1: object | None, arg2: object | None, /) -> None: ...
+
+    def start_anew_after_fork(self) -> None:
+        """Forgets other threads; a lock of the thread that forked stays its own."""
+
+def change_at_once(lock: TurnLock, method: Any, learner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """
+    Calls a method of a twin in turn; when it returns, the twin's attributes become those of the learner.
+    """
+
+def ask_at_once(method: Any, learner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """
+    Calls a method of a view that keeps the attributes that are published now.
+    """
+
+def ask_in_turn(lock: TurnLock, method: Any, learner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Calls a method while the lock is held."""
+
 @overload
 def largest_magnitude(values: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], n_threads: int = 1) -> float: ...
 
@@ -216,7 +247,7 @@ class RowsInTurn:
 
     def __init__(self, sums: ExactSums, version: int, slots: Sequence[int], labels: list[Any], codes: dict[Any, int], parameters: dict[str, Any], forbidden: str, C: float, balanced: bool, standardize: bool, pairs: bool, penalize_intercept: bool) -> None: ...
 
-    def learn(self, attributes: dict[str, Any], X: object | None, y: object | None) -> bool:
+    def learn(self, learner: object, attributes: dict[str, Any], X: object | None, y: object | None) -> bool:
         """
         Learns one row; False, and nothing has changed, if that is for others to do.
         """

@@ -25,8 +25,11 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
+from inspect import unwrap
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 from weakref import WeakSet
+
+from steelyard._native import TurnLock, ask_at_once, ask_in_turn, change_at_once
 
 __all__ = [
     "Following",
@@ -56,13 +59,12 @@ _PAUSE = (
 )
 
 
-class Lock(type(threading.RLock())):  # type: ignore[misc]  # the type has no name of its own
+class Lock(TurnLock):
     """A re-entrant lock that cannot be copied: a copy of its owner, pickled or not, gets a new one."""
 
-    def __new__(cls) -> Lock:
-        lock: Lock = super().__new__(cls)
-        _locks.add(lock)
-        return lock
+    def __init__(self) -> None:
+        super().__init__()
+        _locks.add(self)
 
     def __reduce__(self) -> tuple[type[Lock], tuple[()]]:
         return Lock, ()
@@ -99,25 +101,23 @@ def all_or_nothing(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concat
     def guarded(self: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> Any:
         if _a_fork_waits:
             time.sleep(_PAUSE)
-        with self.__dict__.get("_lock") or lock_of(self):
-            twin = _new(type(self))  # as twin_of does: a stream of single rows pays for every call
-            twin.__dict__ = self.__dict__.copy()
-            result = method(twin, *args, **kwargs)
-            self.__dict__ = twin.__dict__  # the one moment
-        return self if result is twin else result
+        return change_at_once(self.__dict__.get("_lock") or lock_of(self), method, self, args, kwargs)
 
     return guarded
 
 
 def in_turn(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R]:
-    """Let a method that asks wait for its turn: for learners that are changed in place and keep no answer."""
+    """Let a method that asks wait for its turn: for learners that are changed in place and keep no answer.
+
+    Whoever holds the lock needs no view of the learner: where the method has another guard, it loses it.
+    """
+    method = unwrap(method)
 
     @wraps(method)
-    def waiting(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+    def waiting(self: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> Any:
         if _a_fork_waits:
             time.sleep(_PAUSE)
-        with lock_of(self):
-            return method(self, *args, **kwargs)
+        return ask_in_turn(self.__dict__.get("_lock") or lock_of(self), method, self, args, kwargs)
 
     return waiting
 
@@ -133,10 +133,8 @@ def of_one_moment(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concate
     """Let a method that asks see the learner as it is published when it begins."""
 
     @wraps(method)
-    def asked(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        view = _new(type(self))  # as as_of_now does
-        view.__dict__ = self.__dict__
-        return method(view, *args, **kwargs)
+    def asked(self: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> Any:
+        return ask_at_once(method, self, args, kwargs)
 
     return asked
 
@@ -221,8 +219,8 @@ class _Forks:
         self._one_at_a_time.release()
 
     def after_in_child(self) -> None:
-        for lock in self._missed:
-            lock._at_fork_reinit()
+        for lock in _living_locks():
+            lock.start_anew_after_fork()
         self.after_in_parent()
 
 

@@ -96,7 +96,7 @@ class Served:
         async def send(message: dict[str, Any]) -> None:
             parts.append(message)
 
-        self._loop.run_until_complete(asyncio.wait_for(self._app(scope, receive, send), 60))
+        self._loop.run_until_complete(self._app(scope, receive, send))
         kind = dict(parts[0]["headers"]).get(b"content-type", b"").decode()
         return parts[0]["status"], b"".join(part.get("body", b"") for part in parts[1:]), kind
 

@@ -34,7 +34,7 @@ def interrupt_at(moment: int, call: Callable[[], object]) -> bool:
 
     def profiler(_frame: Any, event: str, argument: Any) -> None:
         nonlocal left
-        if event in {"call", "c_return"} and argument is not sys.setprofile:
+        if event in {"call", "return", "c_return"} and argument is not sys.setprofile:
             left -= 1
             if left < 0:
                 sys.setprofile(None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import struct
 
 import numpy as np
@@ -10,20 +11,21 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from steelyard import KOIL, IncrementalSVC, ProximalSVC, RandomFeatures, StreamClassifier
+from steelyard import KOIL, AlignedSVC, IncrementalSVC, ProximalSVC, RandomFeatures, StreamClassifier
 from steelyard.cli.app import main
 from steelyard.exceptions import DataError, DataTypeError, FileFormatError, ParameterError, SteelyardError
 from steelyard.feature_maps import FourierMap
 from steelyard.memory import DriftWindows, SlidingWindow
 from steelyard.online import OAM
 from steelyard.proximal import Certificate, Grid
+from steelyard.proximal.rule.solver import _solve_definite
 from steelyard.service import rows as wire
 from steelyard.sites import Bulletin, messages
 from steelyard.sql import StatisticsCube
 from steelyard.streams.labels import LabelTable
 from steelyard.tables.table_stream import seconds_of
-from tests.safety import documents
-from tests.safety.subjects import X, Y
+from tests.safety import documents, fuzz_bodies
+from tests.safety.subjects import SUBJECTS, X, Y
 
 
 def test_a_row_with_a_label_that_is_not_there_is_refused_before_labels_are_counted():
@@ -177,3 +179,51 @@ def test_parameters_that_no_machine_can_have_get_a_sentence(learner):
         learner.fit(X, Y)
     with pytest.raises(ParameterError, match="size must be"):
         SlidingWindow(ProximalSVC(), size="9" * 30 + "d").fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("intercept", "0.5"),
+        ("sign", "x"),
+        ("shift", None),
+        ("floor", "y"),
+        ("scale", True),
+        ("beta", "1"),
+        ("lengths", np.zeros(0)),
+        ("widths", np.array(["a"])),
+        ("combine", "other"),
+    ],
+)
+def test_a_machine_of_a_file_has_numbers_where_numbers_belong(name, value):
+    model = next(subject for subject in SUBJECTS if subject.name == "AlignedSVC").taught_copy()
+    tree = model._get_state()
+    machine = next(machine for machine in tree["machines"] if machine["bumps"])
+    (machine if name in machine else machine["bumps"][0])[name] = value
+    with pytest.raises((ValueError, TypeError)):
+        AlignedSVC(random_state=0)._set_state(tree)
+
+
+def test_sums_beyond_all_numbers_get_a_sentence():
+    with pytest.raises(DataError, match="beyond all numbers"):
+        _solve_definite(np.array([[-np.inf, 0.0], [0.0, 1.0]]), np.ones((2, 1)))
+
+
+def test_columns_of_an_arrow_body_have_different_names():
+    batch = pa.RecordBatch.from_arrays([pa.array([1.0]), pa.array([2.0])], names=["", ""])
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    with pytest.raises(DataError, match="two columns are called ''"):
+        wire.from_body(sink.getvalue(), "arrow", [])
+
+
+@pytest.mark.parametrize("as_of", [-1, -(2**63) - 1, 10**30])
+def test_a_version_that_no_model_can_have_is_not_looked_for(as_of):
+    served = fuzz_bodies.Served()
+    body = json.dumps({"rows": [{"amount": 1.0, "country": "NZ"}], "as_of": as_of}).encode()
+    target = "/v1/models/plain/predict"
+    status, told, _ = served.ask("POST", target, {"content-type": "application/json"}, body)
+    served.close()
+    assert status == 404
+    assert b"has come to version" in told

@@ -153,7 +153,11 @@ def test_a_folder_that_changes_while_it_is_read_gives_whole_bulletins(tmp_path):
 def test_a_folder_that_cannot_be_used_says_so(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(FileAccessError, match="cannot be made"):
-        Folder(tmp_path / "file" / "shared")
+        Folder(tmp_path / "file" / "shared").write("x", b"")
+    with pytest.raises(FileAccessError, match="cannot be read"):
+        Folder(tmp_path / "file" / "shared").sites()
+    assert Folder(tmp_path / "nobody").sites() == []
+    assert not (tmp_path / "nobody").exists()  # to look is not to make
     with pytest.raises(DataError, match="no room"):
         Folder(tmp_path).put(open_site("x" * 201, table(20, 0)).publish())
 

@@ -9,6 +9,7 @@
 #include "steelyard/held_sums.hpp"
 #include "steelyard/planes.hpp"
 #include "steelyard/row_answers.hpp"
+#include "turn_lock.hpp"
 
 namespace steelyard::bind {
 
@@ -29,7 +30,10 @@ class RowsInTurn {
           forbidden_(std::move(forbidden)),
           answers_(sums, version, std::move(slots), rule) {}
 
-    bool learn(const Attributes& attributes, nb::handle X, nb::handle y) {
+    // The interpreter's lock is held from here to the end, so nobody else can come between the look at the learner's
+    // own lock and the change.
+    bool learn(nb::handle learner, const Attributes& attributes, nb::handle X, nb::handle y) {
+        if (!is_free(learner, attributes)) return false;
         const nb::tuple pair = nb::make_tuple(X, y);
         const PlainRow row(pair, answers_.n_features(), codes_);
         return row.code >= 0 && same_parameters(attributes) && answers_.learn(values(row.X), row.code);
@@ -54,6 +58,14 @@ class RowsInTurn {
     static constexpr std::size_t kLong = 40;  // features from which on others may run while planes are solved
 
     std::span<const double> values(const ArrayView& row) const { return {row.doubles(), answers_.n_features()}; }
+
+    // Whether these attributes are still the learner's, and no other thread is changing them.
+    static bool is_free(nb::handle learner, const Attributes& attributes) {
+        static PyObject* const name = PyUnicode_InternFromString("_lock");
+        const nb::object now = nb::steal(PyObject_GenericGetDict(learner.ptr(), nullptr));
+        PyObject* lock = PyDict_GetItemWithError(attributes.ptr(), name);
+        return now.is(attributes) && (lock == nullptr || nb::cast<TurnLock&>(nb::handle(lock)).is_mine_to_take());
+    }
 
     bool same_parameters(const Attributes& attributes) const {
         for (const auto& [name, value] : parameters_)
@@ -105,7 +117,7 @@ void bind_planes(nb::module_& m) {
             },
             "sums"_a, "version"_a, "slots"_a, "labels"_a, "codes"_a, "parameters"_a, "forbidden"_a, "C"_a, "balanced"_a,
             "standardize"_a, "pairs"_a, "penalize_intercept"_a, nb::keep_alive<1, 2>())
-        .def("learn", &RowsInTurn::learn, "attributes"_a, "X"_a.none(), "y"_a.none(),
+        .def("learn", &RowsInTurn::learn, "learner"_a, "attributes"_a, "X"_a.none(), "y"_a.none(),
              "Learns one row; False, and nothing has changed, if that is for others to do.")
         .def("label", &RowsInTurn::label, "attributes"_a, "X"_a.none(),
              "The label of one row in an array of its own; None if that is for others to say.");

@@ -21,7 +21,13 @@ from steelyard.alignment.holdout import deal_splits
 from steelyard.alignment.machine import Machine, Round, Settings, silent_machine, train_machine
 from steelyard.alignment.reference import input_distances, pack_rows, take_rows, unpack_rows
 from steelyard.alignment.rough import Matrix, Problem
-from steelyard.alignment.state import machine_from_tree, machine_to_tree, round_from_tree, round_to_tree
+from steelyard.alignment.state import (
+    check_number,
+    machine_from_tree,
+    machine_to_tree,
+    round_from_tree,
+    round_to_tree,
+)
 from steelyard.alignment.view import Reading, ReadingConstraint, blocks
 from steelyard.base import Batch, BatchLearner, Traits, sorted_classes
 from steelyard.exceptions import DataError, ParameterError
@@ -441,7 +447,8 @@ class AlignedSVC(BatchLearner):
         kernel = self.kernel if state["kernel"] is None else state["kernel"]
         self._kernel = Kernel(kernel, gamma=state["gamma"])
         self._reference = unpack_rows(state["reference"])
-        self._self_similarity = state["self_similarity"]
+        same = state["self_similarity"]
+        self._self_similarity = None if same is None else check_number(same, "self_similarity")
         n_reference = _count(self._reference)
         self._machines = [machine_from_tree(tree, n_reference) for tree in state["machines"]]
         rounds = [list(map(round_from_tree, one)) for one in state["rounds"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -11,8 +12,9 @@ from steelyard.alignment.boundary import BoundaryBumps
 from steelyard.alignment.conformal import SupportBumps
 from steelyard.alignment.machine import Bumps, Machine, Round
 
-__all__ = ["machine_from_tree", "machine_to_tree", "round_from_tree"]
+__all__ = ["check_number", "machine_from_tree", "machine_to_tree", "round_from_tree"]
 
+_COMBINED = ("max", "mean", "sum")
 _KINDS: dict[str, type[Bumps]] = {"boundary": BoundaryBumps, "support": SupportBumps}
 
 
@@ -35,6 +37,7 @@ def machine_from_tree(tree: dict[str, Any], n_reference: int) -> Machine:
         array.shape != (n_own,) or array.dtype != np.float64 for array in arrays
     ):
         raise ValueError("a machine's arrays do not fit together")
+    _check_numbers(machine, "intercept", "shift", "sign")
     for one in bumps:
         places = [one.rare, one.other] if isinstance(one, BoundaryBumps) else [one.centers]
         for positions in places:
@@ -60,7 +63,29 @@ def _kind(bumps: Bumps) -> str:
 
 def _bumps_from_tree(tree: dict[str, Any]) -> Bumps:
     content = dict(tree)
-    return _KINDS[content.pop("kind")](**content)
+    bumps = _KINDS[content.pop("kind")](**content)
+    arrays = [bumps.widths]
+    _check_numbers(bumps, "floor", "scale")
+    if isinstance(bumps, BoundaryBumps):
+        _check_numbers(bumps, "beta")
+        arrays.append(bumps.lengths)
+    if any(array.dtype != np.float64 or array.shape != bumps.widths.shape for array in arrays):
+        raise ValueError("the widths and lengths of bumps do not fit together")
+    if bumps.combine not in _COMBINED:
+        raise ValueError("bumps are combined in a way that is not known")
+    return bumps
+
+
+def _check_numbers(holder: Machine | Bumps, *names: str) -> None:
+    for name in names:
+        check_number(getattr(holder, name), name)
+
+
+def check_number(value: Any, name: str) -> float:
+    """A finite number of a file; ValueError for whatever else stands there."""
+    if not isinstance(value, float | int) or isinstance(value, bool) or not math.isfinite(value):
+        raise ValueError(f"{name} is no number")
+    return float(value)
 
 
 def _check_positions(positions: Any, n_places: int) -> None:

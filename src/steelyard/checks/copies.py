@@ -130,7 +130,7 @@ def _interrupted(call: Callable[[], None], moment: int) -> bool:
 
     def profiler(_frame: object, event: str, _argument: object) -> None:
         nonlocal left
-        if event in {"call", "c_return"}:
+        if event in {"call", "return", "c_return"}:
             left -= 1
             if left < 0:
                 sys.setprofile(None)

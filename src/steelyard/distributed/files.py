@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from sklearn.base import BaseEstimator
 
+from steelyard._turns import all_or_nothing, as_of_now, lock_of, twin_of
 from steelyard.distributed.partitions import as_column, as_rows, n_rows
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.persistence import from_bytes, load, save, storable, to_bytes
@@ -54,18 +55,18 @@ class StatisticsPart(BaseEstimator):
             self.sources[digest.id] = source
         return self
 
+    @all_or_nothing
     def merge(self, other: StatisticsPart) -> Self:
-        """Take in another part; one that is in already, alone or with others, is refused."""
+        """Take in another part, at one moment; one that is in already, alone or with others, is refused."""
+        other = as_of_now(other)
         self._refuse_twice(other)
         retired = self.retired
         if other.retired is not None:
             retired = other.retired if retired is None else _twin(retired).merge(other.retired)
         if other.sources:
-            if self.sources:
-                self.model.merge(other.model)
-            else:
-                self.model = _twin(other.model)
-            self.sources.update(other.sources)
+            # What merges replaces what it has by the sum: a twin of the model does so unseen.
+            self.model = twin_of(self.model).merge(other.model) if self.sources else _twin(other.model)
+            self.sources_ = {**self.sources, **other.sources}
         self.retired = retired
         return self
 
@@ -196,12 +197,14 @@ def update(model: Any, parts: Iterable[StatisticsPart | str | os.PathLike[str]])
     True
     """
     total = combine(parts)
-    changed = _twin(model)
-    if total.sources:
-        changed.merge(total.model)
-    if total.retired is not None:
-        changed.unmerge(total.retired.model)
-    model.__dict__ = changed.__dict__
+    lock = lock_of(model)
+    with lock:
+        changed = _twin(model)
+        if total.sources:
+            changed.merge(total.model)
+        if total.retired is not None:
+            changed.unmerge(total.retired.model)
+        model.__dict__ = {**changed.__dict__, "_lock": lock}  # the one moment
     return model
 
 

@@ -195,12 +195,11 @@ class ProximalSVC(OneRowMixin, StatisticsLearner):
         sample_weight: ArrayLike | None = None,
     ) -> Self:
         # As all learners do; single rows, once a question has paved the way, by one native call.
-        if classes is None and sample_weight is None and "_state" in self.__dict__:
-            with self.__dict__.get("_lock") or lock_of(self):
-                attributes = self.__dict__
-                rows: RowsInTurn | None = attributes["_state"].rows_in_turn
-                if rows is not None and rows.learn(attributes, X, y):  # the one moment
-                    return self
+        attributes = self.__dict__
+        if classes is None and sample_weight is None and "_state" in attributes:
+            rows: RowsInTurn | None = attributes["_state"].rows_in_turn
+            if rows is not None and rows.learn(self, attributes, X, y):  # the one moment
+                return self
         return super().partial_fit(X, y, classes, sample_weight)
 
     def forget(  # type: ignore[override]  # a certificate in place of the learner, where one is wanted

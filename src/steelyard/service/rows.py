@@ -90,6 +90,7 @@ def from_body(
         known = [name for name in texts_wanted if name in names]
         columns = Columns(categorical=tuple(known))
         most.check(0, len(names))
+        columns.chosen(names, _SOURCE)  # says so where two have one name
         parts, n_rows = [], 0
         for part in source.batches(names, source.kinds(columns, names)):
             n_rows += part.n_rows

@@ -54,6 +54,8 @@ CREATE INDEX points_by_time ON points (model, at);
 CREATE TABLE certificates (
   model TEXT NOT NULL, version INTEGER NOT NULL, at REAL NOT NULL, body TEXT NOT NULL) STRICT;
 """
+_PAGE_BYTES = 16_384
+_LOG_PAGES = 1_000  # that the log gathers before they are copied into the file
 # What older files lack: version 2 knows whose rows a kept answer speaks of.
 _ANSWER_INDEX = _SCHEMA[_SCHEMA.index("CREATE TABLE answer_index") : _SCHEMA.index("CREATE TABLE points")]
 
@@ -102,6 +104,9 @@ class SQLiteStore(SQLStore):
         self._db.set_busy_timeout(10_000)
         if exclusive:  # a file layer without shared memory
             self._db.pragma("locking_mode", "EXCLUSIVE")
+        # Batches of rows take many pages: larger ones are written by fewer calls. A file keeps its size.
+        self._db.pragma("page_size", _PAGE_BYTES)
+        self._db.pragma("wal_autocheckpoint", _LOG_PAGES)
         for name, value, expected in (
             ("journal_mode", "WAL", "wal"),
             ("synchronous", "FULL", 2),

@@ -119,15 +119,11 @@ class Folder:
     Parameters
     ----------
     path : path
-        The folder; made if it is not there.
+        The folder; made when the first file is written, if it is not there.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FileAccessError(f"cannot be made: {error.strerror or error}.", who=str(path)) from error
 
     def put(self, bulletin: Bulletin) -> bool:
         """Publish a bulletin; returns whether it was news."""
@@ -181,6 +177,12 @@ class Folder:
 
     def write(self, name: str, data: bytes) -> Path:
         """Write a file whole, under a name that nothing else has; on disk when this returns."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileAccessError(
+                f"cannot be made: {error.strerror or error}.", who=str(self.path)
+            ) from error
         target = self.path / name
         write_whole(target, [data], who=str(self.path))
         return target
@@ -202,6 +204,8 @@ class Folder:
         """What the names of the files say, of all sites or of one."""
         try:
             names = [path.name for path in self.path.iterdir()]
+        except FileNotFoundError:  # nobody has published yet
+            return []
         except OSError as error:
             raise FileAccessError(
                 f"cannot be read: {error.strerror or error}.", who=str(self.path)

@@ -22,6 +22,7 @@ from scipy.linalg import blas, eigh, lapack
 
 from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
+from steelyard.exceptions import DataError
 from steelyard.params import class_factors
 from steelyard.proximal.rule.system import Regularizer, System, symmetric
 
@@ -224,11 +225,23 @@ def _solve_definite(lower: FloatArray, rhs: FloatArray) -> FloatArray:
     if info == 0:
         solution: FloatArray = lapack.dpotrs(factor, rhs, lower=0)[0]
         return solution
-    values, vectors = eigh(symmetric(lower))
+    values, vectors = _decomposed(symmetric(lower))
     keep = values > len(lower) * _EPS * values[-1]
     usable = vectors[:, keep]
     result: FloatArray = usable @ ((usable.T @ rhs) / values[keep, None])
     return result
+
+
+def _decomposed(matrix: FloatArray, driver: str | None = None) -> tuple[FloatArray, FloatArray]:
+    """Eigenvalues and vectors; a sentence where a damaged file left sums that no rows can have."""
+    if not np.isfinite(matrix).all():
+        raise DataError(
+            "the sums of products are beyond all numbers, so no plane can be found.",
+            who="ProximalSVC",
+            hint="no rows within the limits make such sums: was the model read from a damaged file?",
+        )
+    values, vectors = eigh(matrix, driver=driver, check_finite=False)
+    return values, vectors
 
 
 # -- a whole grid of C ------------------------------------------------------------------------------
@@ -258,7 +271,7 @@ class _Eigen:
         self._decompose(self._scale.T @ (self._scale.T @ full).T)
 
     def _decompose(self, scaled: FloatArray) -> None:
-        self.values, vectors = eigh(scaled, driver="evd")
+        self.values, vectors = _decomposed(scaled, driver="evd")
         self.U = self._scale @ vectors
 
     def solve(self, plane: int, Cs: ArrayOfC) -> FloatArray:

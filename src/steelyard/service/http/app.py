@@ -228,7 +228,7 @@ class Service:
         if current.spec.sites:
             raise Problem(410, "a model that is pooled from sites keeps no earlier versions.")
         version, at = _moment(as_of)
-        if version is not None and version > current.version:
+        if version is not None and not 0 <= version <= current.version:
             raise Problem(404, f"{name!r} has come to version {current.version}, not to {str(as_of)[:60]}.")
         if version == current.version or (at is not None and at >= self.scribe.clock()):
             return current
