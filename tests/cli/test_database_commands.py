@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+import subprocess
+import sys
 
 import duckdb
 import numpy as np
@@ -115,6 +117,26 @@ def test_predictions_go_into_a_new_table_and_nowhere_else(shop, tmp_path):
     run("predict", model, with_table(address), "--into", "pay", code=1)
     pd.testing.assert_frame_equal(ask("SELECT * FROM pay"), before)
     assert len(ask("SELECT * FROM answers")) == 900
+
+
+def test_a_refusal_is_one_sentence_to_the_end_of_the_process(tmp_path):
+    with duckdb.connect(str(tmp_path / "shop.db")) as connection:
+        fill(connection, "pay", FRAME)
+    address = f"duckdb:///{tmp_path / 'shop.db'}?table=pay"
+    run("fit", address, "--target", "kind", "-o", tmp_path / "m.steelyard")
+    command = [
+        sys.executable,
+        "-m",
+        "steelyard",
+        "predict",
+        tmp_path / "m.steelyard",
+        address,
+        "--into",
+        "pay",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert "already exists" in done.stderr
 
 
 def test_predictions_that_fail_half_way_leave_no_table(shop, tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -48,8 +48,8 @@ def write_answers(
     scheme = urlsplit(address).scheme
     reading = writing if scheme == "sqlite" else writing.cursor() if scheme == "duckdb" else connect(address)
     try:
-        with _transaction(writing):
-            return _write(writing, into, answers(open_database(address, query, reading)))
+        with _transaction(writing), closing(open_database(address, query, reading)) as rows:
+            return _write(writing, into, answers(rows))
     except SteelyardError:
         raise
     except Exception as error:
