@@ -124,16 +124,8 @@ def test_a_refusal_is_one_sentence_to_the_end_of_the_process(tmp_path):
         fill(connection, "pay", FRAME)
     address = f"duckdb:///{tmp_path / 'shop.db'}?table=pay"
     run("fit", address, "--target", "kind", "-o", tmp_path / "m.steelyard")
-    command = [
-        sys.executable,
-        "-m",
-        "steelyard",
-        "predict",
-        tmp_path / "m.steelyard",
-        address,
-        "--into",
-        "pay",
-    ]
+    asked = ["predict", tmp_path / "m.steelyard", address, "--into", "pay", "--chunk", "10"]
+    command = [sys.executable, "-m", "steelyard", *asked]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
     assert "already exists" in done.stderr
