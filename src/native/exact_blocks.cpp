@@ -192,6 +192,12 @@ void make_ready(std::shared_ptr<ExactBlock>& slot, std::size_t d, unsigned n_thr
     block.n_seen = n;
 }
 
+bool may_wait(const ExactBlock* block, std::size_t n, std::size_t d) {
+    const std::size_t most = capacity(d);
+    if (!block) return n <= most;
+    return n <= (block->sums ? most / 2 : most - std::min(most, block->weights.size()));
+}
+
 template <class T>
 void wait(ExactBlock& block, Rows<T> rows, std::span<const std::uint32_t> index, std::span<const std::int64_t> weights,
           Steps steps) {
@@ -208,12 +214,11 @@ template <class T>
 void place(ExactBlock& block, Rows<T> rows, const std::vector<std::uint32_t>& index,
            std::span<const std::int64_t> weights, const StepTables& tables, const ExactGrid& grid, const Found& found,
            unsigned n_threads) {
-    const std::size_t d = rows.n_features, most = capacity(d);
+    const std::size_t d = rows.n_features;
     const bool any_beyond =
         std::any_of(index.begin(), index.end(), [&](std::uint32_t i) { return found.beyond[i] != 0; });
-    const std::size_t room = block.sums ? most / 2 : most - std::min(most, block.weights.size());
-    if (!any_beyond && index.size() <= room) {
-        if (block.weights.size() + index.size() > most) fold_waiting(block, d, n_threads);
+    if (!any_beyond && may_wait(&block, index.size(), d)) {
+        if (block.weights.size() + index.size() > capacity(d)) fold_waiting(block, d, n_threads);
         wait(block, rows, index, weights, tables.steps());
         return;
     }
@@ -227,6 +232,13 @@ void place(ExactBlock& block, Rows<T> rows, const std::vector<std::uint32_t>& in
     fold(*sums, rows, runs, weights, tables, &grid, found.largest, n_threads);
     sums->shrink();
     block.sums = std::move(sums);
+}
+
+template <class T>
+void add_beyond(Triangle& sums, Rows<T> rows, std::uint32_t row, const StepTables& tables, const ExactGrid& grid) {
+    Runs runs;
+    runs.beyond.push_back(row);
+    fold(sums, rows, runs, {}, tables, &grid, {}, 1);
 }
 
 std::int64_t cancel(const std::vector<double>& rows, std::vector<std::int64_t>& weights, const double* row,
@@ -315,7 +327,8 @@ void join(std::shared_ptr<ExactBlock>& mine, const ExactBlock& theirs, int sign,
 #define STEELYARD_EXACT(T)                                                                                          \
     template void wait(ExactBlock&, Rows<T>, std::span<const std::uint32_t>, std::span<const std::int64_t>, Steps); \
     template void place(ExactBlock&, Rows<T>, const std::vector<std::uint32_t>&, std::span<const std::int64_t>,     \
-                        const StepTables&, const ExactGrid&, const Found&, unsigned);
+                        const StepTables&, const ExactGrid&, const Found&, unsigned);                               \
+    template void add_beyond(Triangle&, Rows<T>, std::uint32_t, const StepTables&, const ExactGrid&);
 STEELYARD_EXACT(double)
 STEELYARD_EXACT(float)
 #undef STEELYARD_EXACT

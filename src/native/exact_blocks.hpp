@@ -34,6 +34,8 @@ void fold_waiting(Triangle& sums, const ExactBlock& block, std::size_t d, unsign
 void fold_waiting(ExactBlock& block, std::size_t d, unsigned n_threads);
 void make_ready(std::shared_ptr<ExactBlock>& slot, std::size_t d, unsigned n_threads);
 
+// Whether n more rows of a class, of which there may be nothing yet, wait rather than being summed at once.
+bool may_wait(const ExactBlock* block, std::size_t n, std::size_t d);
 // Lets rows wait.
 template <class T>
 void wait(ExactBlock& block, Rows<T> rows, std::span<const std::uint32_t> index, std::span<const std::int64_t> weights,
@@ -43,6 +45,9 @@ template <class T>
 void place(ExactBlock& block, Rows<T> rows, const std::vector<std::uint32_t>& index,
            std::span<const std::int64_t> weights, const StepTables& tables, const ExactGrid& grid, const Found& found,
            unsigned n_threads);
+// Adds a row whose values are beyond the reach of digits.
+template <class T>
+void add_beyond(Triangle& sums, Rows<T> rows, std::uint32_t row, const StepTables& tables, const ExactGrid& grid);
 // Adds a block that is on the same grid.
 void join(std::shared_ptr<ExactBlock>& mine, const ExactBlock& theirs, int sign, std::size_t d, unsigned n_threads);
 

@@ -51,17 +51,19 @@ ExactGrid settled_grid(std::size_t n, std::size_t d, bool at_zero, Value&& value
 struct StepTables {
     std::vector<double> inverse;
     std::vector<double> origin;
+    std::vector<double> slack;
     std::vector<std::size_t> tiny;    // features whose quanta are too fine to be counted in doubles
     std::vector<std::size_t> coarse;  // and those of whose quanta tiny values are no part among the doubles
-    explicit StepTables(const ExactGrid& grid) : inverse(grid.exponent.size()), origin(grid.origin) {
+    explicit StepTables(const ExactGrid& grid)
+        : inverse(grid.exponent.size()), origin(grid.origin), slack(grid.rounds.begin(), grid.rounds.end()) {
         for (std::size_t j = 0; j < inverse.size(); ++j) {
             inverse[j] = std::ldexp(1.0, -std::max(grid.exponent[j], kFinestFast));
             if (grid.exponent[j] < kFinestFast) tiny.push_back(j);
             if (grid.exponent[j] > kCoarsestFast) coarse.push_back(j);
         }
     }
-    explicit StepTables(std::size_t d) : inverse(d, 1.0), origin(d, 0.0) {}  // for whole numbers
-    Steps steps() const { return {inverse.data(), origin.data()}; }
+    explicit StepTables(std::size_t d) : inverse(d, 1.0), origin(d, 0.0), slack(d, 0.0) {}  // for whole numbers
+    Steps steps() const { return {inverse.data(), origin.data(), slack.data()}; }
 };
 
 // What one look at some rows finds: by feature the largest number and what rounding would take off; by row whether it

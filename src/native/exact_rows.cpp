@@ -70,9 +70,66 @@ std::map<std::int32_t, std::vector<std::uint32_t>> by_slot(std::span<const std::
     return groups;
 }
 
+namespace {
+
+// Looks at some rows only; all others count as near.
+template <class T>
+Found scan_some(Rows<T> rows, const std::vector<std::uint32_t>& index, const StepTables& tables) {
+    Found found{std::vector<double>(rows.n_features, 0.0), std::vector<double>(rows.n_features, 0.0),
+                std::vector<std::uint8_t>(rows.n_rows, 0)};
+    for (const std::uint32_t i : index)
+        scan_rows<T>({rows.data + i * rows.n_features, 1, rows.n_features}, tables.steps(), found.largest,
+                     found.remainder, std::span(found.beyond).subspan(i, 1), 1);
+    return found;
+}
+
+// Sums classes of many rows without a look at all rows before; those of few rows are looked at, and wait. False, and
+// nothing has changed, where that does not pay or where quanta must become finer first.
+template <class T>
+bool add_unseen(ExactState& state, Rows<T> rows, std::span<const std::int32_t> slots, unsigned n_threads) {
+    const std::size_t d = state.n_features;
+    const StepTables tables(state.grid);
+    if (d > kMostUnseen || !tables.tiny.empty() || !tables.coarse.empty()) return false;
+    const auto groups = by_slot(slots, {});
+    std::map<std::int32_t, std::shared_ptr<Triangle>> sums;
+    std::vector<std::uint32_t> few;
+    for (const auto& [slot, index] : groups) {
+        const ExactBlock* block = state.slots[static_cast<std::size_t>(slot)].get();
+        if (may_wait(block, index.size(), d))
+            few.insert(few.end(), index.begin(), index.end());
+        else
+            sums[slot] = block ? own_sums(*block, d) : std::make_shared<Triangle>(d + 1);
+    }
+    if (2 * few.size() > rows.n_rows) return false;
+    const Found found = scan_some(rows, few, tables);
+    for (std::size_t j = 0; j < d; ++j)
+        if (found.remainder[j] > tables.slack[j]) return false;
+    std::vector<Share> shares;
+    for (const auto& [slot, triangle] : sums) shares.push_back({groups.at(slot), triangle.get()});
+    std::vector<std::uint32_t> beyond;
+    if (!steelyard::add_unseen(rows, tables.steps(), shares, beyond, n_threads)) return false;
+    for (const std::uint32_t i : beyond) check_finite<T>({rows.data + i * d, 1, d});
+    check_finite(rows, found.beyond);
+    for (const std::uint32_t i : beyond) add_beyond(*sums.at(slots[i]), rows, i, tables, state.grid);
+    for (const auto& [slot, index] : groups) {
+        ExactBlock& block = own(state.slots[static_cast<std::size_t>(slot)]);
+        if (const auto summed = sums.find(slot); summed != sums.end()) {
+            summed->second->shrink();
+            block.sums = std::move(summed->second);
+        } else {
+            place(block, rows, index, {}, tables, state.grid, found, n_threads);
+        }
+    }
+    return true;
+}
+
+}  // namespace
+
 template <class T>
 void add_settled(ExactState& state, Rows<T> rows, std::span<const std::int32_t> slots,
                  std::span<const std::int64_t> weights, unsigned n_threads) {
+    const bool all_count = std::all_of(slots.begin(), slots.end(), [](std::int32_t slot) { return slot >= 0; });
+    if (weights.empty() && all_count && add_unseen(state, rows, slots, n_threads)) return;
     std::optional<StepTables> tables(state.grid);
     Found found = scan(rows, *tables, n_threads);
     check_finite(rows, is_coarse(state.grid) ? std::span<const std::uint8_t>{} : found.beyond);

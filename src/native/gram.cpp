@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "steelyard/simd.hpp"
@@ -25,11 +27,11 @@ double largest_of(const GramLoops& loops, std::span<const float> values) {
     return loops.largest_f32(values.data(), values.size());
 }
 
-void scan(const GramLoops& loops, const double* X, std::size_t rows, std::size_t d, Steps steps, Scan found) {
-    loops.scan_f64(X, rows, d, steps, found);
+void scan(const GramLoops& loops, Rows<double> rows, const std::uint32_t* index, Steps steps, Scan found) {
+    loops.scan_f64(rows.data, index, rows.n_rows, rows.n_features, steps, found);
 }
-void scan(const GramLoops& loops, const float* X, std::size_t rows, std::size_t d, Steps steps, Scan found) {
-    loops.scan_f32(X, rows, d, steps, found);
+void scan(const GramLoops& loops, Rows<float> rows, const std::uint32_t* index, Steps steps, Scan found) {
+    loops.scan_f32(rows.data, index, rows.n_rows, rows.n_features, steps, found);
 }
 
 // How the numbers of some rows are cut into digits, and what the sums of products of these digits stand for.
@@ -40,8 +42,8 @@ struct Plan {
     std::size_t n_blocks;
     std::size_t most_rows;  // whose sums are exact
 
-    Plan(std::span<const double> largest, std::size_t d)
-        : digits(Digits::one), size(d + 1), n_blocks(1), most_rows(8192) {
+    explicit Plan(std::size_t d) : digits(Digits::one), size(d + 1), n_blocks(1), most_rows(8192) {}
+    Plan(std::span<const double> largest, std::size_t d) : Plan(d) {
         for (std::uint32_t j = 0; j < d; ++j)
             if (largest[j] >= kOneDigit) high.push_back(j);
         if (high.empty()) return;
@@ -56,17 +58,20 @@ struct Plan {
         n_blocks = 3;
         most_rows = 2048;
     }
+
+    bool operator==(const Plan&) const = default;
+    std::size_t n_sums() const { return n_blocks * size * size; }
 };
 
-void pack(const GramLoops& loops, Rows<double> rows, const std::uint32_t* index, Steps steps, const Plan& plan,
+bool pack(const GramLoops& loops, Rows<double> rows, const std::uint32_t* index, Steps steps, const Plan& plan,
           std::size_t block_stride, double* buffer, PackedBlock block) {
-    loops.pack_f64(rows.data, rows.n_features, index, steps, plan.digits, plan.high.data(), plan.high.size(),
-                   block_stride, buffer, block);
+    return loops.pack_f64(rows.data, rows.n_features, index, steps, plan.digits, plan.high.data(), plan.high.size(),
+                          block_stride, buffer, block);
 }
-void pack(const GramLoops& loops, Rows<float> rows, const std::uint32_t* index, Steps steps, const Plan& plan,
+bool pack(const GramLoops& loops, Rows<float> rows, const std::uint32_t* index, Steps steps, const Plan& plan,
           std::size_t block_stride, double* buffer, PackedBlock block) {
-    loops.pack_f32(rows.data, rows.n_features, index, steps, plan.digits, plan.high.data(), plan.high.size(),
-                   block_stride, buffer, block);
+    return loops.pack_f32(rows.data, rows.n_features, index, steps, plan.digits, plan.high.data(), plan.high.size(),
+                          block_stride, buffer, block);
 }
 
 // What a thread does at a time: the columns of one group, for the rows of one band.
@@ -135,6 +140,130 @@ void drain_high(const Plan& plan, double* scratch, std::size_t k, std::int64_t w
     std::fill_n(row, size + k + 1, 0.0);
 }
 
+// Zeros where sums of digits will be: of each square only the lower triangle is ever touched.
+void clear(const Plan& plan, double* scratch) {
+    for (std::size_t row = 0; row < plan.n_blocks * plan.size; ++row)
+        std::fill_n(scratch + row * plan.size, row % plan.size + 1, 0.0);
+}
+
+// By how many bits sums grow at most.
+double growth(std::size_t n, double largest, std::int64_t weight) {
+    return std::log2(static_cast<double>(n)) + 2.0 * std::log2(std::max(1.0, largest)) + 2.0 +
+           std::log2(std::max(1.0, std::fabs(static_cast<double>(weight))));
+}
+
+// Sums that several threads add to, one at a time.
+struct SharedSums {
+    Triangle* sums;
+    std::mutex busy;
+};
+
+// Takes block after block of rows that nobody has looked at, on one thread, into sums of digits of its own.
+template <class T>
+class UnseenRows {
+  public:
+    UnseenRows(Rows<T> rows, Steps steps)
+        : loops_(steelyard::loops().gram),
+          rows_(rows),
+          steps_(steps),
+          plan_(rows.n_features),
+          largest_(rows.n_features),
+          remainder_(rows.n_features),
+          far_(kBlockRows) {
+        make_room();
+    }
+
+    // False if a value needs more slack than there is; rows beyond the reach of digits are left out and listed.
+    bool take(std::span<const std::uint32_t> index, SharedSums& sums) {
+        if (sums_ != &sums || n_held_ + index.size() > plan_.most_rows) drain();
+        sums_ = &sums;
+        // Most blocks are like the one before.
+        if (plan_.digits != Digits::some && packed(index)) {
+            sum(index.size());
+            return true;
+        }
+        look(index);
+        for (std::size_t j = 0; j < rows_.n_features; ++j)
+            if (remainder_[j] > steps_.slack[j]) return false;
+        near_.clear();
+        for (std::size_t k = 0; k < index.size(); ++k) (far_[k] ? beyond_ : near_).push_back(index[k]);
+        if (near_.size() < index.size()) look(near_);
+        change_plan(Plan(largest_, rows_.n_features));
+        if (!packed(near_)) return false;
+        sum(near_.size());
+        return true;
+    }
+
+    // Moves what is held into the sums of the class; to be called at the end.
+    void drain() {
+        if (n_held_ == 0) return;
+        const std::lock_guard<std::mutex> mine(sums_->busy);
+        Triangle& sums = *sums_->sums;
+        sums.reserve(growth(n_held_, plan_.digits == Digits::one ? kOneDigit : kTwoDigits, 1));
+        for (std::size_t row = 0; row < sums.size(); ++row) drain_row(plan_, scratch_.get(), row, 1, sums);
+        for (std::size_t k = 0; k < plan_.high.size(); ++k) drain_high(plan_, scratch_.get(), k, 1, sums);
+        n_held_ = 0;
+    }
+
+    const std::vector<std::uint32_t>& beyond() const { return beyond_; }
+
+  private:
+    void look(std::span<const std::uint32_t> index) {
+        std::fill(largest_.begin(), largest_.end(), 0.0);
+        std::fill(remainder_.begin(), remainder_.end(), 0.0);
+        scan(loops_, {rows_.data, index.size(), rows_.n_features}, index.data(), steps_,
+             {largest_.data(), remainder_.data(), far_.data()});
+    }
+
+    void change_plan(Plan plan) {
+        if (plan == plan_) return;
+        drain();
+        plan_ = std::move(plan);
+        make_room();
+    }
+
+    void make_room() {
+        const std::size_t n_panels = (plan_.size + loops_.width - 1) / loops_.width;
+        tiles_ = tiles(n_panels, loops_.group);
+        panel_stride_ = kBlockRows * loops_.width + kPanelPadding;
+        block_stride_ = n_panels * panel_stride_;
+        const std::size_t buffer_size = 3 * n_panels * loops_.width;
+        room_ = aligned_buffer<double>(plan_.n_blocks * block_stride_ + buffer_size);
+        scratch_ = aligned_buffer<double>(plan_.n_sums());
+        clear(plan_, scratch_.get());
+    }
+
+    PackedBlock block(std::size_t number, std::size_t n) const {
+        return {room_.get() + number * block_stride_, n, panel_stride_};
+    }
+
+    bool packed(std::span<const std::uint32_t> index) {
+        return pack(loops_, rows_, index.data(), steps_, plan_, block_stride_, block(plan_.n_blocks, 0).data,
+                    block(0, index.size()));
+    }
+
+    void sum(std::size_t n) {
+        for (const Task& tile : tiles_)
+            for (std::size_t number = 0; number < plan_.n_blocks; ++number)
+                loops_.sum_outer(block(number, n), tile.first_panel, tile.rows,
+                                 scratch_.get() + number * plan_.size * plan_.size, plan_.size);
+        n_held_ += n;
+    }
+
+    const GramLoops& loops_;
+    const Rows<T> rows_;
+    const Steps steps_;
+    Plan plan_;
+    std::vector<Task> tiles_;
+    std::size_t panel_stride_, block_stride_;
+    AlignedBuffer<double> room_, scratch_;
+    SharedSums* sums_ = nullptr;
+    std::size_t n_held_ = 0;  // rows whose products are in the sums of digits
+    std::vector<double> largest_, remainder_;
+    std::vector<std::uint8_t> far_;
+    std::vector<std::uint32_t> near_, beyond_;
+};
+
 }  // namespace
 
 template <class T>
@@ -163,14 +292,14 @@ void scan_rows(Rows<T> rows, Steps steps, std::span<double> largest, std::span<d
     const std::size_t d = rows.n_features, step = std::max<std::size_t>(1, (std::size_t{1} << 17) / d);
     const std::size_t n_tasks = (rows.n_rows + step - 1) / step;
     if (n_tasks <= 1 || n_threads <= 1) {
-        scan(loops, rows.data, rows.n_rows, d, steps, {largest.data(), remainder.data(), beyond.data()});
+        scan(loops, rows, nullptr, steps, {largest.data(), remainder.data(), beyond.data()});
         return;
     }
     std::vector<double> found(2 * d * n_tasks, 0.0);
     parallel_for(n_tasks, n_threads, [&](std::size_t task) {
         const std::size_t begin = task * step, n = std::min(step, rows.n_rows - begin);
         double* mine = found.data() + 2 * d * task;
-        scan(loops, rows.data + begin * d, n, d, steps, {mine, mine + d, beyond.data() + begin});
+        scan(loops, {rows.data + begin * d, n, d}, nullptr, steps, {mine, mine + d, beyond.data() + begin});
     });
     for (std::size_t task = 0; task < n_tasks; ++task)
         for (std::size_t j = 0; j < d; ++j) {
@@ -188,6 +317,8 @@ void add_products(Rows<T> rows, std::span<const std::uint32_t> index, Steps step
     const GramLoops& loops = steelyard::loops().gram;
     const std::size_t d = rows.n_features, n = index.size();
     const Plan plan(largest, d);
+    const std::vector<double> any_slack(d, 1.0);  // what may be rounded has been decided
+    steps.slack = any_slack.data();
     const std::size_t n_panels = (plan.size + loops.width - 1) / loops.width;
     const std::vector<Task> tasks = tiles(n_panels, loops.group);
     const std::size_t n_parts = (n + kBlockRows - 1) / kBlockRows;
@@ -198,18 +329,15 @@ void add_products(Rows<T> rows, std::span<const std::uint32_t> index, Steps step
     const std::size_t buffer_size = 3 * n_panels * loops.width;
     const AlignedBuffer<double> rooms = aligned_buffer<double>(n_rooms * room_stride);
     const AlignedBuffer<double> buffers = aligned_buffer<double>(n_useful * buffer_size);
-    // Of each square only the lower triangle is ever touched.
-    const AlignedBuffer<double> scratch = aligned_buffer<double>(plan.n_blocks * plan.size * plan.size);
-    for (std::size_t row = 0; row < plan.n_blocks * plan.size; ++row)
-        std::fill_n(scratch.get() + row * plan.size, row % plan.size + 1, 0.0);
+    const AlignedBuffer<double> scratch = aligned_buffer<double>(plan.n_sums());
+    clear(plan, scratch.get());
     // For each part the tasks that are taken, and for each time that the sums are full the rows that are drained.
     const std::size_t parts_a_time = std::max<std::size_t>(1, plan.most_rows / kBlockRows);
     const std::size_t n_drains = (n_parts + parts_a_time - 1) / parts_a_time;
     std::vector<std::atomic<std::size_t>> next_task(n_parts), next_row(n_drains);
     double most = 1.0;
     for (const double value : largest) most = std::max(most, std::min(value, kTwoDigits));
-    sums.reserve(std::log2(static_cast<double>(n)) + 2.0 * std::log2(most) + 2.0 +
-                 std::log2(std::max(1.0, std::fabs(static_cast<double>(weight)))));
+    sums.reserve(growth(n, most, weight));
 
     // The threads pack a part together, meet, and take its tasks one by one. While one still sums a part another may
     // pack the next into the second room, but none sums it before all have met again.
@@ -244,5 +372,43 @@ template void add_products(Rows<double>, std::span<const std::uint32_t>, Steps, 
                            Triangle&, unsigned);
 template void add_products(Rows<float>, std::span<const std::uint32_t>, Steps, std::span<const double>, std::int64_t,
                            Triangle&, unsigned);
+
+template <class T>
+bool add_unseen(Rows<T> rows, Steps steps, std::span<const Share> shares, std::vector<std::uint32_t>& beyond,
+                unsigned n_threads) {
+    struct Part {
+        std::span<const std::uint32_t> index;
+        SharedSums* sums;
+    };
+    std::vector<SharedSums> shared(shares.size());
+    std::vector<Part> parts;
+    std::size_t n = 0;
+    for (std::size_t s = 0; s < shares.size(); ++s) {
+        const auto index = shares[s].index;
+        shared[s].sums = shares[s].sums;
+        for (std::size_t first = 0; first < index.size(); first += kBlockRows)
+            parts.push_back({index.subspan(first, std::min(kBlockRows, index.size() - first)), &shared[s]});
+        n += index.size();
+    }
+    std::atomic<std::size_t> next{0};
+    std::atomic<bool> failed{false};
+    std::mutex collecting;
+    run_team(useful_threads(n_threads, n, 1, rows.n_features + 1), [&](unsigned, unsigned, Meeting&) noexcept {
+        try {
+            UnseenRows<T> unseen(rows, steps);
+            for (std::size_t p; !failed && (p = next.fetch_add(1)) < parts.size();)
+                if (!unseen.take(parts[p].index, *parts[p].sums)) failed = true;
+            unseen.drain();
+            const std::lock_guard<std::mutex> mine(collecting);
+            beyond.insert(beyond.end(), unseen.beyond().begin(), unseen.beyond().end());
+        } catch (const std::exception&) {  // no memory, or sums beyond all bounds
+            failed = true;
+        }
+    });
+    return !failed;
+}
+
+template bool add_unseen(Rows<double>, Steps, std::span<const Share>, std::vector<std::uint32_t>&, unsigned);
+template bool add_unseen(Rows<float>, Steps, std::span<const Share>, std::vector<std::uint32_t>&, unsigned);
 
 }  // namespace steelyard

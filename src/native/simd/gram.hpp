@@ -70,7 +70,7 @@ static void count(const T* x, size_t d, Steps steps, double* out) {
 
 // Looks at the rows feature by feature, a vector of them at a time, while they are in the cache.
 template <class T>
-static void scan(const T* X, size_t rows, size_t d, Steps steps, Scan found) {
+static void scan(const T* X, const std::uint32_t* index, size_t rows, size_t d, Steps steps, Scan found) {
     constexpr size_t kFew = 64;
     for (size_t i = 0; i < rows; ++i) found.beyond[i] = 0;
     for (size_t first = 0; first < rows; first += kFew) {
@@ -80,7 +80,7 @@ static void scan(const T* X, size_t rows, size_t d, Steps steps, Scan found) {
             const VecD inverse = first_values(steps.inverse + j, width), origin = first_values(steps.origin + j, width);
             VecD largest = first_values(found.largest + j, width), remainder = first_values(found.remainder + j, width);
             VecD within = broadcast(0.0);
-            const T* x = X + first * d + j;
+            const auto row = [&](size_t i) { return X + (index ? index[first + i] : first + i) * d + j; };
             const auto look = [&](VecD values) {
                 const Counted c = counted(values, inverse);
                 const VecD size = magnitude(c.whole - origin), rest = magnitude(c.quanta - c.whole);
@@ -89,9 +89,9 @@ static void scan(const T* X, size_t rows, size_t d, Steps steps, Scan found) {
                 within = larger(within, size <= kTwoDigits ? broadcast(0.0) : broadcast(1.0));
             };
             if (width == kDoubles)
-                for (size_t i = 0; i < n; ++i) look(values_at(x + i * d));
+                for (size_t i = 0; i < n; ++i) look(values_at(row(i)));
             else
-                for (size_t i = 0; i < n; ++i) look(first_values(x + i * d, width));
+                for (size_t i = 0; i < n; ++i) look(first_values(row(i), width));
             double most[kDoubles], left[kDoubles], out[kDoubles];
             store(most, largest);
             store(left, remainder);
@@ -104,7 +104,7 @@ static void scan(const T* X, size_t rows, size_t d, Steps steps, Scan found) {
             }
             if (!beyond) continue;
             for (size_t i = 0; i < n; ++i) {
-                store(out, magnitude(counted(first_values(x + i * d, width), inverse).whole - origin));
+                store(out, magnitude(counted(first_values(row(i), width), inverse).whole - origin));
                 for (size_t c = 0; c < width; ++c) found.beyond[first + i] |= !(out[c] <= kTwoDigits);
             }
         }
@@ -126,23 +126,44 @@ template <Digits digits>
     }
 }
 
+// Whether numbers have no more than these digits and values no more than this slack, lane by lane.
+template <Digits digits>
+[[gnu::always_inline]] static inline auto fits(Counted counted, VecD number, VecD slack) {
+    const VecD size = magnitude(number), rest = magnitude(counted.quanta - counted.whole);
+    if constexpr (digits == Digits::one)
+        return (size < kOneDigit) & (rest <= slack);
+    else
+        return (size <= kTwoDigits) & (rest <= slack);
+}
+
 template <class T, Digits digits>
-static void pack_as(const T* X, size_t d, const std::uint32_t* index, Steps steps, size_t block_stride,
+static bool pack_as(const T* X, size_t d, const std::uint32_t* index, Steps steps, size_t block_stride,
                     PackedBlock block) {
+    constexpr size_t kFew = 32;                              // rows between two looks at what has been found
     const size_t whole = d / kDoubles, rest = d % kDoubles;  // panels that hold features only, and what is left
     const VecD inverse = first_values(steps.inverse + whole * kDoubles, rest);
     const VecD origin = first_values(steps.origin + whole * kDoubles, rest);
+    const VecD slack = first_values(steps.slack + whole * kDoubles, rest);
     VecD one = broadcast(0.0);  // behind the features
     one[rest] = 1.0;
+    auto good = one == one;
     for (size_t k = 0; k < block.rows; ++k) {
         const T* x = X + index[k] * d;
         double* out = block.data + k * kDoubles;
         for (size_t p = 0; p < whole; ++p, out += block.panel_stride, x += kDoubles) {
-            const VecD steps_here = load(steps.inverse + p * kDoubles);
-            put<digits>(counted(values_at(x), steps_here).whole - load(steps.origin + p * kDoubles), out, block_stride);
+            const Counted c = counted(values_at(x), load(steps.inverse + p * kDoubles));
+            const VecD number = c.whole - load(steps.origin + p * kDoubles);
+            good &= fits<digits>(c, number, load(steps.slack + p * kDoubles));
+            put<digits>(number, out, block_stride);
         }
-        put<digits>(counted(first_values(x, rest), inverse).whole - origin + one, out, block_stride);
+        const Counted c = counted(first_values(x, rest), inverse);
+        good &= fits<digits>(c, c.whole - origin, slack);
+        put<digits>(c.whole - origin + one, out, block_stride);
+        if (k % kFew == kFew - 1 || k + 1 == block.rows)
+            for (size_t lane = 0; lane < kDoubles; ++lane)
+                if (!good[lane]) return false;
     }
+    return true;
 }
 
 // Low digits and a 1, then the high digits of some features.
@@ -168,13 +189,14 @@ static void pack_some(const T* X, size_t d, const std::uint32_t* index, Steps st
 }
 
 template <class T>
-static void pack(const T* X, size_t d, const std::uint32_t* index, Steps steps, Digits digits,
+static bool pack(const T* X, size_t d, const std::uint32_t* index, Steps steps, Digits digits,
                  const std::uint32_t* high_of, size_t n_high, size_t block_stride, double* buffer, PackedBlock block) {
     switch (digits) {
         case Digits::one: return pack_as<T, Digits::one>(X, d, index, steps, block_stride, block);
         case Digits::three: return pack_as<T, Digits::three>(X, d, index, steps, block_stride, block);
-        case Digits::some: return pack_some(X, d, index, steps, high_of, n_high, buffer, block);
+        case Digits::some: pack_some(X, d, index, steps, high_of, n_high, buffer, block);
     }
+    return true;
 }
 
 // Adds the tile to gram; only entries inside the matrix and not above the diagonal are written.

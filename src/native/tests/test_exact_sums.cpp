@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -56,11 +57,12 @@ void compare_products(std::size_t n, std::size_t d, std::size_t n_wide) {
     on_every_level([&](const std::string& level) {
         for (const unsigned n_threads : {1u, 3u}) {
             const std::string where = text(level, n, d, n_wide, n_threads);
-            scan_rows<T>({values.data(), n, d}, {inverse.data(), origin.data()}, largest, remainder, beyond, n_threads);
+            scan_rows<T>({values.data(), n, d}, {inverse.data(), origin.data(), nullptr}, largest, remainder, beyond,
+                         n_threads);
             for (std::size_t i = 0; i < n; ++i) CHECK(!beyond[i], where);
             for (std::size_t j = 0; j < d; ++j) CHECK(remainder[j] == 0.0, where);
             Triangle sums(d + 1);
-            add_products<T>({values.data(), n, d}, index, {inverse.data(), origin.data()}, largest, -3, sums,
+            add_products<T>({values.data(), n, d}, index, {inverse.data(), origin.data(), nullptr}, largest, -3, sums,
                             n_threads);
             check_equal(sums, expected, where);
         }
@@ -114,6 +116,43 @@ TEST(products_of_digits_are_those_of_whole_numbers_on_every_level) {
             }
 }
 
+// Blocks of one digit, of some or all features of two, and rows beyond both, one kind after the other.
+TEST(rows_that_nobody_has_looked_at_are_summed_as_whole_numbers_on_every_level) {
+    constexpr std::size_t n = 4000, n_classes = 3;
+    for (const std::size_t d : {3, 23}) {
+        std::vector<double> X = whole_numbers(n * d, 1000.0, 5);
+        const std::vector<double> wide = whole_numbers(n * d, 0x1p40, 6);
+        for (std::size_t i = 1500; i < 2800; ++i)
+            for (std::size_t j = 0; j < (i < 2000 ? 1 : d); ++j) X[i * d + j] = wide[i * d + j];
+        for (const std::size_t i : {5, 1700, 2500}) X[i * d + d - 1] = 0x1p50;
+        std::vector<std::uint32_t> index[n_classes];
+        std::vector<double> near[n_classes];
+        for (std::uint32_t i = 0; i < n; ++i) {
+            index[i % n_classes].push_back(i);
+            if (X[i * d + d - 1] != 0x1p50)
+                near[i % n_classes].insert(near[i % n_classes].end(), X.begin() + i * d, X.begin() + (i + 1) * d);
+        }
+        const std::vector<double> inverse(d, 1.0), origin(d, 0.0), slack(d, 0.0);
+        const Steps steps{inverse.data(), origin.data(), slack.data()};
+        on_every_level([&](const std::string& level) {
+            for (const unsigned n_threads : {1u, 3u}) {
+                std::vector<Triangle> sums(n_classes, Triangle(d + 1));
+                std::vector<Share> shares;
+                for (std::size_t c = 0; c < n_classes; ++c) shares.push_back({index[c], &sums[c]});
+                std::vector<std::uint32_t> beyond;
+                CHECK(add_unseen<double>({X.data(), n, d}, steps, shares, beyond, n_threads), level);
+                std::sort(beyond.begin(), beyond.end());
+                CHECK((beyond == std::vector<std::uint32_t>{5, 1700, 2500}), level);
+                for (std::size_t c = 0; c < n_classes; ++c)
+                    check_equal(sums[c], one_by_one(near[c], d, 1), text(level, d, n_threads, c));
+                std::vector<double> halves = X;
+                halves[3999 * d + d - 1] += 0.5;  // would have to be rounded
+                CHECK(!add_unseen<double>({halves.data(), n, d}, steps, shares, beyond, n_threads), level);
+            }
+        });
+    }
+}
+
 TEST(sums_at_the_ends_of_the_digits_are_exact) {
     constexpr std::size_t n = 8192 + 5, d = 3;
     for (const double value : {0x1p20 - 1.0, -0x1p20, 0x1p20, 0x1p41, -0x1p41, 0x1p41 - 1.0}) {
@@ -121,7 +160,7 @@ TEST(sums_at_the_ends_of_the_digits_are_exact) {
         std::vector<std::uint32_t> index(n);
         for (std::uint32_t i = 0; i < n; ++i) index[i] = i;
         Triangle sums(d + 1);
-        add_products<double>({X.data(), n, d}, index, {inverse.data(), origin.data()}, largest, 1, sums, 1);
+        add_products<double>({X.data(), n, d}, index, {inverse.data(), origin.data(), nullptr}, largest, 1, sums, 1);
         check_equal(sums, one_by_one(X, d, 1), text(value));
     }
 }

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "steelyard/loops_gram.hpp"
 #include "steelyard/rows.hpp"
@@ -29,5 +30,19 @@ void scan_rows(Rows<T> rows, Steps steps, std::span<double> largest, std::span<d
 template <class T>
 void add_products(Rows<T> rows, std::span<const std::uint32_t> index, Steps steps, std::span<const double> largest,
                   std::int64_t weight, Triangle& sums, unsigned n_threads);
+
+// Rows of one class, each of weight 1, and where the sums of their products are.
+struct Share {
+    std::span<const std::uint32_t> index;
+    Triangle* sums;
+};
+
+// The same for rows that nobody has looked at: a block of them is looked at when it is summed, so each is read once.
+// Every thread holds sums of d x d digits of its own, so d should not be large. Rows beyond kTwoDigits are left out and
+// listed. False, and the sums are spoilt, if a value needs more slack than there is, or if there is no room.
+constexpr std::size_t kMostUnseen = 512;
+template <class T>
+bool add_unseen(Rows<T> rows, Steps steps, std::span<const Share> shares, std::vector<std::uint32_t>& beyond,
+                unsigned n_threads);
 
 }  // namespace steelyard

@@ -22,6 +22,7 @@ struct PanelRange {
 struct Steps {
     const double* inverse;  // one over the quantum, a power of two
     const double* origin;   // in quanta, a whole number
+    const double* slack;    // by how many quanta a value may be rounded: none, or any number
 };
 
 // What one look at some rows tells; arrays of one number a feature are only ever raised.
@@ -46,16 +47,20 @@ struct GramLoops {
     // Whole numbers of one row.
     void (*count_f64)(const double* x, std::size_t d, Steps steps, double* out);
     void (*count_f32)(const float* x, std::size_t d, Steps steps, double* out);
-    void (*scan_f64)(const double* X, std::size_t rows, std::size_t d, Steps steps, Scan scan);
-    void (*scan_f32)(const float* X, std::size_t rows, std::size_t d, Steps steps, Scan scan);
+    // Rows index[0..rows) of X, or the first ones where there is no index.
+    void (*scan_f64)(const double* X, const std::uint32_t* index, std::size_t rows, std::size_t d, Steps steps,
+                     Scan scan);
+    void (*scan_f32)(const float* X, const std::uint32_t* index, std::size_t rows, std::size_t d, Steps steps,
+                     Scan scan);
 
     // Packs rows index[0..rows) of X (row length d) as digits and a 1 behind the features (a 0 behind high digits).
     // high lists n_high features that have a high digit, for Digits::some; blocks of Digits::three are
-    // block_stride apart; buffer holds 3 * (d + 1) numbers, rounded up to whole panels.
-    void (*pack_f64)(const double* X, std::size_t d, const std::uint32_t* index, Steps steps, Digits digits,
+    // block_stride apart; buffer holds 3 * (d + 1) numbers, rounded up to whole panels. With the same number of digits
+    // for all features false, and the block is unfinished, if one needs more digits or more slack.
+    bool (*pack_f64)(const double* X, std::size_t d, const std::uint32_t* index, Steps steps, Digits digits,
                      const std::uint32_t* high, std::size_t n_high, std::size_t block_stride, double* buffer,
                      PackedBlock block);
-    void (*pack_f32)(const float* X, std::size_t d, const std::uint32_t* index, Steps steps, Digits digits,
+    bool (*pack_f32)(const float* X, std::size_t d, const std::uint32_t* index, Steps steps, Digits digits,
                      const std::uint32_t* high, std::size_t n_high, std::size_t block_stride, double* buffer,
                      PackedBlock block);
 
