@@ -41,8 +41,8 @@ class OneRowMixin:
         if not learner._is_started():
             self._keys = {name: place for place, name in enumerate(x)}
         keys = self._named("learn_one")
-        new = [name for name in x if name not in keys]
-        if new:
+        if not x.keys() <= keys.keys():
+            new = [name for name in x if name not in keys]
             keys = keys | {name: len(keys) + place for place, name in enumerate(new)}
             learner.grow(len(keys))
             self._keys = keys
@@ -80,6 +80,10 @@ class OneRowMixin:
 
 
 def _row(x: Mapping[Hashable, float], keys: Mapping[Hashable, int]) -> FloatArray:
+    if len(x) == len(keys) and list(x) == list(keys):  # most rows are named as the first one: nothing to look up
+        as_named = np.array(list(x.values()), dtype=np.float64)
+        if as_named.ndim == 1:  # a value that is no number is told below
+            return as_named[None]
     row = np.zeros((1, len(keys)))
     values = row[0]
     for name, value in x.items():
