@@ -24,13 +24,17 @@ unsigned width(int128 x) {
 
 int128 shifted(int128 x, unsigned by) { return static_cast<int128>(static_cast<uint128>(x) << by); }
 
-// The nearest double, ties to the even one: both halves are exact, and their sum is rounded once.
+// The nearest double, ties to the even one, of a number below 2^104: both halves are exact, and their sum is rounded
+// once.
+double of_halves(int128 x) {
+    const auto low = static_cast<std::int64_t>(static_cast<std::uint64_t>(x) & ((std::uint64_t{1} << 52) - 1));
+    return static_cast<double>(static_cast<std::int64_t>(x >> 52)) * 0x1p52 + static_cast<double>(low);
+}
 double nearest(int128 x) {
     const auto high = static_cast<std::int64_t>(x >> 64);
     if (static_cast<std::uint64_t>(high) + (std::uint64_t{1} << 40) >= std::uint64_t{1} << 41)
         return static_cast<double>(x);
-    const auto low = static_cast<std::int64_t>(static_cast<std::uint64_t>(x) & ((std::uint64_t{1} << 52) - 1));
-    return static_cast<double>(static_cast<std::int64_t>(x >> 52)) * 0x1p52 + static_cast<double>(low);
+    return of_halves(x);
 }
 
 // What is asked of whole numbers below, of those in registers and of others.
@@ -66,11 +70,29 @@ int128 from_origin(int128 value, int128 sum_b, std::int64_t pivot_a, int128 move
     return static_cast<int128>(static_cast<uint128>(value) - static_cast<uint128>(sum_b) * pivot_a -
                                static_cast<uint128>(moved_a) * pivot_b);
 }
-int128 from_origin(int128 value, std::int64_t sum_b, std::int64_t pivot_a, std::int64_t moved_a, std::int64_t pivot_b) {
-    return static_cast<int128>(static_cast<uint128>(value) -
-                               static_cast<uint128>(static_cast<int128>(sum_b) * pivot_a) -
-                               static_cast<uint128>(static_cast<int128>(moved_a) * pivot_b));
-}
+
+// How sums of products are brought to the origin and become doubles, by the bits that all numbers on the way have.
+struct Wide {
+    static constexpr double kBits = kRegister;
+    using Sum = int128;
+    static double seen(int128 value, Sum sum_b, std::int64_t pivot_a, Sum moved_a, std::int64_t pivot_b) {
+        return nearest(from_origin(value, sum_b, pivot_a, moved_a, pivot_b));
+    }
+};
+struct Long {  // sums of values in 64 bits, those of products in two exact halves
+    static constexpr double kBits = 100.0;
+    using Sum = std::int64_t;
+    static double seen(int128 value, Sum sum_b, std::int64_t pivot_a, Sum moved_a, std::int64_t pivot_b) {
+        return of_halves(value - static_cast<int128>(sum_b) * pivot_a - static_cast<int128>(moved_a) * pivot_b);
+    }
+};
+struct Short {  // all in 64 bits
+    static constexpr double kBits = 60.0;
+    using Sum = std::int64_t;
+    static double seen(int128 value, Sum sum_b, std::int64_t pivot_a, Sum moved_a, std::int64_t pivot_b) {
+        return static_cast<double>(static_cast<std::int64_t>(value) - sum_b * pivot_a - moved_a * pivot_b);
+    }
+};
 
 int floor_half(int x) { return x >= 0 ? x / 2 : -((1 - x) / 2); }
 
@@ -125,7 +147,7 @@ std::optional<ExactView::Moved> ExactView::moved(const int128* last, double bits
     if (narrow_pivot_.size() != d || bits + 2.0 * most_finer_ >= kRegister) return std::nullopt;
     const int128 n = last[d];
     if (width(n) + pivot_bits_ >= kRegister) return std::nullopt;
-    Moved sums{std::vector<int128>(d), std::vector<int128>(d), n};
+    Moved sums{std::vector<int128>(d), std::vector<int128>(d), n, 0.0};
     unsigned most = 1;
     for (std::size_t j = 0; j < d; ++j) {
         sums.before[j] = shifted(last[j], finer_[j]);
@@ -133,7 +155,8 @@ std::optional<ExactView::Moved> ExactView::moved(const int128* last, double bits
         most = std::max({most, width(sums.before[j]), width(sums.after[j])});
     }
     if (most + pivot_bits_ >= kRegister) return std::nullopt;
-    sums.short_sums = most < 63;
+    sums.bits = std::max(bits + 2.0 * most_finer_, static_cast<double>(most + pivot_bits_));
+    if (most >= 63) sums.bits = std::max(sums.bits, Long::kBits);
     return sums;
 }
 
@@ -162,40 +185,38 @@ std::optional<ExactView::Moved> ExactView::moved(const ExactBlock& block) const 
     return moved(last.data(), 2.0 * std::log2(most) + std::log2(weight) + 1.0);
 }
 
-template <bool kFiner, class Sum>
-void ExactView::write_moved(const Triangle& triangle, const std::vector<Sum>& before, const std::vector<Sum>& after,
-                            double* out) const {
+template <class Form>
+void ExactView::write_moved(const Triangle& triangle, const Moved& sums, double* out) const {
     const std::size_t d = state_.n_features, size = d + 1;
+    std::vector<typename Form::Sum> before(d), after(d);
+    for (std::size_t j = 0; j < d; ++j) {
+        before[j] = static_cast<typename Form::Sum>(sums.before[j]);
+        after[j] = static_cast<typename Form::Sum>(sums.after[j]);
+    }
     const int128* from = triangle.narrow();
     const std::int64_t* pivot = narrow_pivot_.data();
-    for (std::size_t a = 0; a < d; ++a, out += size) {
-        const double left = std::ldexp(scale_[a], state_.weight_exponent);
-        for (std::size_t b = 0; b <= a; ++b) {
-            const int128 value = kFiner ? shifted(*from++, finer_[a] + finer_[b]) : *from++;
-            out[b] = nearest(from_origin(value, before[b], pivot[a], after[a], pivot[b])) * left * scale_[b];
-        }
+    const double* scale = scale_.data();
+    for (std::size_t a = 0; a < d; ++a, from += a, out += size) {
+        const double left = std::ldexp(scale[a], state_.weight_exponent);
+        const auto seen = [&](int128 value, std::size_t b) {
+            return Form::seen(value, before[b], pivot[a], after[a], pivot[b]) * left * scale[b];
+        };
+        if (most_finer_)
+            for (std::size_t b = 0; b <= a; ++b) out[b] = seen(shifted(from[b], finer_[a] + finer_[b]), b);
+        else
+            for (std::size_t b = 0; b <= a; ++b) out[b] = seen(from[b], b);
     }
     const double left = -std::ldexp(1.0, state_.weight_exponent);
-    for (std::size_t b = 0; b < d; ++b) out[b] = nearest(static_cast<int128>(after[b])) * left * scale_[b];
+    for (std::size_t b = 0; b < d; ++b) out[b] = nearest(sums.after[b]) * left * scale[b];
     out[d] = std::fabs(nearest(from[d]) * left);
-}
-
-template <class Sum>
-void ExactView::write_moved(const Triangle& triangle, const std::vector<Sum>& before, const std::vector<Sum>& after,
-                            double* out) const {
-    if (most_finer_)
-        write_moved<true>(triangle, before, after, out);
-    else
-        write_moved<false>(triangle, before, after, out);
 }
 
 void ExactView::write_centered(const Triangle& triangle, double* out) const {
     const std::optional<Moved> sums = moved(triangle);
     if (!sums) return write(centered(triangle), out);
-    if (!sums->short_sums) return write_moved(triangle, sums->before, sums->after, out);
-    const std::vector<std::int64_t> before(sums->before.begin(), sums->before.end());
-    const std::vector<std::int64_t> after(sums->after.begin(), sums->after.end());
-    write_moved(triangle, before, after, out);
+    if (sums->bits < Short::kBits) return write_moved<Short>(triangle, *sums, out);
+    if (sums->bits < Long::kBits) return write_moved<Long>(triangle, *sums, out);
+    write_moved<Wide>(triangle, *sums, out);
 }
 
 // Chooses where a feature is measured from: a multiple of about a sixteenth of its standard deviation, next to the

@@ -163,17 +163,13 @@ class ExactView {
     struct Moved {
         std::vector<int128> before, after;
         int128 n = 0;
-        bool short_sums = true;  // of 64 bits
+        double bits = 0.0;  // of a bound on whatever is formed of these and of the sums of products
     };
     std::optional<Moved> moved(const int128* last, double bits) const;
     std::optional<Moved> moved(const Triangle& triangle) const;
     std::optional<Moved> moved(const ExactBlock& block) const;
-    template <bool kFiner, class Sum>
-    void write_moved(const Triangle& triangle, const std::vector<Sum>& before, const std::vector<Sum>& after,
-                     double* out) const;
-    template <class Sum>
-    void write_moved(const Triangle& triangle, const std::vector<Sum>& before, const std::vector<Sum>& after,
-                     double* out) const;
+    template <class Form>
+    void write_moved(const Triangle& triangle, const Moved& sums, double* out) const;
     class Columns;
     void write_centered(const Triangle& triangle, double* out) const;
     void set_registers();
