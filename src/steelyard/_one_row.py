@@ -80,7 +80,7 @@ class OneRowMixin:
 
 
 def _row(x: Mapping[Hashable, float], keys: Mapping[Hashable, int]) -> FloatArray:
-    if len(x) == len(keys) and list(x) == list(keys):  # most rows are named as the first one: nothing to look up
+    if len(x) == len(keys) and list(x) == list(keys):  # as the first row was named, and most are
         as_named = np.array(list(x.values()), dtype=np.float64)
         if as_named.ndim == 1:  # a value that is no number is told below
             return as_named[None]
