@@ -75,5 +75,5 @@ STANDINS = {
     "hospitals": patients,
     "plant": pump,
     "database": nothing,
-    "shops": nothing,
+    "shops": patients,
 }
