@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -193,7 +194,9 @@ class LandmarkMap:
             block = out[begin : begin + _BLOCK]
             kernel = values[: len(block)]
             self._kernel_values(rows[begin : begin + _BLOCK], kernel)
-            self._complete(kernel, block)
+            # Integers below 2**53 all the way: whoever multiplies, and in which order, the sums are the same.
+            np.matmul(kernel, self.root, out=block)
+            self._round(block)
         return out
 
     def inside(self, X: FloatArray) -> FloatArray:
@@ -204,21 +207,25 @@ class LandmarkMap:
 
     def carried_inside(self, coef: FloatArray) -> FloatArray:
         """Planes over features as planes over the kernel values, whose product with the root is spared."""
-        carried: FloatArray = (coef @ self.root.T) * (self.step * 2.0**-_KERNEL_BITS)
-        return carried
+        carried = np.empty((len(self.root), len(coef)))
+        _native.linear_scores(self.root, np.ascontiguousarray(coef), np.zeros(len(coef)), carried, 1)
+        return np.ascontiguousarray(carried.T) * (self.step * 2.0**-_KERNEL_BITS)
 
     def completed(self, inside: FloatArray) -> FloatArray:
         """The features that belong to such kernel values."""
         out = np.empty(inside.shape)
-        self._complete(inside, out)
+        _native.linear_scores(inside, self._root_columns, np.zeros(len(self.root)), out, num_threads())
+        self._round(out)
         return out
+
+    @cached_property
+    def _root_columns(self) -> FloatArray:
+        return np.ascontiguousarray(self.root.T)
 
     def _kernel_values(self, rows: FloatArray, out: FloatArray) -> None:
         _halvings(rows, self.shift, self.scale, self.landmarks, out, euclidean=self.euclidean)
 
-    def _complete(self, kernel: FloatArray, out: FloatArray) -> None:
-        # Integers below 2**53 all the way: whoever multiplies, and in which order, the sums are the same.
-        np.matmul(kernel, self.root, out=out)
+    def _round(self, out: FloatArray) -> None:
         factor = self.step * 2.0**-_KERNEL_BITS / self.quantum
         _native.round_to_grid(out, factor, self.quantum, num_threads())
 

@@ -222,7 +222,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         if last is not None and last[0] is settled and np.array_equal(last[1], X):
             known: FloatArray = last[2]
             return known
-        mapped = self._completed(X)
+        mapped = settled.apply(X)
         mapped.flags.writeable = False
         self._last_rows = settled, np.array(X), mapped  # at once: threads may ask
         return mapped
@@ -238,11 +238,15 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Planes over the features as planes over what :meth:`inside` gives; features are rounded there."""
         return self._map.carried_inside(coef)
 
-    def _completed(self, X: FloatArray) -> FloatArray:
+    def map_from_inside(self, X: FloatArray) -> FloatArray:
+        """The same bits as :meth:`map_rows`, by way of :meth:`inside` and without threads of other libraries.
+
+        Those would get in the way of learners that work side by side.
+        """
         last = self.__dict__.get("_last_inside")
         if last is not None and last[0] is self._map and np.array_equal(last[1], X):
             return self._map.completed(last[2])
-        return self._map.apply(X)
+        return self._map.completed(self._map.inside(X))
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())

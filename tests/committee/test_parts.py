@@ -273,13 +273,26 @@ def test_planes_inside_the_map_are_those_over_mapped_rows():
 
 def test_in_a_long_stream_less_is_done_for_a_row_by_those_who_took_part_before():
     for n_classes in (2, 5, 12):
-        short, long = Work("auto", n_classes, 19_999), Work("auto", n_classes, 20_000)
+        short, long = Work("auto", n_classes), Work("auto", n_classes, is_long=True)
         assert 0.1 <= long.offered_share < short.offered_share
         assert long.regrows_every(5000, 30) > short.regrows_every(5000, 30)
         assert long.solves_every(300) > short.solves_every(300)
         assert {name for name in ("kernel", "trees", "mapped") if long.wants(name)} == {
             name for name in ("kernel", "trees", "mapped") if short.wants(name)
         }
-        assert "after 20,000 rows" in long.spared()["kernel"]
-        assert "after 20,000 rows" not in short.spared().get("kernel", "")
-    assert Work(90.0, 2, 20_000).offered_share == Work(90.0, 2, 0).offered_share
+        assert "long stream" in long.spared()["kernel"]
+        assert "long stream" not in short.spared().get("kernel", "")
+    assert Work(90.0, 2, is_long=True).offered_share == Work(90.0, 2).offered_share
+
+
+def test_shortened_evidence_has_the_last_rows_and_some_of_every_class():
+    evidence, rng = Evidence(2), np.random.default_rng(8)
+    evidence.know([0, 1])
+    places = (np.arange(900) % 45 == 0).astype(np.int64)  # one in 45
+    evidence.push(places, rng.normal(size=(900, 2, 1)), np.arange(900, dtype=np.uint64))
+    before, scores = evidence.recent()
+    evidence.shorten()
+    after, kept = evidence.recent()
+    assert (before == 1).sum() == (after == 1).sum() == 20  # there are no more than that
+    assert (after == 0).sum() == (places[-200:] == 0).sum()
+    assert np.array_equal(kept[after == 0], scores[before == 0][-(after == 0).sum() :])

@@ -1,10 +1,19 @@
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include "arrays.hpp"
 #include "steelyard/interrupt.hpp"
 
 namespace {
 
-// Ctrl-C: signals are looked at by the main thread alone; elsewhere this does nothing.
+// Ctrl-C: signals are looked at by the main thread alone; elsewhere this does nothing, and where it is cheap to know
+// which thread this is, it does not wait for the interpreter either: others may be at work there.
 void check_signals() {
+#ifdef __linux__
+    if (syscall(SYS_gettid) != getpid()) return;
+#endif
     nanobind::gil_scoped_acquire locked;
     if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
 }

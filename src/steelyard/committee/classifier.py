@@ -81,11 +81,12 @@ class StreamClassifier(LearningCommittee):
     budget : "auto" or float, default="auto"
         Microseconds that a row may cost, roughly, by what the work takes on a common machine, never by the
         clock, so that the same rows give the same answers anywhere; "auto" is 120 for the first 20,000 rows
-        and 75 for those after them. Planes are solved, trees are grown and evidence is looked at when
+        and 70 for those after them. Planes are solved, trees are grown and evidence is looked at when
         enough rows have come to pay for it. The kernel machine is the dear
         expert: of two classes, below 120 it is offered a part of the rows of each block, evenly spaced ones
         of frequent classes first, and below 60 none; of more classes sooner. "auto" offers it a quarter of
-        blocks larger than 250 rows, and a quarter of all rows after the first 20,000. All experts score all
+        blocks larger than 250 rows, and a sixth of all rows after the first 20,000, where
+        all but the shortest memory learn 400 rows together. All experts score all
         rows, and :meth:`explain` tells what is spared. Experts learn side by side on the cores there are
         (environment variable STEELYARD_NUM_THREADS), which changes no bit of what comes out.
     random_state : int, default=0

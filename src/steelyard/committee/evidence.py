@@ -20,6 +20,7 @@ __all__ = ["Evidence", "Sides", "align", "n_planes", "with_newcomers"]
 
 _HORIZON = 1000  # rows that the evidence covers
 _LEAST = (20, 100)  # rows of a class that are looked at however rare it is: of many classes, and of few
+_AFTER_DRIFT = (200, 25)  # rows that are kept when answers became worse: the last, and of each class
 _SLACK = 0.5  # rows beyond these, as a share of them, before they are cut off
 _SHARE_HALF_LIFE = 1000.0  # rows, of the shares of the classes
 
@@ -141,6 +142,16 @@ class Evidence:
                 looked_at = self._looked_at()
                 if self._log.n > (1.0 + _SLACK) * len(looked_at):
                     self._log = self._log.part(looked_at)
+
+    def shorten(self) -> None:
+        """Let go of rows from before answers became worse: of each class only a few of them are kept."""
+        last_first = self._log.places[::-1]
+        behind = np.zeros(len(last_first), dtype=np.int64)  # rows of its own class that came after a row
+        for place in range(len(self.classes)):
+            mine = last_first == place
+            behind[mine] = np.arange(np.count_nonzero(mine))
+        kept = (np.arange(len(last_first)) < _AFTER_DRIFT[0]) | (behind < _AFTER_DRIFT[1])
+        self._log = self._log.part(kept[::-1])
 
     def drop(self, label: Label, keys: NDArray[np.uint64]) -> None:
         """Take out what is there of rows that are forgotten."""

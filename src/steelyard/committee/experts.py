@@ -63,6 +63,11 @@ class Trade:
     make: Callable[[int], Any]
     regrown: bool = False
 
+    @property
+    def is_heavy(self) -> bool:
+        """Whether to learn takes it long enough to do so beside others."""
+        return self.dear or self.regrown or self.view == "map"
+
 
 def _planes(_n_columns: int) -> Any:
     return ProximalSVC()
@@ -186,13 +191,19 @@ class Expert:
         self.held = self.held[:0]
         self._become(None)
 
-    def is_due(self, low: int, n_seen: int, work: Work) -> bool:
-        """Whether enough rows have come since it last learned; ``low`` is the oldest that is remembered."""
+    def is_due(self, low: int, n_before: int, n_seen: int, work: Work) -> bool:
+        """Whether enough rows have come since it last learned, with those after the first ``n_before``.
+
+        ``low`` is the oldest row that is remembered.
+        """
         waiting = n_seen - self.high
+        if self.trade.regrown and 10 * int(self.held.searchsorted(low)) > len(self.held):
+            return waiting > 0  # a tenth of its rows has left
+        patient = self.trade.is_heavy or self.trade.window is None
+        if patient and n_seen // work.rhythm == n_before // work.rhythm:
+            return False
         if not self.trade.regrown:
             return waiting >= min(self.trade.every, 1 + n_seen // 20)
-        if 10 * int(self.held.searchsorted(low)) > len(self.held):  # a tenth of its rows has left
-            return waiting > 0
         assert self.trade.window is not None
         often = work.regrows_every(min(n_seen, self.trade.window), self.n_features)
         return waiting >= min(often, 1 + n_seen // 4)
@@ -292,7 +303,8 @@ class Expert:
             kernel = Kernel(learner.kernel, gamma=learner.gamma)
             vectors, coef = learner.support_vectors_, learner.dual_coef_
             return KernelRule(classes, view, KernelExpansion(kernel, vectors, coef, learner.intercept_))
-        return self._planes(LinearRule(classes, view, learner.coef_, learner.intercept_))
+        coef, intercept = np.ascontiguousarray(learner.coef_), np.ascontiguousarray(learner.intercept_)
+        return self._planes(LinearRule(classes, view, coef, intercept))
 
     def _planes(self, rule: LinearRule) -> LinearRule:
         return MappedRule.over(self.views, rule) if rule.view == "map" else rule

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from steelyard import _native
+from steelyard._threads import one_thread
 from steelyard._turns import twin_of
 from steelyard._types import FloatArray, IntArray
 from steelyard.base import Batch, ForgettingMixin, Label
@@ -39,6 +40,10 @@ _FIRST_BLOCK = 50
 _WIDE = 256  # columns; wider rows are folded into so many
 _TOGETHER = 10  # rows that come one by one and are learned together
 _MANY = 50  # rows in a block from which experts learn side by side: a thread must pay
+_DRIFTING = 1000  # rows for which evidence is kept short after answers became worse
+_SELDOM = 3000  # rows between two such moments from which the later one is taken for a drift
+_LONG = 20_000  # rows after which a stream is long, and less is done for a row
+_LONG_AFTER_DRIFT = 2500  # rows for which that is not so after answers became worse
 _REFRESH = 50  # rows after which weights and cut are looked at again
 _ALONE = Block.of_ones(1)  # a row that comes alone
 _PRIORS = np.array([trade.prior for trade in EXPERTS])
@@ -220,24 +225,32 @@ class LearningCommittee(ForgettingMixin):
     def _let_learn(self, work: Work, n_rows: int, *, new_class: bool) -> None:
         """Let every expert learn that has waited long enough, and then answer with what it has learned."""
 
-        def at_work(expert: Expert) -> Callable[[], None]:
-            def learn() -> None:
-                if new_class or expert.is_due(self._low, self._n_seen, work):
-                    self._follow(expert, work)
-                if expert.is_ready and self._is_due(expert, work, new_class=new_class):
-                    expert.answer_anew(self._recent)
+        def learn(expert: Expert) -> None:
+            if expert in due:
+                self._follow(expert, work)
+            if expert.is_ready and self._is_due(expert, work, new_class=new_class):
+                expert.answer_anew(self._recent)
 
-            return learn
-
-        # The kernel machine is changed in place, so it comes first; then trees, which are dear, too.
-        by_cost = sorted(self._experts, key=lambda expert: (not expert.trade.dear, not expert.trade.regrown))
-        side_by_side([at_work(expert) for expert in by_cost], worth_it=n_rows >= _MANY)
+        due = [
+            expert
+            for expert in self._experts
+            if new_class or expert.is_due(self._low, self._n_seen - n_rows, self._n_seen, work)
+        ]
+        heavy = [expert for expert in due if expert.trade.is_heavy]
+        # The kernel machine is changed in place, so it comes first; then trees, which take longest.
+        heavy.sort(key=lambda expert: (not expert.trade.dear, not expert.trade.regrown))
+        side_by_side([partial(learn, expert) for expert in heavy], worth_it=n_rows >= _MANY)
+        with one_thread():
+            for expert in self._experts:
+                if expert not in heavy:
+                    learn(expert)
 
     def _work(self) -> Work:
         """How work is measured out now."""
         n_classes, known = int(np.count_nonzero(self._counts)), self.__dict__.get("_measured_out")
-        if known is None or not known.is_for(self.budget, n_classes, self._n_seen):
-            known = self._measured_out = Work(self.budget, n_classes, self._n_seen)
+        is_long = self._n_seen >= _LONG and not self._is_after_drift(_LONG_AFTER_DRIFT)
+        if known is None or not known.is_for(self.budget, n_classes, is_long):
+            known = self._measured_out = Work(self.budget, n_classes, is_long)
         return known
 
     def _staff(self, work: Work) -> None:
@@ -316,13 +329,22 @@ class LearningCommittee(ForgettingMixin):
         places = np.full(len(self._labels), -1)
         places[classes] = np.arange(len(classes))
         self._evidence.push(places[block.codes], scores, row_keys(block.X))
+        # Where answers become worse all the time, short evidence would be no better.
+        drifts = self._watch.drifts
+        if self._is_after_drift(_DRIFTING) and (len(drifts) < 2 or drifts[-1] - drifts[-2] >= _SELDOM):
+            self._evidence.shorten()
+
+    def _is_after_drift(self, n_rows: int) -> bool:
+        """Whether answers became worse within so many rows."""
+        drifts = self._watch.drifts
+        return bool(drifts) and self._n_seen - drifts[-1] < n_rows
 
     def _publish(self, work: Work, classes: list[int], *, force: bool = False) -> None:
         """Make what was learned answer from now on."""
         new_class = classes != self._panel.classes
         judged = self._panel.judged_for(classes)
         waited, often = self._n_seen - self._judged_at, 10.0 if new_class else 1.0
-        seldom = min(max(_REFRESH, work.judges_every), 1 + self._n_seen * work.n_planes // 20)
+        seldom = min(max(_REFRESH, work.rhythm, work.judges_every), 1 + self._n_seen * work.n_planes // 20)
         if force or (new_class and len(classes) <= 3) or waited >= seldom / often:
             self._judged_at = self._n_seen
             judged = judge_evidence(self._evidence, self.threshold, _PRIORS)

@@ -9,6 +9,7 @@ the average would have been for these rows.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ from scipy.special import ndtri
 
 from steelyard import _native
 from steelyard._labels import winners
+from steelyard._threads import one_thread
 from steelyard._types import FloatArray, IntArray
 from steelyard.committee.cuts import choose_cut
 from steelyard.committee.evidence import Evidence, Sides, align, n_planes, with_newcomers
@@ -27,6 +29,7 @@ __all__ = ["Judgement", "Panel", "judge", "judge_evidence"]
 
 _ENOUGH = 5  # rows of each side below which nothing is judged
 _SHARPNESS = 30.0  # an expert whose AUC is 0.033 better weighs e times as much
+_MANY = 2000  # rows from which to score them on several threads pays
 _REMEMBERED = 5000  # rows at most whose scores are kept for the moment
 _BEYOND = 0.5  # normal scores by which a score beyond all known ones, by their whole range, is higher
 
@@ -232,7 +235,8 @@ class Panel:
         known = self.asked.find(X)
         if known is None:
             rows = Rows(X, self.views)
-            known = rows, self._raw_scores(rows)
+            with nullcontext() if len(rows) > _MANY else one_thread():
+                known = rows, self._raw_scores(rows)
             self.asked.keep(*known)
         return known
 

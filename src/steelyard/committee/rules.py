@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from steelyard import _native
 from steelyard._types import FloatArray
 from steelyard.committee.views import RankView
 from steelyard.exact.expansion import KernelExpansion
@@ -29,7 +30,7 @@ class Views:
 
     def mapped(self, ranks: FloatArray) -> FloatArray:
         """Ranks through the random map."""
-        return self.settled_map.map_rows(ranks)
+        return self.settled_map.map_from_inside(ranks)
 
     @property
     def settled_map(self) -> RandomFeatures:
@@ -102,9 +103,7 @@ class LinearRule:
 
     def scores(self, rows: Rows) -> FloatArray:
         """Scores of rows."""
-        scores: FloatArray = rows.seen(self.view) @ self.coef.T
-        scores += self.intercept
-        return scores
+        return _on_planes(rows.seen(self.view), self.coef, self.intercept)
 
     def get_state(self) -> dict[str, Any]:
         """Everything but the view, which is the expert's."""
@@ -113,11 +112,18 @@ class LinearRule:
     @classmethod
     def from_state(cls, state: Mapping[str, Any], view: str) -> LinearRule:
         """What ``get_state`` describes; ValueError if it makes no sense."""
-        rule = cls(list(state["classes"]), view, np.asarray(state["coef"]), np.asarray(state["intercept"]))
+        coef, intercept = (np.array(state[name], np.float64, order="C") for name in ("coef", "intercept"))
+        rule = cls(list(state["classes"]), view, coef, intercept)
         n_planes = len(rule.classes) if len(rule.classes) > 2 else 1
         if rule.coef.ndim != 2 or len(rule.coef) != n_planes or rule.intercept.shape != (n_planes,):
             raise ValueError("a rule must have one plane a class, or one for two")
         return rule
+
+
+def _on_planes(rows: FloatArray, coef: FloatArray, intercept: FloatArray) -> FloatArray:
+    scores = np.empty((len(rows), len(intercept)))
+    _native.linear_scores(rows, coef, intercept, scores, 1)
+    return scores
 
 
 @dataclass(frozen=True)
@@ -134,9 +140,7 @@ class MappedRule(LinearRule):
 
     def scores(self, rows: Rows) -> FloatArray:
         """Scores of rows."""
-        scores: FloatArray = rows.seen("inside") @ self.inside.T
-        scores += self.intercept
-        return scores
+        return _on_planes(rows.seen("inside"), self.inside, self.intercept)
 
 
 @dataclass(frozen=True)

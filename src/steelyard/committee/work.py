@@ -14,8 +14,8 @@ from steelyard.committee.trees import growing_cost
 
 __all__ = ["Work"]
 
-_AUTO = (120.0, 75.0)  # microseconds a row may cost, at first and in a long stream
-_LONG = 20_000  # rows after which a stream is long
+_AUTO = (120.0, 70.0)  # microseconds a row may cost, at first and in a long stream
+_RHYTHM = 400  # rows that heavy experts learn together in a long stream
 _CHEAP = 60.0  # of these: all but the dear expert
 _DEAR = (60.0, 25.0)  # what that one costs a row: at least, and for each plane
 _LEAST_OFFERED = 0.1  # of the rows; with fewer the dear expert is left out
@@ -25,7 +25,7 @@ _MOST_JUDGED = 200  # classes; beyond, the rows that could be looked at are too 
 _SLOW = 250  # rows in a block up to which the dear expert is offered all; of more, a quarter
 _SOLVING = 0.15  # of the budget: solving the planes of one expert
 _JUDGING = 0.15  # and looking at the evidence
-_GROWING = 0.2  # and growing trees
+_GROWING = (0.2, 0.1)  # and growing trees, at first and in a long stream
 _SELDOM_GROWN = 5_000  # rows; trees that would be grown less often are left out
 _KERNEL_ROWS_OF_CLASSES = 600  # that are remembered beyond the window, of all classes together
 _RECENT_OF_CLASS = 20  # rows of each class, on average, that the short window has at least
@@ -40,8 +40,8 @@ class Work:
         Microseconds that a row may cost.
     n_classes : int
         Number of classes.
-    n_seen : int
-        Rows that came so far.
+    is_long : bool
+        Whether the stream is long, so that "auto" means less for a row.
 
     Attributes
     ----------
@@ -53,13 +53,17 @@ class Work:
         Features of a random map whose sums are not too large.
     offered_share : float
         Share of the rows that the dear expert can be offered.
+    rhythm : int
+        Experts that are heavy, or remember all rows, learn when the number of rows passes a multiple of it:
+        then they do so side by side.
     judges_every : float
         Rows that must have come before the evidence is looked at again.
     """
 
-    def __init__(self, budget: Any, n_classes: int, n_seen: int = 0) -> None:
-        self.budget, self.n_classes, self._is_long = budget, n_classes, n_seen >= _LONG
+    def __init__(self, budget: Any, n_classes: int, is_long: bool = False) -> None:
+        self.budget, self.n_classes, self._is_long = budget, n_classes, is_long
         self.n_planes = n_planes(n_classes)
+        self.rhythm = _RHYTHM if self._is_long and budget == "auto" else 1
         self._microseconds = _AUTO[self._is_long] if budget == "auto" else float(budget)
         self.judges = n_classes <= _MOST_JUDGED
         self.n_mapped = int(min(_MAP_FEATURES, math.sqrt(_MAP_BYTES / 12.0 / max(n_classes, 1))))
@@ -71,7 +75,7 @@ class Work:
         self.offered_share = min(max(share, _LEAST_OFFERED), 1.0) if takes_part else 0.0
         self._left_out = {
             "kernel": not takes_part,
-            "trees": self._growing_cost(5000, 10) > _SELDOM_GROWN * _GROWING * first,
+            "trees": self._growing_cost(5000, 10) > _SELDOM_GROWN * _GROWING[0] * first,
         }
 
     def _share_of_dear(self, microseconds: float) -> float:
@@ -81,9 +85,9 @@ class Work:
     def _growing_cost(self, n_rows: int, n_columns: int) -> float:
         return growing_cost(self.n_planes, n_rows, n_columns)
 
-    def is_for(self, budget: Any, n_classes: int, n_seen: int) -> bool:
+    def is_for(self, budget: Any, n_classes: int, is_long: bool) -> bool:
         """Whether it would be the same for these."""
-        return self.n_classes == n_classes and self.budget == budget and self._is_long == (n_seen >= _LONG)
+        return self.n_classes == n_classes and self.budget == budget and self._is_long == is_long
 
     def solves_every(self, n_columns: int) -> float:
         """Rows that must have come before planes over so many columns are solved again."""
@@ -92,7 +96,8 @@ class Work:
 
     def regrows_every(self, n_rows: int, n_columns: int) -> float:
         """Rows that must have come before trees are grown again from so many rows of so many columns."""
-        return self._growing_cost(n_rows, n_columns) / (_GROWING * self._microseconds)
+        share = _GROWING[self._is_long and self.budget == "auto"]
+        return self._growing_cost(n_rows, n_columns) / (share * self._microseconds)
 
     def wants(self, expert: str) -> bool:
         """Whether an expert takes part."""
@@ -120,7 +125,7 @@ class Work:
         share, planes = self.offered_share, f"{self.n_planes} plane{'s' * (self.n_planes > 1)}"
         budget = f"{self._microseconds:.0f} microseconds a row"
         if self._is_long and self.budget == "auto":
-            budget += f" after {_LONG:,} rows"
+            budget += ", as in all long streams"
         if share == 0.0:
             told["kernel"] = f"left out: {planes} would cost more than {budget}"
         elif share < 1.0:
