@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import steelyard
 from steelyard.cli import main
+from steelyard.cli.output import folded
 from steelyard.cli.panel import StreamPanel
 from steelyard.evaluation import Race, prequential
 from steelyard.streams import demo_stream
@@ -161,3 +163,8 @@ def test_an_error_in_drawing_ends_the_panel_and_not_the_run(monkeypatch, capsys)
     assert race.n_learned == 2000
     assert len(calls) == 1
     assert "the panel ends, the run goes on: ValueError: no more" in capsys.readouterr().err
+
+
+def test_a_terminal_that_was_not_told_its_size_breaks_no_line(monkeypatch):
+    monkeypatch.setattr(os, "get_terminal_size", lambda _: os.terminal_size((0, 0)))
+    assert folded("Error: a sentence.\nhint: another") == "Error: a sentence.\nhint: another"

@@ -143,7 +143,7 @@ class Client:
             assert said["forgotten"] == len(effect["forgotten"]), said
 
     def run(self, url: str, stop: threading.Event) -> None:
-        with httpx.Client(base_url=url, timeout=30) as http:
+        with httpx.Client(base_url=url, timeout=300) as http:
             while not stop.is_set() and self.send(http):
                 pass
 
@@ -165,7 +165,7 @@ def torture(store: str, kills: int, seed: int, *, n_clients: int = 4, longest: f
     first = [opener._row() for _ in range(50)]
     server = Forked(store)
     try:
-        with httpx.Client(base_url=server.url, timeout=30) as http:
+        with httpx.Client(base_url=server.url, timeout=300) as http:
             assert http.put("/v1/models/m", json=SPEC).status_code == 201
             assert http.post("/v1/models/m/learn", json={"rows": first}).status_code == 200
         for number in range(kills):
@@ -201,7 +201,7 @@ def _load_and_kill(server: Forked, clients: list[Client], pause: float) -> None:
 
 def _compare(server: Forked, clients: list[Client], first: list[dict], when: str) -> None:
     """What had no answer is sent again; then the model is that of the ledger."""
-    with httpx.Client(base_url=server.url, timeout=30) as http:
+    with httpx.Client(base_url=server.url, timeout=300) as http:
         for client in clients:
             if client.pending is not None:
                 assert client.send(http, again=True), f"no answer after {when}: {client.trouble}"

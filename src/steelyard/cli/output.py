@@ -71,6 +71,8 @@ def folded(text: str) -> str:
         width = os.get_terminal_size(sys.stderr.fileno()).columns
     except (OSError, ValueError, AttributeError):
         return text
+    if width < 1:  # a terminal that was not told its size, as in many containers
+        return text
     fold = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False, drop_whitespace=True)
     return "\n".join(fold.fill(line) for line in text.split("\n"))
 
