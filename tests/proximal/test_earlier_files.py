@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from steelyard import ProximalSVC
+from steelyard import ProximalSVC, load
 from steelyard.persistence import encode
 from steelyard.proximal import ClassStatistics
 from tests.proximal.data import imbalanced
@@ -43,3 +45,14 @@ def test_sums_of_doubles_load_and_teach_the_same_planes(rng, n_waiting):
     before = model.digest()
     assert model.partial_fit(more, labels).forget(more, labels).digest() == before
     assert ClassStatistics.from_bytes(statistics.to_bytes()).digest() == statistics.digest()
+
+
+def test_a_file_written_before_there_were_whole_numbers_is_read_and_goes_on():
+    """The file is as that version wrote it; so are its planes, which stand here as it told them."""
+    model = load(Path(__file__).parent / "files" / "sums_of_doubles.steelyard")
+    assert model.statistics_.from_floats
+    np.testing.assert_allclose(model.coef_, [[0.3707534398049871, -0.008727347026921479]], rtol=1e-9)
+    np.testing.assert_allclose(model.intercept_, [-0.18323579969583237], rtol=1e-9)
+    X, y, before = np.array([[0.125, 3.0], [2.5, 1.0]]), np.array([0, 1]), model.digest()
+    assert model.partial_fit(X, y).digest() != before
+    assert model.forget(X, y).digest() == before
