@@ -198,3 +198,16 @@ def test_a_part_that_fails_to_merge_stays_as_it_was(rng):
     with pytest.raises(DataError, match="is there already"):
         one.merge(other)
     assert (one.model.digest(), one.sources, one.retired.sources) == before
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_ledgers_tell_that_the_rows_of_a_part_are_all_inside_another(rng, order):
+    X, y = rng.normal(size=(60, 2)), np.arange(60) % 2
+    parts = [
+        files.statistics(ProximalSVC(ledger=True), [(X[rows], y[rows])], source=str(rows))
+        for rows in (slice(60), slice(20))
+    ]
+    with pytest.raises(DataError, match="all 20 rows of one of two parts are inside the other"):
+        files.combine(parts[::order])
+    shifted = files.statistics(ProximalSVC(ledger=True), [(X[:20] + 1.0, y[:20])], source="other")
+    assert files.combine([parts[0], shifted]).model.class_count_.sum() == 80

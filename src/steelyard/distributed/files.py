@@ -80,6 +80,14 @@ class StatisticsPart(BaseEstimator):
                 who="combine",
                 hint="give every part once; a pattern such as part*.stats may match copies",
             )
+        mine, theirs = _ledger_of(self.model), _ledger_of(other.model)
+        if mine and theirs and len(mine) and len(theirs) and (mine.holds(theirs) or theirs.holds(mine)):
+            raise DataError(
+                f"all {min(len(mine), len(theirs)):,} rows of one of two parts are inside the other, as "
+                "their ledgers say; they would count twice, so nothing was combined.",
+                who="combine",
+                hint="leave the smaller part out",
+            )
 
     def _get_state(self) -> dict[str, Any]:
         return {"sources": [[part, source] for part, source in self.sources.items()]}
@@ -238,6 +246,11 @@ def combine(parts: Iterable[StatisticsPart | str | os.PathLike[str]]) -> Statist
     if total is None:
         raise DataError("there are no parts.", who="combine")
     return total
+
+
+def _ledger_of(model: Any) -> Any:
+    """Which rows a model, or the learner of one of tables, has learned; None where it keeps no ledger."""
+    return getattr(getattr(model, "learner", model), "_ledger", None)
 
 
 def _twin(model: Any) -> Any:

@@ -72,6 +72,11 @@ class Ledger:
             return Ledger((left,) if len(left) else ())
         return Ledger(self._held, gone)
 
+    def holds(self, other: Ledger) -> bool:
+        """Whether all rows of the other are in, as often as there."""
+        wanted, times = np.unique(other.to_array(), return_counts=True)
+        return bool((self._times(wanted) >= times).all())
+
     def merged(self, other: Ledger) -> Ledger:
         """With all rows of the other."""
         return self.added(other.to_array())
