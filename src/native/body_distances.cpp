@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "steelyard/kernels.hpp"
+#include "steelyard/numbers.hpp"
 #include "steelyard/packed_planes.hpp"
 #include "steelyard/simd.hpp"
 #include "steelyard/threads.hpp"
@@ -22,7 +23,6 @@ constexpr std::size_t kMostRows = 64;  // of one block
 // Below this many multiply-adds a second thread costs more than it brings.
 constexpr double kThreadWork = 1e6;
 constexpr double kNearlyEqual = 1e-14;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Distances of a few rows at a time; `scratch` has room for scratch_width() values a row.
 class Spheres {

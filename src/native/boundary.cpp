@@ -13,14 +13,15 @@ namespace steelyard {
 
 namespace {
 
-constexpr std::size_t kTaskRows = 64;
+constexpr std::size_t kBoundaryTaskRows = 64;
 constexpr double kCoincide = 1e-10;  // of the squared lengths: squared distances below are rounding
 
 // Calls body(begin, end) for runs of rows.
 template <class Body>
 void for_runs(std::size_t n_rows, unsigned n_threads, Body&& body) {
-    parallel_for((n_rows + kTaskRows - 1) / kTaskRows, n_threads,
-                 [&](std::size_t task) { body(task * kTaskRows, std::min(n_rows, (task + 1) * kTaskRows)); });
+    parallel_for((n_rows + kBoundaryTaskRows - 1) / kBoundaryTaskRows, n_threads, [&](std::size_t task) {
+        body(task * kBoundaryTaskRows, std::min(n_rows, (task + 1) * kBoundaryTaskRows));
+    });
 }
 
 // Calls body(begin, end) for runs of columns that stay in the first-level cache while row after row passes by.

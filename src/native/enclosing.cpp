@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "steelyard/interrupt.hpp"
+#include "steelyard/numbers.hpp"
 #include "steelyard/row_cache.hpp"
 #include "steelyard/simd.hpp"
 
@@ -14,11 +15,10 @@ namespace steelyard {
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kRounding = 64 * std::numeric_limits<double>::epsilon();
-constexpr std::size_t kCoarsest = 400;     // rows that need no coarser problem to start from
-constexpr std::size_t kCoarsening = 4;     // every fourth row makes the coarser problem
-constexpr double kCoarseTolerance = 1e-3;  // a start need not be better than that
+constexpr std::size_t kCoarsestRows = 400;  // rows that need no coarser problem to start from
+constexpr std::size_t kCoarsening = 4;      // every fourth row makes the coarser problem
+constexpr double kCoarseTolerance = 1e-3;   // a start need not be better than that
 constexpr std::size_t kStepsPerShrink = 1000;
 constexpr std::size_t kStepsPerPoll = 16;
 constexpr int kMaxRefreshes = 20;
@@ -259,7 +259,7 @@ Ball solve(const BallProblem& problem, const BallSettings& settings);
 Values starting_weights(const BallProblem& problem, const BallSettings& settings) {
     const auto [data, n, d] = problem.rows;
     Values alpha(n, 0.0);
-    if (n <= kCoarsest) {
+    if (n <= kCoarsestRows) {
         std::fill(alpha.begin(), alpha.end(), 1.0 / static_cast<double>(n));  // the mean as the first centre
     } else {
         Values rows, bounds;

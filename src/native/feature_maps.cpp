@@ -10,11 +10,11 @@ namespace steelyard {
 
 namespace {
 
-constexpr std::size_t kTaskRows = 256;  // what a thread takes at a time
-constexpr std::size_t kPackedFrom = 8;  // from so many rows on, packing the weights of a block pays
+constexpr std::size_t kMapTaskRows = 256;  // what a thread takes at a time
+constexpr std::size_t kPackedFrom = 8;     // from so many rows on, packing the weights of a block pays
 constexpr std::size_t kTaskValues = 1 << 16;
 
-unsigned useful_threads(unsigned wanted, std::size_t n_rows, std::size_t n_features, std::size_t n_outputs) {
+unsigned threads_for_map(unsigned wanted, std::size_t n_rows, std::size_t n_features, std::size_t n_outputs) {
     const double work = static_cast<double>(n_rows) * static_cast<double>(n_outputs * (n_features + 20));
     return work < 2e6 ? 1u : wanted;
 }
@@ -105,9 +105,9 @@ struct SparseRow {
 
 void map_rows(const FeatureMap& map, Rows<double> rows, double* out, unsigned n_threads) {
     const std::size_t n = rows.n_rows, d = rows.n_features, m = map.n_outputs();
-    parallel_for((n + kTaskRows - 1) / kTaskRows, useful_threads(n_threads, n, d, m), [&](std::size_t task) {
-        const std::size_t begin = task * kTaskRows;
-        map_task(map, rows.data + begin * d, std::min(kTaskRows, n - begin), out + begin * m);
+    parallel_for((n + kMapTaskRows - 1) / kMapTaskRows, threads_for_map(n_threads, n, d, m), [&](std::size_t task) {
+        const std::size_t begin = task * kMapTaskRows;
+        map_task(map, rows.data + begin * d, std::min(kMapTaskRows, n - begin), out + begin * m);
     });
 }
 
@@ -118,9 +118,9 @@ void map_sparse_rows(const FeatureMap& map, std::span<const double> values, std:
     std::vector<std::size_t> shifted;  // features whose zeros count
     for (std::size_t k = 0; k < map.n_features(); ++k)
         if (entry(map, k, 0.0) != 0.0) shifted.push_back(k);
-    const unsigned threads = useful_threads(n_threads, 1, values.size() / std::max<std::size_t>(n, 1), n * m);
-    parallel_for((n + kTaskRows - 1) / kTaskRows, threads, [&](std::size_t task) {
-        const std::size_t begin = task * kTaskRows, end = std::min(n, begin + kTaskRows);
+    const unsigned threads = threads_for_map(n_threads, 1, values.size() / std::max<std::size_t>(n, 1), n * m);
+    parallel_for((n + kMapTaskRows - 1) / kMapTaskRows, threads, [&](std::size_t task) {
+        const std::size_t begin = task * kMapTaskRows, end = std::min(n, begin + kMapTaskRows);
         Blocks blocks(map, 1);
         std::vector<SparseRow> rows(end - begin);
         for (std::size_t i = begin; i < end; ++i) {

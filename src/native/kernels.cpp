@@ -12,7 +12,7 @@ namespace {
 
 // Rows of one task: few enough to stay in the second-level cache beside a panel, and a multiple of every tile
 // and panel so that tasks of a symmetric matrix meet at panel borders.
-constexpr std::size_t kTaskRows = 64;
+constexpr std::size_t kKernelTaskRows = 64;
 
 // Below this many features a value is computed again in less time than it takes to move it to its mirror image.
 constexpr std::size_t kMirroredFeatures = 40;
@@ -24,17 +24,18 @@ const KernelFinishLoops<double>& finish_loops(const double*) { return loops().ke
 const KernelFinishLoops<float>& finish_loops(const float*) { return loops().kernel.finish_f32; }
 
 // Starting a thread costs about as much as this many multiply-adds.
-unsigned useful_threads(unsigned wanted, std::size_t n_x, std::size_t n_z, std::size_t d) {
+unsigned threads_for_kernels(unsigned wanted, std::size_t n_x, std::size_t n_z, std::size_t d) {
     const double work = static_cast<double>(n_x) * static_cast<double>(n_z) * static_cast<double>(d + 20);
     return work < 1e6 ? 1u : wanted;
 }
 
-// Calls body(begin, end) for consecutive runs of at most kTaskRows rows.
+// Calls body(begin, end) for consecutive runs of at most kKernelTaskRows rows.
 template <class Body>
 void for_row_tasks(std::size_t n_rows, unsigned n_threads, Body&& body) {
-    const std::size_t n_tasks = (n_rows + kTaskRows - 1) / kTaskRows;
-    parallel_for(n_tasks, n_threads,
-                 [&](std::size_t task) { body(task * kTaskRows, std::min(n_rows, (task + 1) * kTaskRows)); });
+    const std::size_t n_tasks = (n_rows + kKernelTaskRows - 1) / kKernelTaskRows;
+    parallel_for(n_tasks, n_threads, [&](std::size_t task) {
+        body(task * kKernelTaskRows, std::min(n_rows, (task + 1) * kKernelTaskRows));
+    });
 }
 
 // Rows and columns of a square block of a matrix.
@@ -109,9 +110,10 @@ void kernel_rows(const KernelSpec& spec, Rows<T> X, const PackedRows<T, Sum>& Z,
                  unsigned n_threads) {
     const auto& loops = block_loops(X.data, out);
     const std::size_t d = X.n_features;
-    for_row_tasks(X.n_rows, useful_threads(n_threads, X.n_rows, Z.size(), d), [&](std::size_t begin, std::size_t end) {
-        loops.block(spec, X.data + begin * d, end - begin, d, Z.panels(), Z.size(), out + begin * ld, ld);
-    });
+    for_row_tasks(X.n_rows, threads_for_kernels(n_threads, X.n_rows, Z.size(), d),
+                  [&](std::size_t begin, std::size_t end) {
+                      loops.block(spec, X.data + begin * d, end - begin, d, Z.panels(), Z.size(), out + begin * ld, ld);
+                  });
 }
 
 template <class T, class Sum>
@@ -119,7 +121,7 @@ void kernel_sums(const KernelSpec& spec, Rows<T> X, const PackedRows<T, Sum>& Z,
                  unsigned n_threads) {
     const auto dot = finish_loops(out).dot;
     const std::size_t n = X.n_rows, n_z = Z.size();
-    const unsigned threads = std::max(1u, useful_threads(n_threads, n, n_z, X.n_features));
+    const unsigned threads = std::max(1u, threads_for_kernels(n_threads, n, n_z, X.n_features));
     constexpr std::size_t together = 16;                // rows whose values are evaluated in one go
     std::vector<Sum> values(threads * together * n_z);  // for each share of the work
     parallel_for(threads, threads, [&](std::size_t share) {
@@ -144,11 +146,11 @@ void kernel_matrix(const KernelSpec& spec, Rows<T> X, T* out, std::size_t ld, un
     const std::size_t d = X.n_features;
     if (d < kMirroredFeatures) return kernel_rows(spec, X, Z, out, ld, n_threads);
     const auto& loops = block_loops(X.data, out);
-    const unsigned threads = useful_threads(n_threads, X.n_rows, X.n_rows, d);
+    const unsigned threads = threads_for_kernels(n_threads, X.n_rows, X.n_rows, d);
     // A block is mirrored while it is in the first-level cache. No other task writes what this one mirrors.
     for_row_tasks(X.n_rows, threads, [&](std::size_t begin, std::size_t end) {
-        for (std::size_t column = 0; column < end; column += kTaskRows) {
-            const Square block{begin, end, column, std::min(column + kTaskRows, end)};
+        for (std::size_t column = 0; column < end; column += kKernelTaskRows) {
+            const Square block{begin, end, column, std::min(column + kKernelTaskRows, end)};
             loops.block(spec, X.data + begin * d, end - begin, d, Z.panels() + column * d, block.column_end - column,
                         out + begin * ld + column, ld);
             mirror(out, ld, block);
@@ -182,7 +184,7 @@ template <class T>
 void kernel_from_products(const KernelSpec& spec, T* products, std::size_t n_x, std::size_t n_z, std::size_t ld,
                           const T* x_norms, const T* z_norms, unsigned n_threads) {
     const KernelFinishLoops<T>& loops = finish_loops(products);
-    for_row_tasks(n_x, useful_threads(n_threads, n_x, n_z, 0), [&](std::size_t begin, std::size_t end) {
+    for_row_tasks(n_x, threads_for_kernels(n_threads, n_x, n_z, 0), [&](std::size_t begin, std::size_t end) {
         for (std::size_t i = begin; i < end; ++i)
             loops.finish(spec, x_norms ? x_norms[i] : T(0), z_norms, products + i * ld, n_z);
     });

@@ -7,7 +7,7 @@ namespace steelyard {
 namespace {
 
 // Members that reach their bounds within this share of the step reach them together.
-constexpr double kTogether = 1e-12;
+constexpr double kSameMoment = 1e-12;
 
 }  // namespace
 
@@ -33,7 +33,7 @@ double MarginMotion::first_hit(double limit) {
                                                        room_.size(), room_.data());
     if (!(step < limit)) return limit;
     for (std::size_t k = 0; k < room_.size(); ++k)
-        if (room_[k] <= step * (1.0 + kTogether)) hits_.push_back(k);
+        if (room_[k] <= step * (1.0 + kSameMoment)) hits_.push_back(k);
     return step;
 }
 

@@ -2,16 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "steelyard/interrupt.hpp"
+#include "steelyard/numbers.hpp"
 #include "steelyard/simd.hpp"
 
 namespace steelyard {
 
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 void add_row(double a, const double* x, double* y, std::size_t n) { loops().solver.axpy(a, x, y, n); }
 void add_row(double a, const float* x, double* y, std::size_t n) { loops().solver.axpy_narrow(a, x, y, n); }

@@ -12,8 +12,8 @@ namespace steelyard {
 
 namespace {
 
-constexpr std::size_t kTaskRows = 2048;  // what a thread takes at a time
-constexpr std::size_t kBlockRows = 128;  // scored together: the scores stay in the first-level cache
+constexpr std::size_t kScoreTaskRows = 2048;  // what a thread takes at a time
+constexpr std::size_t kScoreBlockRows = 128;  // scored together: the scores stay in the first-level cache
 
 double add_intercept(double* scores, std::size_t n_rows, const double* intercept, std::size_t) {
     double doubt = 0.0;
@@ -35,18 +35,20 @@ bool for_each_row(Rows<T> rows, const Planes& planes, unsigned n_threads, Use&& 
     std::copy(planes.intercepts.begin(), planes.intercepts.end(), intercepts.begin());
     const auto add_intercepts = n_planes == 1 ? add_intercept : loops().score.add_intercepts;
     std::atomic<bool> finite{true};
-    parallel_for((rows.n_rows + kTaskRows - 1) / kTaskRows, work < 2e6 ? 1 : n_threads, [&](std::size_t task) {
-        const AlignedBuffer<double> scores = aligned_buffer<double>(kBlockRows * packed.stride());
-        const std::size_t end = std::min(rows.n_rows, (task + 1) * kTaskRows);
-        double doubt = 0.0;  // becomes NaN with the first score that is not finite
-        for (std::size_t begin = task * kTaskRows; begin < end; begin += kBlockRows) {
-            const Rows<T> block{rows.data + begin * d, std::min(kBlockRows, end - begin), d};
-            packed.products(block, scores.get());
-            doubt += add_intercepts(scores.get(), block.n_rows, intercepts.data(), packed.stride());
-            for (std::size_t i = 0; i < block.n_rows; ++i) use(begin + i, scores.get() + i * packed.stride());
-        }
-        if (doubt != 0.0) finite.store(false, std::memory_order_relaxed);
-    });
+    parallel_for((rows.n_rows + kScoreTaskRows - 1) / kScoreTaskRows, work < 2e6 ? 1 : n_threads,
+                 [&](std::size_t task) {
+                     const AlignedBuffer<double> scores = aligned_buffer<double>(kScoreBlockRows * packed.stride());
+                     const std::size_t end = std::min(rows.n_rows, (task + 1) * kScoreTaskRows);
+                     double doubt = 0.0;  // becomes NaN with the first score that is not finite
+                     for (std::size_t begin = task * kScoreTaskRows; begin < end; begin += kScoreBlockRows) {
+                         const Rows<T> block{rows.data + begin * d, std::min(kScoreBlockRows, end - begin), d};
+                         packed.products(block, scores.get());
+                         doubt += add_intercepts(scores.get(), block.n_rows, intercepts.data(), packed.stride());
+                         for (std::size_t i = 0; i < block.n_rows; ++i)
+                             use(begin + i, scores.get() + i * packed.stride());
+                     }
+                     if (doubt != 0.0) finite.store(false, std::memory_order_relaxed);
+                 });
     return finite.load();
 }
 

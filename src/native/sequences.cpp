@@ -17,7 +17,7 @@ namespace steelyard {
 namespace {
 
 // Rows of one task: a panel is read that often before the next one takes its place in the cache.
-constexpr std::size_t kTaskRows = 8;
+constexpr std::size_t kSequenceTaskRows = 8;
 constexpr double kLn2 = 0.69314718055994530942;
 
 double log_value(double mantissa, double exponent) {
@@ -112,13 +112,13 @@ void log_values(const Spec& spec, const Sequences<Symbol>& X, const Sequences<Sy
                 unsigned n_threads) {
     const std::vector<std::size_t> columns = by_length(Z), rows = symmetric ? columns : by_length(X);
     const auto panels = make_panels(Z, columns);
-    const std::size_t row_tasks = (rows.size() + kTaskRows - 1) / kTaskRows, ld = Z.n_sequences;
+    const std::size_t row_tasks = (rows.size() + kSequenceTaskRows - 1) / kSequenceTaskRows, ld = Z.n_sequences;
     auto work = make_work(n_threads, longest_of(panels));
     for_tasks(row_tasks * panels.size(), work, [&](std::size_t task, Work& own) {
         // Longest rows first: the last tasks are short, and no thread is left waiting for a long one.
         const std::size_t block = row_tasks - 1 - task / panels.size();
         const Panel<Symbol>& panel = panels[task % panels.size()];
-        const std::size_t begin = block * kTaskRows, end = std::min(rows.size(), begin + kTaskRows);
+        const std::size_t begin = block * kSequenceTaskRows, end = std::min(rows.size(), begin + kSequenceTaskRows);
         const std::size_t first_column = (task % panels.size()) * kSequenceLanes;
         for (std::size_t r = begin; r < end; ++r) {
             if (symmetric && first_column > r) continue;

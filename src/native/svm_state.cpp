@@ -1,17 +1,13 @@
 #include "steelyard/svm_state.hpp"
 
 #include <cmath>
-#include <limits>
 
+#include "steelyard/numbers.hpp"
 #include "steelyard/simd.hpp"
 
 namespace steelyard {
 
-namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-}  // namespace
+namespace {}  // namespace
 
 double violation_of(const SvmState& state, std::size_t i, double e) {
     const double g = e + state.bias;

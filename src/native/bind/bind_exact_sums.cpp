@@ -25,13 +25,6 @@ Reason reason(const Removal& removal) {
     return {static_cast<int>(removal.refusal), removal.slot, removal.wanted, removal.present};
 }
 
-template <class T>
-NumpyArray<T, 1> array_of(const std::vector<T>& values) {
-    auto array = zeros<T, 1>({values.size()});
-    std::copy(values.begin(), values.end(), array.data());
-    return array;
-}
-
 nb::bytes bytes_of(const std::vector<std::uint8_t>& bytes) {
     return nb::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }

@@ -12,7 +12,7 @@ namespace steelyard::bind {
 namespace {
 
 template <class T>
-using Table = Array<const T, 2>;
+using Samples = Array<const T, 2>;
 using SignRows = Array<const std::int8_t, 2>;
 
 const std::int8_t* row_of(const SignRows& signs, std::size_t k) { return signs.data() + k * signs.shape(1); }
@@ -20,7 +20,7 @@ const std::int8_t* row_of(const SignRows& signs, std::size_t k) { return signs.d
 // One machine a target: row k of the signs is what machine k is told. All of them learn in one call, so that nobody
 // ever finds some of them before the rows and others after.
 template <class T, class Rule>
-void learn(const std::vector<KernelExpansion<T>*>& machines, const Table<T>& X, const SignRows& signs,
+void learn(const std::vector<KernelExpansion<T>*>& machines, const Samples<T>& X, const SignRows& signs,
            const Rule& rule) {
     require(signs.shape(0) == machines.size() && signs.shape(1) == X.shape(0),
             "KernelExpansion: one row of signs is needed for each machine");
@@ -38,7 +38,7 @@ void bind_expansion(nb::module_& m, const char* name) {
         .def(nb::init<const KernelSpec&, std::size_t>(), "kernel"_a, "n_features"_a)
         .def_static(
             "from_state",
-            [](const KernelSpec& kernel, Table<T> vectors, Array<const double, 1> coef,
+            [](const KernelSpec& kernel, Samples<T> vectors, Array<const double, 1> coef,
                Array<const std::uint64_t, 1> times, double bias, double margin, double deviation,
                std::uint64_t mistakes, std::uint64_t seen) {
                 require(coef.size() == vectors.shape(0) && times.size() == vectors.shape(0),
@@ -69,7 +69,7 @@ void bind_expansion(nb::module_& m, const char* name) {
         .def_prop_ro("seen", [](const Expansion& self) { return self.numbers().seen; })
         .def(
             "scores",
-            [](const Expansion& self, Table<T> X, unsigned n_threads) {
+            [](const Expansion& self, Samples<T> X, unsigned n_threads) {
                 require(X.shape(1) == self.rows().n_features(), "KernelExpansion.scores: wrong number of features");
                 auto out = zeros<double, 1>({X.shape(0)});
                 nb::gil_scoped_release unlocked;
@@ -80,13 +80,14 @@ void bind_expansion(nb::module_& m, const char* name) {
     using Machines = std::vector<Expansion*>;
     m.def(
         "norma_sweep",
-        [](const Machines& machines, Table<T> X, SignRows signs, double learning_rate, double regularization, double nu,
+        [](const Machines& machines, Samples<T> X, SignRows signs, double learning_rate, double regularization,
+           double nu,
            std::uint64_t memory) { learn(machines, X, signs, NormaRule{learning_rate, regularization, nu, memory}); },
         "machines"_a, "X"_a.noconvert(), "signs"_a.noconvert(), "learning_rate"_a, "regularization"_a, "nu"_a,
         "memory"_a, "One pass of NORMA over lists of support vectors, in place.");
     m.def(
         "random_budget_sweep",
-        [](const Machines& machines, Table<T> X, SignRows signs, std::size_t budget, std::uint64_t seed) {
+        [](const Machines& machines, Samples<T> X, SignRows signs, std::size_t budget, std::uint64_t seed) {
             require(budget > 0, "KernelExpansion: the budget must be positive");
             learn(machines, X, signs, RandomBudgetRule{budget, seed});
         },
@@ -94,14 +95,14 @@ void bind_expansion(nb::module_& m, const char* name) {
         "One pass of the randomized budget perceptron, in place.");
     m.def(
         "forgetron_sweep",
-        [](const Machines& machines, Table<T> X, SignRows signs, std::size_t budget) {
+        [](const Machines& machines, Samples<T> X, SignRows signs, std::size_t budget) {
             require(budget > 0, "KernelExpansion: the budget must be positive");
             learn(machines, X, signs, ForgetronRule{budget});
         },
         "machines"_a, "X"_a.noconvert(), "signs"_a.noconvert(), "budget"_a, "One pass of the Forgetron, in place.");
     m.def(
         "projectron_sweep",
-        [](const Machines& machines, Table<T> X, SignRows signs, double threshold, bool margin) {
+        [](const Machines& machines, Samples<T> X, SignRows signs, double threshold, bool margin) {
             learn(machines, X, signs, ProjectronRule{threshold, margin});
         },
         "machines"_a, "X"_a.noconvert(), "signs"_a.noconvert(), "threshold"_a, "margin"_a,
@@ -119,7 +120,7 @@ void bind_linear(nb::module_& m) {
     using Blocks = std::vector<Array<double, 3>>;
     m.def(
         "perceptron_sweep",
-        [](Table<T> X, SignRows signs, const Vectors& weights, const Vectors& bias) {
+        [](Samples<T> X, SignRows signs, const Vectors& weights, const Vectors& bias) {
             const std::size_t n = signs.shape(0);
             require(signs.shape(1) == X.shape(0) && weights.size() == n && bias.size() == n,
                     "perceptron_sweep: array shapes disagree");
@@ -134,7 +135,7 @@ void bind_linear(nb::module_& m) {
         "One pass of the perceptron, in place; one array a target.");
     m.def(
         "oam_sweep",
-        [](Table<T> X, SignRows signs, const Vectors& weights, const Blocks& buffers, const CountLists& stored,
+        [](Samples<T> X, SignRows signs, const Vectors& weights, const Blocks& buffers, const CountLists& stored,
            const CountLists& seen, double C, std::uint64_t seed) {
             const std::size_t d = X.shape(1), n = signs.shape(0);
             require(signs.shape(1) == X.shape(0) && weights.size() == n && buffers.size() == n && stored.size() == n &&
@@ -163,7 +164,7 @@ void bind_linear(nb::module_& m) {
         "One pass of sequential online AUC maximisation, in place; one array a target.");
     m.def(
         "opauc_sweep",
-        [](Table<T> X, SignRows signs, const Vectors& weights, const Tables& means, const Blocks& covariances,
+        [](Samples<T> X, SignRows signs, const Vectors& weights, const Tables& means, const Blocks& covariances,
            const CountLists& seen, double learning_rate, double regularization) {
             const std::size_t d = X.shape(1), n = signs.shape(0);
             require(signs.shape(1) == X.shape(0) && weights.size() == n && means.size() == n &&

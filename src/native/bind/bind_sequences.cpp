@@ -1,3 +1,5 @@
+#include <string>
+
 #include "arrays.hpp"
 #include "steelyard/sequences.hpp"
 
@@ -25,78 +27,76 @@ Sequences<std::int32_t> sequences(const Array<const std::int32_t, 1>& symbols, c
     return {symbols.data(), offsets.data(), offsets.size() - 1, 1};
 }
 
-void require_shapes(bool agrees) { require(agrees, "sequence kernel: array shapes disagree"); }
+constexpr const char* kDisagree = "sequence kernel: array shapes disagree";
+
+// The kernels: what they compare, their two numbers, and their loops.
+struct Alignment {
+    using Elements = Array<const double, 2>;
+    using Spec = AlignmentSpec;
+    using First = double;
+    using Second = std::size_t;
+    static constexpr const char *name = "log_alignment", *first = "gamma", *second = "band";
+    static constexpr auto block = log_alignment_block;
+    static constexpr auto matrix = log_alignment_matrix;
+    static constexpr auto diagonal = log_alignment_diagonal;
+};
+
+struct Edit {
+    using Elements = Array<const std::int32_t, 1>;
+    using Spec = EditSpec;
+    using First = double;
+    using Second = double;
+    static constexpr const char *name = "log_edit", *first = "substitution", *second = "gap";
+    static constexpr auto block = log_edit_block;
+    static constexpr auto matrix = log_edit_matrix;
+    static constexpr auto diagonal = log_edit_diagonal;
+};
+
+template <class Kernel>
+void bind_kernel(nb::module_& m) {
+    using Elements = typename Kernel::Elements;
+    using Spec = typename Kernel::Spec;
+    using First = typename Kernel::First;
+    using Second = typename Kernel::Second;
+    const std::string name = Kernel::name;
+    m.def((name + "_block").c_str(),
+          [](First first, Second second, Elements X, Offsets X_offsets, Elements Z, Offsets Z_offsets,
+             Array<double, 2> out, unsigned n_threads) {
+              const auto left = sequences(X, X_offsets), right = sequences(Z, Z_offsets);
+              require(left.n_features == right.n_features && out.shape(0) == left.n_sequences &&
+                          out.shape(1) == right.n_sequences,
+                      kDisagree);
+              nb::gil_scoped_release unlocked;
+              Kernel::block(Spec{first, second}, left, right, out.data(), n_threads);
+          },
+          nb::arg(Kernel::first), nb::arg(Kernel::second), "X"_a.noconvert(), "X_offsets"_a.noconvert(),
+          "Z"_a.noconvert(), "Z_offsets"_a.noconvert(), "out"_a.noconvert(), "n_threads"_a = 1,
+          "Fill out[i, j] with the logarithm of the kernel of sequences i and j.");
+    m.def((name + "_matrix").c_str(),
+          [](First first, Second second, Elements X, Offsets X_offsets, Array<double, 2> out, unsigned n_threads) {
+              const auto both = sequences(X, X_offsets);
+              require(out.shape(0) == both.n_sequences && out.shape(1) == both.n_sequences, kDisagree);
+              nb::gil_scoped_release unlocked;
+              Kernel::matrix(Spec{first, second}, both, out.data(), n_threads);
+          },
+          nb::arg(Kernel::first), nb::arg(Kernel::second), "X"_a.noconvert(), "X_offsets"_a.noconvert(),
+          "out"_a.noconvert(), "n_threads"_a = 1, "The block of a collection with itself, symmetric to the last bit.");
+    m.def((name + "_diagonal").c_str(),
+          [](First first, Second second, Elements X, Offsets X_offsets, Array<double, 1> out, unsigned n_threads) {
+              const auto all = sequences(X, X_offsets);
+              require(out.size() == all.n_sequences, kDisagree);
+              nb::gil_scoped_release unlocked;
+              Kernel::diagonal(Spec{first, second}, all, out.data(), n_threads);
+          },
+          nb::arg(Kernel::first), nb::arg(Kernel::second), "X"_a.noconvert(), "X_offsets"_a.noconvert(),
+          "out"_a.noconvert(), "n_threads"_a = 1, "Fill out[i] with the value of sequence i with itself.");
+}
 
 }  // namespace
 
 void bind_sequences(nb::module_& m) {
-    using Elements = Array<const double, 2>;
-    using Symbols = Array<const std::int32_t, 1>;
-    m.def(
-        "log_alignment_block",
-        [](double gamma, std::size_t band, Elements X, Offsets X_offsets, Elements Z, Offsets Z_offsets,
-           Array<double, 2> out, unsigned n_threads) {
-            const auto left = sequences(X, X_offsets), right = sequences(Z, Z_offsets);
-            require_shapes(left.n_features == right.n_features && out.shape(0) == left.n_sequences &&
-                           out.shape(1) == right.n_sequences);
-            nb::gil_scoped_release unlocked;
-            log_alignment_block({gamma, band}, left, right, out.data(), n_threads);
-        },
-        "gamma"_a, "band"_a, "X"_a.noconvert(), "X_offsets"_a.noconvert(), "Z"_a.noconvert(), "Z_offsets"_a.noconvert(),
-        "out"_a.noconvert(), "n_threads"_a = 1,
-        "Fill out[i, j] with the logarithm of the global alignment kernel of sequences i and j.");
-    m.def(
-        "log_alignment_matrix",
-        [](double gamma, std::size_t band, Elements X, Offsets X_offsets, Array<double, 2> out, unsigned n_threads) {
-            const auto both = sequences(X, X_offsets);
-            require_shapes(out.shape(0) == both.n_sequences && out.shape(1) == both.n_sequences);
-            nb::gil_scoped_release unlocked;
-            log_alignment_matrix({gamma, band}, both, out.data(), n_threads);
-        },
-        "gamma"_a, "band"_a, "X"_a.noconvert(), "X_offsets"_a.noconvert(), "out"_a.noconvert(), "n_threads"_a = 1,
-        "The block of a collection with itself, symmetric to the last bit.");
-    m.def(
-        "log_alignment_diagonal",
-        [](double gamma, std::size_t band, Elements X, Offsets X_offsets, Array<double, 1> out, unsigned n_threads) {
-            const auto all = sequences(X, X_offsets);
-            require_shapes(out.size() == all.n_sequences);
-            nb::gil_scoped_release unlocked;
-            log_alignment_diagonal({gamma, band}, all, out.data(), n_threads);
-        },
-        "gamma"_a, "band"_a, "X"_a.noconvert(), "X_offsets"_a.noconvert(), "out"_a.noconvert(), "n_threads"_a = 1,
-        "Fill out[i] with the value of sequence i with itself.");
-    m.def(
-        "log_edit_block",
-        [](double substitution, double gap, Symbols X, Offsets X_offsets, Symbols Z, Offsets Z_offsets,
-           Array<double, 2> out, unsigned n_threads) {
-            const auto left = sequences(X, X_offsets), right = sequences(Z, Z_offsets);
-            require_shapes(out.shape(0) == left.n_sequences && out.shape(1) == right.n_sequences);
-            nb::gil_scoped_release unlocked;
-            log_edit_block({substitution, gap}, left, right, out.data(), n_threads);
-        },
-        "substitution"_a, "gap"_a, "X"_a.noconvert(), "X_offsets"_a.noconvert(), "Z"_a.noconvert(),
-        "Z_offsets"_a.noconvert(), "out"_a.noconvert(), "n_threads"_a = 1,
-        "Fill out[i, j] with the logarithm of the edit kernel of strings i and j.");
-    m.def(
-        "log_edit_matrix",
-        [](double substitution, double gap, Symbols X, Offsets X_offsets, Array<double, 2> out, unsigned n_threads) {
-            const auto both = sequences(X, X_offsets);
-            require_shapes(out.shape(0) == both.n_sequences && out.shape(1) == both.n_sequences);
-            nb::gil_scoped_release unlocked;
-            log_edit_matrix({substitution, gap}, both, out.data(), n_threads);
-        },
-        "substitution"_a, "gap"_a, "X"_a.noconvert(), "X_offsets"_a.noconvert(), "out"_a.noconvert(), "n_threads"_a = 1,
-        "The block of a collection with itself, symmetric to the last bit.");
-    m.def(
-        "log_edit_diagonal",
-        [](double substitution, double gap, Symbols X, Offsets X_offsets, Array<double, 1> out, unsigned n_threads) {
-            const auto all = sequences(X, X_offsets);
-            require_shapes(out.size() == all.n_sequences);
-            nb::gil_scoped_release unlocked;
-            log_edit_diagonal({substitution, gap}, all, out.data(), n_threads);
-        },
-        "substitution"_a, "gap"_a, "X"_a.noconvert(), "X_offsets"_a.noconvert(), "out"_a.noconvert(), "n_threads"_a = 1,
-        "Fill out[i] with the value of string i with itself.");
+    bind_kernel<Alignment>(m);
+    bind_kernel<Edit>(m);
 }
 
 }  // namespace steelyard::bind

@@ -1,0 +1,10 @@
+// Numbers with a name.
+#pragma once
+
+#include <limits>
+
+namespace steelyard {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+}  // namespace steelyard
