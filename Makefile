@@ -54,9 +54,14 @@ $(VENV)/.created:
 	$(PIP) $(BUILD_TOOLS)
 	@touch $@
 
-# The package itself, rebuilt when native code or its description has changed.
+# What the learners and commands need, without extras, as pyproject.toml has it.
+NEEDED := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")
+
+# The package itself, rebuilt when native code or its description has changed. What it needs is fetched meanwhile.
 $(VENV)/.built: $(VENV)/.created $(NATIVE)
-	@$(INSTALL) ".[tables,plots]" $(PROGRESS)
+	@$(BIN)/python -c '$(NEEDED)' > $(VENV)/needed.txt
+	@$(PIP) --requirement $(VENV)/needed.txt & needed=$$!; \
+	  { $(INSTALL) . --no-deps $(PROGRESS); } && wait $$needed
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.built pyproject.toml
