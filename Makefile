@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 # Modules are compiled when they are first imported: most of those that come along never are. What was compiled is
 # written down, also where the environment forbids it, or every start would compile it all again.
 unexport PYTHONDONTWRITEBYTECODE
+# One compiler a core: more of them only get in each other's way.
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell getconf _NPROCESSORS_ONLN)
 PIP := $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check
 # An installation that talks while it works: what is fetched, and how far the compiler is. The rest is in the log.
 SHELL := bash
@@ -54,13 +56,14 @@ $(VENV)/.created:
 	$(PIP) $(BUILD_TOOLS)
 	@touch $@
 
-# What the learners and commands need, without extras, as pyproject.toml has it.
+# What the learners and commands need, without extras, as pyproject.toml has it. A first import compiles modules.
 NEEDED := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")
+FIRST_IMPORT := import jinja2, rich.live, rich.table, scipy.stats, sklearn.linear_model, sklearn.svm
 
 # The package itself, rebuilt when native code or its description has changed. What it needs is fetched meanwhile.
 $(VENV)/.built: $(VENV)/.created $(NATIVE)
 	@$(BIN)/python -c '$(NEEDED)' > $(VENV)/needed.txt
-	@$(PIP) --requirement $(VENV)/needed.txt & needed=$$!; \
+	@{ $(PIP) --requirement $(VENV)/needed.txt && $(BIN)/python -c '$(FIRST_IMPORT)'; } & needed=$$!; \
 	  { $(INSTALL) . --no-deps $(PROGRESS); } && wait $$needed
 	@touch $@
 
