@@ -1,0 +1,33 @@
+"""The map of docs/architecture.md is that of the house."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "architecture.md"
+
+pytestmark = pytest.mark.skipif(not PAGE.exists(), reason="the tests of an installed wheel come without docs")
+
+
+@pytest.fixture(scope="module")
+def page():
+    return PAGE.read_text(encoding="utf-8")
+
+
+def test_every_file_that_is_named_is_there(page):
+    there = [
+        f"/{path.relative_to(ROOT)}" for folder in ("src", "docs") for path in (ROOT / folder).rglob("*.*")
+    ]
+    named = set(re.findall(r"[\w/]+\.(?:py|cpp|hpp)\b", page))
+    assert len(named) > 60
+    assert [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in there)] == []
+
+
+def test_every_room_of_the_package_is_on_the_map(page):
+    rooms = page.split("## Four walks")[0]
+    package = ROOT / "src" / "steelyard"
+    folders = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
+    modules = {path.name for path in package.glob("*.py")} - {"__init__.py", "__main__.py"}
+    assert [name for name in sorted(folders | modules) if name not in rooms] == []
