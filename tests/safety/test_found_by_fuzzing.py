@@ -227,3 +227,18 @@ def test_a_version_that_no_model_can_have_is_not_looked_for(as_of):
     served.close()
     assert status == 404
     assert b"has come to version" in told
+
+
+@pytest.mark.parametrize("labels", [np.zeros((0, 2)), np.zeros(5)])
+def test_every_row_that_waits_in_a_file_has_one_label(labels):
+    model = next(subject for subject in SUBJECTS if subject.name == "DriftWindows").taught_copy()
+    tree = model._get_state()
+    tree["waiting"] = (np.zeros((0, model.n_features_in_)), labels)
+    with pytest.raises(ValueError, match="a label each"):
+        model._set_state(tree)
+
+
+@pytest.mark.parametrize("max_bytes", ["1e6", 0, -5, 1.5, True])
+def test_the_room_of_a_cube_is_a_number_of_bytes(max_bytes):
+    with pytest.raises(ParameterError, match="max_bytes must be None or a number of bytes"):
+        StatisticsCube(["shop"], "fraud", max_bytes=max_bytes)

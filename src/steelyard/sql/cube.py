@@ -104,6 +104,8 @@ class StatisticsCube:
         self.folds, self.max_bytes = folds, max_bytes
         if not Integer(0).accepts(folds) or folds == 1 or folds > _MOST_FOLDS:
             raise ParameterError(f"folds must be 0, or from 2 to {_MOST_FOLDS}; got {folds!r}.", who=_WHO)
+        if max_bytes is not None and not Integer(1).accepts(max_bytes):
+            raise ParameterError(f"max_bytes must be None or a number of bytes; got {max_bytes!r}.", who=_WHO)
         if not all(isinstance(name, str) for name in (*self.by, target, "" if time is None else time)):
             raise ParameterError("by, target and time must be names of columns.", who=_WHO)
         if len(set(self.by)) < len(self.by) or target in self.by or time in self.by:
