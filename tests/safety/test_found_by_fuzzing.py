@@ -17,8 +17,9 @@ from steelyard.exceptions import DataError, DataTypeError, FileFormatError, Para
 from steelyard.feature_maps import FourierMap
 from steelyard.memory import DriftWindows, SlidingWindow
 from steelyard.online import OAM
-from steelyard.proximal import Certificate, Grid
+from steelyard.proximal import Certificate, ClassStatistics, Grid
 from steelyard.proximal.rule.solver import _solve_definite
+from steelyard.proximal.state import messages as messages_of_statistics
 from steelyard.service import rows as wire
 from steelyard.sites import Bulletin, messages
 from steelyard.sql import StatisticsCube
@@ -229,11 +230,11 @@ def test_a_version_that_no_model_can_have_is_not_looked_for(as_of):
     assert b"has come to version" in told
 
 
-@pytest.mark.parametrize("labels", [np.zeros((0, 2)), np.zeros(5)])
-def test_every_row_that_waits_in_a_file_has_one_label(labels):
+@pytest.mark.parametrize(("width", "labels"), [(0, np.zeros((0, 2))), (0, np.zeros(5)), (220, np.zeros(0))])
+def test_every_row_that_waits_in_a_file_has_one_label(width, labels):
     model = next(subject for subject in SUBJECTS if subject.name == "DriftWindows").taught_copy()
     tree = model._get_state()
-    tree["waiting"] = (np.zeros((0, model.n_features_in_)), labels)
+    tree["waiting"] = (np.zeros((0, model.n_features_in_ + width)), labels)
     with pytest.raises(ValueError, match="a label each"):
         model._set_state(tree)
 
@@ -242,3 +243,10 @@ def test_every_row_that_waits_in_a_file_has_one_label(labels):
 def test_the_room_of_a_cube_is_a_number_of_bytes(max_bytes):
     with pytest.raises(ParameterError, match="max_bytes must be None or a number of bytes"):
         StatisticsCube(["shop"], "fraud", max_bytes=max_bytes)
+
+
+def test_all_classes_of_a_message_are_in_folds_or_none():
+    state = messages_of_statistics.get_state(ProximalSVC().fit(X, Y).statistics_)
+    state["classes"][0]["fold"] = 1
+    with pytest.raises(ValueError, match="some classes are in folds"):
+        messages_of_statistics.from_state(state, ClassStatistics)

@@ -170,7 +170,7 @@ def _tell_state(scribe: Any, store: str) -> None:
         }
         for name, model in scribe.published.items()
     ]
-    tell(f"{store}: all is well, {len(rows)} models")
+    tell(f"{store}: all is well; models: {len(rows)}")
     emit_table(["model", "version", "rows", "digest"], rows)
 
 
@@ -317,4 +317,4 @@ def restore_command(store: str, *, source: Path) -> None:
         backup.backup(store)
     finally:
         backup.close()
-    tell(f"restored {n_models} models to {store}")
+    tell(f"models restored to {store}: {n_models}")

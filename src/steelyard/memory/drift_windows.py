@@ -314,8 +314,8 @@ class DriftWindows(Wrapper):
     def _set_state(self, state: dict[str, Any]) -> None:
         super()._set_state(state)
         X, y = (np.asarray(part) for part in state["waiting"])
-        if X.ndim != 2 or y.shape != X.shape[:1]:
-            raise ValueError("rows that wait must be a matrix, with a label each")
+        if X.ndim != 2 or X.shape[1] > self.n_features_in_ or y.shape != X.shape[:1]:
+            raise ValueError("rows that wait must be a table of numbers, with a label each")
         self._begin(X.shape[1])
         self._totals = [self._with_map(learned) for learned in state["totals"]]
         self._blocks.extend(self._with_map(learned) for learned in state["blocks"])

@@ -130,6 +130,8 @@ def from_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> ClassSta
             )
     if len(statistics._slots) != len(state["classes"]):
         raise ValueError("a class comes twice")
+    if len({entry["fold"] is None for entry in state["classes"]}) > 1:
+        raise ValueError("some classes are in folds and others are not")
     labels = [entry["label"] for entry in state["classes"]]
     check_kinds(labels, "a message")
     check_sortable(labels, "a message")
