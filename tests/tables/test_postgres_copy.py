@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from steelyard.tables.columns import Columns
-from steelyard.tables.connections import _Psycopg
+from steelyard.tables.connections import _Psycopg, connected
 from steelyard.tables.databases import DatabaseSource
 from steelyard.tables.postgres_copy import arrays_of, can_copy
 
@@ -114,3 +114,10 @@ def test_whoever_stops_reading_leaves_a_connection_that_answers(filled):
     assert next(batches).n_rows == 16_384
     source.close()
     assert filled.execute("SELECT 1").fetchall() == [(1,)]
+
+
+def test_a_query_may_end_in_a_comment(filled):
+    copied = connected(filled).columns("SELECT int FROM t ORDER BY int LIMIT 3 -- the first ones")
+    assert copied is not None
+    [[(values, _)]] = copied
+    assert values.tolist() == [1, 2, 3]

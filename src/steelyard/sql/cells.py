@@ -107,10 +107,12 @@ def seconds(value: Any) -> float:
 def gathered(batches: Iterable[ColumnBatch], enough: Callable[[], int]) -> Iterator[ColumnBatch]:
     """The same rows in batches as large as is worth it."""
     waiting: list[ColumnBatch] = []
+    n_waiting = 0
     for batch in batches:
         waiting.append(batch)
-        if sum(part.n_rows for part in waiting) >= enough():
+        n_waiting += batch.n_rows
+        if n_waiting >= enough():
             yield ColumnBatch.joined(waiting)
-            waiting = []
+            waiting, n_waiting = [], 0
     if waiting:
         yield ColumnBatch.joined(waiting)

@@ -181,7 +181,8 @@ class _Psycopg(Connection):
         return self._copied(query, types) if can_copy(types) else None
 
     def _copied(self, query: str, types: Sequence[int]) -> Generator[list[Column], None, None]:
-        with self.raw.cursor() as cursor, cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT BINARY)") as copy:
+        statement = f"COPY (\n{query}\n) TO STDOUT (FORMAT BINARY)"  # a query may end in a comment
+        with self.raw.cursor() as cursor, cursor.copy(statement) as copy:
             yield from arrays_of(copy, types, self.raw.info.encoding, _BATCH)
 
     @contextlib.contextmanager
