@@ -18,8 +18,9 @@ INSTALL := $(BIN)/python -m pip install --no-compile --verbose --disable-pip-ver
 PROGRESS = 2>&1 | tee $(VENV)/install.log | \
   grep --line-buffered -oE '^ *(Collecting [^ ]+|\[[0-9]+/[0-9]+\] (Building|Linking) .*|Successfully .*)' || \
   { tail -n 40 $(VENV)/install.log; exit 1; }
-# setuptools and wheel: pyspark comes as source and is built with what is here.
-BUILD_TOOLS := "scikit-build-core>=0.11" "nanobind>=2.9" "cmake>=3.26" "ninja>=1.11" "setuptools>=77" wheel
+BUILD_TOOLS := "scikit-build-core>=0.11" "nanobind>=2.9" "cmake>=3.26" "ninja>=1.11"
+# pyspark comes as source and is built with what is here.
+OLD_BUILD_TOOLS := "setuptools>=77" wheel
 NATIVE := $(shell find src/native -type f) CMakeLists.txt pyproject.toml
 comma := ,
 CPP := $(shell find src/native -name '*.cpp' -o -name '*.hpp')
@@ -53,21 +54,26 @@ $(VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "steelyard needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). hint: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) $(BUILD_TOOLS)
 	@touch $@
 
 # What the learners and commands need, without extras, as pyproject.toml has it. A first import compiles modules.
 NEEDED := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")
 FIRST_IMPORT := import jinja2, rich.live, rich.table, scipy.stats, sklearn.linear_model, sklearn.svm
 
-# The package itself, rebuilt when native code or its description has changed. What it needs is fetched meanwhile.
+$(VENV)/.tools: $(VENV)/.created
+	$(PIP) $(BUILD_TOOLS)
+	@touch $@
+
+# The package itself, rebuilt when native code or its description has changed. What it needs is fetched while the tools
+# come and the compiler works.
 $(VENV)/.built: $(VENV)/.created $(NATIVE)
 	@$(BIN)/python -c '$(NEEDED)' > $(VENV)/needed.txt
 	@{ $(PIP) --requirement $(VENV)/needed.txt && $(BIN)/python -c '$(FIRST_IMPORT)'; } & needed=$$!; \
-	  { $(INSTALL) . --no-deps $(PROGRESS); } && wait $$needed
+	  $(MAKE) --no-print-directory $(VENV)/.tools && { $(INSTALL) . --no-deps $(PROGRESS); } && wait $$needed
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.built pyproject.toml
+	$(PIP) $(OLD_BUILD_TOOLS)
 	@$(INSTALL) ".[dev]" $(PROGRESS)
 	@touch $@
 
@@ -101,25 +107,25 @@ define native_tests
 endef
 NATIVE_TESTS = build/$(1)/src/native/steelyard_native_tests
 
-test-native: $(VENV)/.created
+test-native: $(VENV)/.tools
 	$(call native_tests,native,-DSTEELYARD_WERROR=ON)
 	$(call NATIVE_TESTS,native)
 
 # The other compiler and the other processor family. Debian: clang, g++-aarch64-linux-gnu, qemu-user.
-test-clang: $(VENV)/.created
+test-clang: $(VENV)/.tools
 	$(call native_tests,clang,-DSTEELYARD_WERROR=ON -DCMAKE_CXX_COMPILER=clang++)
 	$(call NATIVE_TESTS,clang)
 
-test-aarch64: $(VENV)/.created
+test-aarch64: $(VENV)/.tools
 	$(call native_tests,aarch64,-DSTEELYARD_WERROR=ON -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
 	  -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++)
 	qemu-aarch64 -L /usr/aarch64-linux-gnu $(call NATIVE_TESTS,aarch64)
 
-sanitize: $(VENV)/.created
+sanitize: $(VENV)/.tools
 	$(call native_tests,sanitize,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSTEELYARD_SANITIZE=address$(comma)undefined)
 	$(call NATIVE_TESTS,sanitize)
 
-sanitize-threads: $(VENV)/.created
+sanitize-threads: $(VENV)/.tools
 	$(call native_tests,sanitize-threads,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSTEELYARD_SANITIZE=thread)
 	$(call NATIVE_TESTS,sanitize-threads)
 
@@ -198,7 +204,7 @@ docs: $(VENV)/.dev
 # The oldest versions that pyproject.toml promises, in an environment of their own.
 test-lowest:
 	$(PYTHON) -m venv build/lowest
-	build/lowest/bin/python -m pip install --quiet $(BUILD_TOOLS) -r tests/lowest-requirements.txt
+	build/lowest/bin/python -m pip install --quiet $(BUILD_TOOLS) $(OLD_BUILD_TOOLS) -r tests/lowest-requirements.txt
 	build/lowest/bin/python -m pip install --quiet --no-build-isolation --no-deps .
 	build/lowest/bin/python -m pytest -n 2 -p no:cacheprovider -o testpaths=tests --ignore=tests/test_stubs.py
 
