@@ -127,6 +127,26 @@ def test_a_window_of_rows_forgets_by_itself_and_survives_a_restart(where):
     assert again.model().n_rows == 50
 
 
+@pytest.mark.parametrize("with_snapshot", [False, True])
+def test_a_window_goes_on_after_a_restart_as_if_there_had_been_none(where, with_snapshot):
+    desk, rows = Desk(where), records(200)
+    desk.do(Put("m", spec(memory=50)))
+    for begin in range(0, 117, 13):  # the window begins in the middle of what came together
+        desk.do(Learn("m", batch(rows[begin : begin + 13])))
+    if with_snapshot:
+        desk.scribe.close()
+    again = desk.again()
+    for begin in range(117, 200, 20):
+        again.do(Learn("m", batch(rows[begin : begin + 20])))
+    assert again.model().n_rows == 50
+    first, last = fresh(rows[:13]), fresh(rows[:13])  # the first rows settle the grid of both
+    for part in (rows[13:150], rows[150:]):
+        last.learn(batch(part), at=0.0)
+    last.forget(batch(rows[:150]))
+    assert first.digest() != last.digest()
+    assert again.model().facts()["digest"] == last.digest()
+
+
 def test_a_window_of_time_lets_go_when_time_has_passed(where):
     clock = Clock()
     desk = Desk(where, clock)

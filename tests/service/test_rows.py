@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from steelyard.exceptions import FileFormatError
 from steelyard.persistence import encode
 from steelyard.service import rows as wire
-from steelyard.tables.columns import RowError
+from steelyard.tables.columns import BlockColumns, RowError
 from tests.service.data import records
 
 
@@ -25,6 +29,61 @@ def test_no_rows_and_no_columns_come_back_too():
     empty, _ = wire.unpack(wire.pack(wire.cut(wire.from_records(records(2)), np.zeros(2, dtype=bool))))
     assert empty.n_rows == 0
     assert set(empty.columns) == set(records(1)[0])
+
+
+def _arrow(**columns):
+    table = pa.table(columns)
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return wire.from_body(sink.getvalue(), "arrow", [])
+
+
+def test_columns_of_an_arrow_stream_are_the_same_in_one_block_or_one_by_one():
+    numbers = {"a": [1.0, None, 3.0], "b": [0.5, -0.0, 1e300], "c": [7.0, 8.0, 9.0]}
+    block, apart = _arrow(**numbers), _arrow(**numbers, t=["x", None, "y"])
+    assert isinstance(block.columns, BlockColumns)
+    assert not isinstance(apart.columns, BlockColumns)
+    for names in (["a", "b"], ["c", "a"], ["b"], []):
+        np.testing.assert_array_equal(block.side_by_side(names), apart.side_by_side(names))
+    for name in numbers:
+        assert name in block.columns
+        np.testing.assert_array_equal(block.columns[name], apart.columns[name])
+    assert "t" not in block.columns
+    assert block.columns.get("t") is None
+    assert block.take(1, 3).columns["b"].tolist() == [-0.0, 1e300]
+
+
+def test_blocks_are_joined_and_packed_as_one_and_with_others_column_by_column():
+    one, two = _arrow(a=[1.0, 2.0], b=[3.0, 4.0]), _arrow(a=[5.0], b=[6.0])
+    together = wire.joined([one, two])
+    assert isinstance(together.columns, BlockColumns)
+    again, _ = wire.unpack(wire.pack(together))
+    assert {name: v.tolist() for name, v in again.columns.items()} == {"a": [1, 2, 5], "b": [3, 4, 6]}
+    turned = wire.joined([one, _arrow(b=[6.0], a=[5.0]), wire.from_records([{"a": 7, "b": 8}])])
+    assert {name: v.tolist() for name, v in turned.columns.items()} == {"a": [1, 2, 5, 7], "b": [3, 4, 6, 8]}
+
+
+@pytest.mark.parametrize("place", [0.1, 0.5, 0.999])
+def test_bytes_that_were_damaged_are_refused(place):
+    data = bytearray(wire.pack(wire.from_records(records(50), ["customer", "row"]), {"given": None}))
+    data[int(place * len(data))] ^= 4
+    with pytest.raises(FileFormatError):
+        wire.unpack(bytes(data))
+
+
+def test_bytes_of_the_version_before_are_read():
+    block = np.array([[1.0, 2.0], [3.0, 4.0]])
+    old = encode(
+        {"n": 2, "names": '["a","t","b"]', "block": block, "columns": {"t": ["x", None]}, "given": None}
+    )
+    batch, extra = wire.unpack(old)
+    assert {name: values.tolist() for name, values in batch.columns.items()} == {
+        "a": [1.0, 2.0],
+        "t": ["x", None],
+        "b": [3.0, 4.0],
+    }
+    assert extra == {"given": None}
 
 
 def test_bytes_of_earlier_versions_are_read():

@@ -47,14 +47,16 @@ class Desk:
             desk = cls(store, Engine(name, Spec.from_mapping(json.loads(spec))))
         else:
             desk = cls(store, Engine.from_state(name, decode(snapshot.body)))
+        retired: list[Piece] = []
         for event in store.events_after(name, desk.engine.version):
-            desk._replay(event)
+            retired += desk._replay(event)
             desk.events_since_snapshot += 1
         desk.engine.gauge.take_points()  # they were written when they were new
         desk.n_waiting = store.count_waiting(name)
         if desk.engine.spec.keeps_rows:
-            for chunk, n_rows, retired in store.chunks(name):
-                desk.shelf.add(chunk, partial(desk._times, chunk), n_rows, retired)
+            for chunk, n_rows, begin in store.chunks(name):
+                desk.shelf.add(chunk, partial(desk._times, chunk), n_rows, begin)
+            desk.shelf.retire(retired)  # since the snapshot
         return desk
 
     def _times(self, chunk: int) -> FloatArray:
@@ -70,18 +72,22 @@ class Desk:
         self.engine.gauge.take_points()
         return self.engine.version == self.store.last_version(self.engine.name)
 
-    def _replay(self, event: Event) -> None:
+    def _replay(self, event: Event) -> list[Piece]:
+        """Do again what was done; returns the rows that it let go."""
         body: Any = decode(event.body)
+        pieces: list[Piece] = []
         if event.kind == "learn":
             batch, extra = wire.unpack(self.store.chunk(body["chunk"]))
             self.engine.learn(batch, at=event.at, given=_given(extra.get("given")))
             self.rows_since_snapshot += batch.n_rows
         elif event.kind == "retire":
-            self.engine.retire(self._rows_of([Piece(*piece) for piece in body["pieces"]]))
+            pieces = [Piece(*piece) for piece in body["pieces"]]
+            self.engine.retire(self._rows_of(pieces))
         elif event.kind == "configure":
             self.engine.configure(Spec.from_mapping(json.loads(body["spec"])))
         else:
             raise DataError(f"the store has an event {event.kind!r} that this library does not know.")
+        return pieces
 
     # -- learning -----------------------------------------------------------------------------------
 
@@ -125,9 +131,7 @@ class Desk:
         except DataError as error:  # rows from the store were learned: this is no mistake of a client
             raise RuntimeError(f"a window could not let go what it had learned: {error}") from error
         self._append("retire", {"pieces": [[piece.chunk, piece.begin, piece.end] for piece in pieces]}, now)
-        for piece in pieces:
-            self.store.retire_rows(piece.chunk, piece.end)
-        self.shelf.retire(pieces)
+        self.shelf.retire(pieces)  # the event tells the store; a mark on each chunk would write it all again
         return version
 
     def _check_new(self, ids: Sequence[str | None]) -> None:
@@ -338,9 +342,11 @@ class Desk:
         else:
             finished = [chunk for chunk, _, _ in self.store.chunks(engine.name)]
         self.store.drop_chunks(finished)
-        for chunk in finished:
-            if engine.spec.keeps_rows:
+        if engine.spec.keeps_rows:
+            for chunk in finished:
                 self.shelf.drop(chunk)
+            for chunk, begin in self.shelf.to_note():  # the events that told so are gone
+                self.store.retire_rows(chunk, begin)
         self.rows_since_snapshot = self.events_since_snapshot = 0
 
     def configure(self, spec: Spec, *, now: float) -> int:

@@ -30,6 +30,7 @@ __all__ = ["Engine", "Given", "Published"]
 
 _PLACE = Place("the request")
 _MAX_CLASSES = 500
+_FEW_CLASSES = 8
 _MOST_DRIFTS = 200  # that are told
 
 
@@ -263,6 +264,8 @@ class Engine:
 
     def _labels(self, batch: ColumnBatch) -> NDArray[Any]:
         values = batch.columns[self.spec.target]
+        if values.dtype == np.float64 and _are_among(values, getattr(self._learner, "classes_", None)):
+            return values.astype(np.int64)  # nearly always: nothing has to be found out about them
         labels = LabelReader(self.spec.target, _MAX_CLASSES).read(values, _PLACE, 0)
         if self._text_labels and labels.dtype.kind != "U":
             return labels.astype(str)
@@ -364,6 +367,16 @@ def class_counts(learner: Any) -> dict[str, float]:
     return dict(zip(labels, [0.0] * len(labels) if counts is None else map(float, counts), strict=True))
 
 
+def _are_among(values: FloatArray, classes: NDArray[Any] | None) -> bool:
+    """Whether all labels are of a few that are known, whole numbers all of them."""
+    if classes is None or classes.dtype.kind != "i" or len(classes) > _FEW_CLASSES:
+        return False
+    known = values == classes[0]
+    for label in classes[1:]:
+        known |= values == label
+    return bool(known.all())
+
+
 def _width(learner: Any, chunk: Chunk) -> int:
     return int(learner.n_features_in_) if hasattr(learner, "n_features_in_") else int(chunk.X.shape[1])
 
@@ -375,21 +388,24 @@ def _chunk(encoder: TableEncoder, batch: ColumnBatch, labels: NDArray[Any], *, l
 
 
 def _checked_kinds(encoder: TableEncoder, batch: ColumnBatch) -> ColumnBatch:
-    """The columns of the encoder; an all-missing column of texts may stand for numbers."""
-    columns = {}
-    for name in encoder.columns_:
-        values = batch.columns.get(name)
-        if values is None:
-            raise DataError(f"the column {name!r} is missing.", who="the request")
-        if name in encoder.numeric_ and values.dtype == object:
-            row = next((i for i, value in enumerate(values) if value is not None), None)
-            if row is not None:
-                raise RowError(
-                    f"expected a number; got {values[row]!r}.",
-                    who=_PLACE.of_row(row, name),
-                    row=row,
-                    column=name,
-                )
-            values = np.full(batch.n_rows, np.nan)
-        columns[name] = values
+    """Rows whose columns of numbers hold numbers; one of texts that are all missing may stand for some."""
+    lacking = next((name for name in encoder.columns_ if name not in batch.columns), None)
+    if lacking is not None:
+        raise DataError(f"the column {lacking!r} is missing.", who="the request")
+    if batch.first_text(encoder.numeric_) is None:
+        return batch
+    columns = dict(batch.columns)
+    for name in encoder.numeric_:
+        values = columns[name]
+        if values.dtype != object:
+            continue
+        row = next((i for i, value in enumerate(values) if value is not None), None)
+        if row is not None:
+            raise RowError(
+                f"expected a number; got {values[row]!r}.",
+                who=_PLACE.of_row(row, name),
+                row=row,
+                column=name,
+            )
+        columns[name] = np.full(batch.n_rows, np.nan)
     return ColumnBatch(columns, batch.n_rows)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from steelyard.exceptions import DataError
+from steelyard._types import FloatArray
+from steelyard.exceptions import DataError, FileFormatError
 from steelyard.persistence import decode, encode
 from steelyard.service.records import TogetherColumns, from_records, place_of
 from steelyard.tables.arrow_sources import ArrowSource
-from steelyard.tables.columns import ColumnBatch, Columns, RowError, as_texts
+from steelyard.tables.columns import BlockColumns, ColumnBatch, Columns, RowError, as_texts
 from steelyard.tables.table_stream import open_source, seconds_of
 
 __all__ = [
@@ -47,6 +50,8 @@ CONTENT_TYPES = {
 _SOURCE = "the request"
 _ARROW_STREAM = b"\xff\xff\xff\xff"
 _LONGEST = 500  # characters of an id or a subject
+_BLOCK = b"\x93ROWS\0\0\1"  # rows whose numbers stand behind the rest
+_BLOCK_HEAD = struct.Struct("<8sQQ")
 _NOT_TEXT = (b"\x1f\x8b", b"PAR1", b"ARROW1")
 
 
@@ -110,7 +115,7 @@ def _arrow_stream(body: bytes) -> ArrowSource:
     try:
         reader = pa.ipc.open_stream(body)
         return ArrowSource(
-            lambda wanted: (part.select(wanted) for part in reader),
+            lambda _: reader,  # all columns are wanted
             reader.schema,
             _SOURCE,
             None,
@@ -118,10 +123,6 @@ def _arrow_stream(body: bytes) -> ArrowSource:
         )
     except (pa.ArrowException, OSError, ValueError) as error:  # names that are no text are found out late
         raise DataError(f"the stream is damaged or cut short: {error}.", who=_SOURCE) from error
-
-
-def _selected(parts: Iterable[Any], wanted: list[str]) -> Iterable[Any]:
-    return (part.select(wanted) for part in parts)
 
 
 def _check_beginning(body: bytes, kind: str) -> None:
@@ -240,6 +241,9 @@ def joined(parts: Sequence[ColumnBatch]) -> ColumnBatch:
     records = TogetherColumns.of_all([part.columns for part in parts])
     if records is not None:
         return ColumnBatch(records, len(records.records))
+    blocks = BlockColumns.of_all([part.columns for part in parts])
+    if blocks is not None:
+        return ColumnBatch(blocks, sum(part.n_rows for part in parts))
     is_text: dict[str, bool] = {}
     for part in parts:
         for name, values in part.columns.items():
@@ -281,26 +285,55 @@ def cut(batch: ColumnBatch, keep: Any) -> ColumnBatch:
 
 
 def pack(batch: ColumnBatch, extra: Mapping[str, Any] | None = None) -> bytes:
-    """Rows as bytes, with whatever belongs to them; columns of numbers as one block."""
+    """Rows as bytes, with whatever belongs to them.
+
+    Columns of numbers, nearly all there is, stand as one block behind the rest, under a checksum that takes
+    a quarter of the time of the one that files have: every row goes through here while its client waits.
+    """
+    block, others = _block_and_others(batch)
+    names = msgspec.json.encode(list(batch.columns)).decode()  # one text: many small parts take long
+    rest = encode({"n": batch.n_rows, "names": names, "columns": others, **(extra or {})})
+    head = _BLOCK_HEAD.pack(_BLOCK, zlib.crc32(block.data), len(rest))
+    return b"".join([head, rest, b"\0" * (-len(rest) % 8), block.data])
+
+
+def _block_and_others(batch: ColumnBatch) -> tuple[FloatArray, dict[str, Any]]:
+    if isinstance(batch.columns, BlockColumns):
+        return np.ascontiguousarray(batch.columns.block), {}
     numbers = [values for values in batch.columns.values() if values.dtype == np.float64]
     others = {
         name: values.tolist() if values.dtype == object else values
         for name, values in batch.columns.items()
         if values.dtype != np.float64
     }
-    names = msgspec.json.encode(list(batch.columns)).decode()  # one text: many small parts take long
-    tree = {"n": batch.n_rows, "names": names, "block": np.array(numbers), "columns": others}
-    return encode({**tree, **(extra or {})})
+    return np.array(numbers).reshape(len(numbers), batch.n_rows), others
 
 
 def unpack(data: bytes) -> tuple[ColumnBatch, dict[str, Any]]:
-    """What :func:`pack` wrote, also before it wrote blocks."""
-    tree: Any = decode(data)
-    others = {name: _unpacked(values) for name, values in tree.pop("columns").items()}
-    block = iter(tree.pop("block", ()))
+    """What :func:`pack` wrote, also before its blocks stood behind the rest, or before there were any."""
+    if data.startswith(_BLOCK):
+        tree, block = _with_block(data)
+    else:
+        tree = decode(data)
+        block = np.array(tree.pop("block", ()))
+    n_rows, others = tree.pop("n"), {name: _unpacked(v) for name, v in tree.pop("columns").items()}
     names = msgspec.json.decode(tree.pop("names")) if "names" in tree else list(others)
-    columns = {name: others[name] if name in others else next(block) for name in names}
-    return ColumnBatch(columns, tree.pop("n")), tree
+    block = block.reshape(len(names) - len(others), n_rows)
+    if not others:
+        return ColumnBatch(BlockColumns(names, block), n_rows), tree
+    numbers = iter(block)
+    columns = {name: others[name] if name in others else next(numbers) for name in names}
+    return ColumnBatch(columns, n_rows), tree
+
+
+def _with_block(data: bytes) -> tuple[dict[str, Any], FloatArray]:
+    view = memoryview(data)
+    _, checksum, length = _BLOCK_HEAD.unpack_from(view)
+    begin = _BLOCK_HEAD.size + length + -length % 8
+    if zlib.crc32(view[begin:]) != checksum:
+        raise FileFormatError("The checksum of rows does not fit: the store is damaged.")
+    tree = decode(view[_BLOCK_HEAD.size : _BLOCK_HEAD.size + length])
+    return tree, np.frombuffer(view[begin:])
 
 
 def _unpacked(values: Any) -> Any:

@@ -28,10 +28,11 @@ class Piece:
 
 
 class _Entry:
-    __slots__ = ("_times", "begin", "n")
+    __slots__ = ("_times", "begin", "n", "noted")
 
     def __init__(self, n: int, begin: int, times: Times) -> None:
         self.n, self.begin, self._times = n, begin, times  # rows before `begin` no longer count
+        self.noted = begin  # what the store's mark says of that
 
     @property
     def times(self) -> FloatArray:
@@ -110,6 +111,13 @@ class Shelf:
     def finished(self) -> list[int]:
         """Chunks of which no row counts any more."""
         return [chunk for chunk, entry in self._entries.items() if entry.begin >= entry.n]
+
+    def to_note(self) -> list[tuple[int, int]]:
+        """Chunks whose first row that counts is another than the store has noted, and that row."""
+        found = [(chunk, entry) for chunk, entry in self._entries.items() if entry.begin != entry.noted]
+        for _, entry in found:
+            entry.noted = entry.begin
+        return [(chunk, entry.begin) for chunk, entry in found]
 
     def chunks(self) -> list[int]:
         """All chunks, oldest first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,16 @@ from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, DataTypeError
-from steelyard.tables.columns import Coded, ColumnBatch, Columns, KeptColumns, Place, as_texts, side_by_side
+from steelyard.tables.columns import (
+    BlockColumns,
+    Coded,
+    ColumnBatch,
+    Columns,
+    KeptColumns,
+    Place,
+    as_texts,
+    side_by_side,
+)
 from steelyard.tables.files import ByteSource, without_header
 from steelyard.tables.number_lines import NumberLines
 from steelyard.tables.text_sources import CsvSource, Kinds
@@ -156,13 +166,18 @@ class ArrowSource:
         self._batches = batches
         self.close = close
         self.names = schema.names
+        self._schema = schema
         # The index of a data frame of pandas travels as columns, which are features only if they are named.
         index = (schema.pandas_metadata or {}).get("index_columns", [])
         self.index_names = [column for column in index if isinstance(column, str)]
-        self.moment_names = [field.name for field in schema if _is_moment(field.type)]
         self.place = Place(name)
         self.n_rows = n_rows
         self._done = 0
+
+    @cached_property
+    def moment_names(self) -> list[str]:
+        """Columns of dates, or of dates and times."""
+        return [field.name for field in self._schema if _is_moment(field.type)]
 
     def kinds(self, columns: Columns, wanted: list[str]) -> Kinds:
         """Declared types need no judging; only what is to be categories must be said."""
@@ -170,8 +185,15 @@ class ArrowSource:
 
     def batches(self, wanted: list[str], kinds: Kinds) -> Iterator[ColumnBatch]:
         """The rows as columns."""
+        import pyarrow as pa
+
+        are_declared = all(kinds[name] == "declared" for name in wanted)
         for batch in self._read(wanted):
-            yield arrow_batch({name: batch.column(name) for name in wanted}, kinds, batch.num_rows)
+            if are_declared and set(batch.schema.types) == {pa.float64()}:
+                block = batch.to_tensor(null_to_nan=True, row_major=False).to_numpy().T
+                yield ColumnBatch(BlockColumns(batch.schema.names, block), batch.num_rows)
+            else:
+                yield arrow_batch({name: batch.column(name) for name in wanted}, kinds, batch.num_rows)
             self._done += batch.num_rows
 
     def _read(self, wanted: list[str]) -> Iterator[Any]:

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from steelyard._types import FloatArray
 from steelyard.exceptions import DataError
 
 __all__ = [
+    "BlockColumns",
     "Coded",
     "ColumnBatch",
     "Columns",
@@ -133,7 +134,8 @@ class ColumnBatch:
         """Rows of several batches, one after the other; values are brought together when asked for."""
         if len(parts) == 1:
             return parts[0]
-        return ColumnBatch(_Joined(parts), sum(part.n_rows for part in parts))
+        n_rows = sum(part.n_rows for part in parts)
+        return ColumnBatch(BlockColumns.of_all([part.columns for part in parts]) or _Joined(parts), n_rows)
 
 
 class _Places(dict[Any, int]):
@@ -196,6 +198,35 @@ class KeptColumns(LazyColumns):
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+class BlockColumns(KeptColumns):
+    """Columns of numbers that lie one after the other in one block, of shape (n_columns, n_rows)."""
+
+    def __init__(self, names: Sequence[str], block: FloatArray) -> None:
+        super().__init__(names)
+        self.block = block
+        self._places = {name: place for place, name in enumerate(names)}
+
+    @classmethod
+    def of_all(cls, parts: Sequence[Mapping[str, Values]]) -> Self | None:
+        """The rows of several blocks in one, where all of them have the same columns."""
+        blocks = [part.block for part in parts if isinstance(part, cls) and list(part) == list(parts[0])]
+        return cls(list(parts[0]), np.hstack(blocks)) if len(blocks) == len(parts) else None
+
+    def first_text(self, _: Sequence[str]) -> str | None:
+        return None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def _make(self, name: str) -> Values:
+        return self.block[self._places[name]]
+
+    def _make_table(self, names: Sequence[str]) -> FloatArray:
+        first = list(names) == list(self._names[: len(names)])  # features mostly come first
+        part = self.block[: len(names)] if first else self.block[[self._places[name] for name in names]]
+        return np.ascontiguousarray(part.T)
 
 
 class _Part(LazyColumns):

@@ -49,6 +49,8 @@ __all__ = ["Limits", "Service", "make_app"]
 
 _log = logging.getLogger("steelyard.service")
 _FEW_ROWS = 2_000  # are answered at once; more go to a thread, so that others need not wait
+# Bodies smaller than this are read at once: to hand them to a thread would take longer than to read them.
+_SOON_READ = {"json": 100_000, "jsonl": 100_000, "csv": 100_000, "arrow": 500_000}
 _HEARTBEAT = 15.0
 _FRESH = 15.0  # seconds that a follower may have heard nothing
 _FARTHEST = 253_402_300_800.0  # seconds to the end of the year 9999
@@ -179,7 +181,7 @@ class Service:
 
     async def _rows(self, body: bytes, form: str, published: Published) -> ColumnBatch:
         texts = published.text_columns
-        if len(body) < 100_000:
+        if len(body) < _SOON_READ[form]:
             return bodies.read_rows(body, form, texts, self.limits)
         return await run_in_threadpool(bodies.read_rows, body, form, texts, self.limits)
 
