@@ -32,7 +32,7 @@ OF_THE_TREE = (
     "tests/test_stream_benchmarks.py",
     "tests/test_stubs.py",
 )
-# A processor that is emulated takes twenty times as long: one file for each kind of native loop, and saved files.
+# Emulation takes twenty times as long: one file for each kind of native loop, and saved files.
 EMULATED = (
     "tests/test_base.py",
     "tests/proximal/test_statistics.py",
@@ -43,6 +43,7 @@ EMULATED = (
     "tests/persistence/test_earlier_versions.py",
 )
 EXTRAS = "tables,service,sites,sql,postgresql,river,plots"
+PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 BUILD = ("scikit-build-core>=0.11", "nanobind>=2.9", "cmake>=3.26", "ninja>=1.11")
 NEEDED = (
     "pytest>=8.3",
@@ -139,7 +140,7 @@ def environment(name: str, python: Path, *packages: str) -> Path:
     run(name, python, "-m", "venv", folder)
     here = folder / "bin" / "python"
     if packages:
-        run(name, here, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages)
+        run(name, here, *PIP, *packages)
     return here
 
 
@@ -288,24 +289,8 @@ def emulated() -> str:
     platforms = [f"--platform=manylinux{tag}_aarch64" for tag in ("2014", "_2_17", "_2_27", "_2_28")]
     run(
         "aarch64-python",
-        *(
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--target",
-            packages,
-        ),
-        *(
-            *platforms,
-            "--only-binary=:all:",
-            "--python-version=3.11",
-            "--abi=cp311",
-            "--abi=abi3",
-            "--abi=none",
-        ),
+        *(sys.executable, *PIP, "--target", packages, *platforms, "--only-binary=:all:"),
+        *("--python-version=3.11", "--abi=cp311", "--abi=abi3", "--abi=none"),
         *("numpy", "scipy", "scikit-learn", "joblib", "click", "rich", "jinja2", "markupsafe", "pandas"),
         *("pytest>=8.3", "hypothesis>=6.100"),
     )
