@@ -11,15 +11,26 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from papers.result import Report
 from papers.tables import markdown_table
 from papers.verdict import judge
 
-__all__ = ["Key", "Numbers", "Section", "find_sections", "read_sections", "section_of"]
+__all__ = ["Figure", "Key", "Numbers", "Section", "find_sections", "read_sections", "section_of"]
 
 Key = tuple[str, str, str]  # what was measured on, the learner and the measure
-Numbers = dict[Key, tuple[float, float | None]]  # ours and the paper's
+
+
+class Figure(NamedTuple):
+    """A number of a table, with the digits that are shown."""
+
+    ours: float
+    paper: float | None
+    spread: float = 0.0  # of ours
+
+
+Numbers = dict[Key, Figure]
 
 _NAME = re.compile(r"^`python -m papers run ([\w.\-]+)`", re.MULTILINE)
 _COUNTS = re.compile(r"^Printed numbers: (\d+); reached (\d+), better (\d+), short (\d+)\.$", re.MULTILINE)
@@ -54,7 +65,7 @@ class Section:
         for key, ours, paper, _ in self._cells():
             number = _number(ours)
             if number is not None:
-                found[key] = number, _number(paper)
+                found[key] = Figure(number, _number(paper), _number(ours.partition("±")[2]) or 0.0)
         return found
 
     def verdicts(self) -> dict[Key, tuple[str, str, str]]:

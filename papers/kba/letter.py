@@ -12,6 +12,7 @@ from sklearn.model_selection import StratifiedKFold
 from papers.arrays import Floats, Labels
 from papers.context import Context
 from papers.experiment import experiment
+from papers.judges.kba import ups_and_downs
 from papers.kba.methods import PAPER_NAME, measures
 from papers.kba.uci import PAPER_TABLE_2, PAPER_TABLE_3, Split, subjects
 from papers.result import Result, Row, paragraphs
@@ -142,22 +143,24 @@ def _rows(about: tuple[str, str], values: dict[str, list[tuple[float, ...]]]) ->
 
 
 def _verdicts(found: dict[tuple[str, str], dict[str, list[tuple[float, ...]]]]) -> list[str]:
-    """What one forced round does, counted over sets and penalties."""
+    """What one forced round does, counted over sets and penalties by the numbers as they are shown."""
     sentences = []
     for machine in ("KBA as printed", "KBA adapted, one round"):
         counts = []
         for place, measure in enumerate(MEASURES):
             gains = [
-                float(np.nanmean([t[place] for t in values[machine]]))
-                - float(np.nanmean([t[place] for t in values["SVM"]]))
-                for values in found.values()
+                _shown(values[machine], place) - _shown(values["SVM"], place) for values in found.values()
             ]
-            up, down = sum(gain > 0.15 for gain in gains), sum(gain < -0.15 for gain in gains)
-            counts.append(f"{measure} rises in {up}, falls in {down} and stays in {len(gains) - up - down}")
+            up, down, same = ups_and_downs(gains)
+            counts.append(f"{measure} rises in {up}, falls in {down} and stays in {same}")
         sentences.append(
             f"{machine} against the machine it starts from, {len(found)} cases: {'; '.join(counts)}."
         )
     return sentences
+
+
+def _shown(triples: list[tuple[float, ...]], place: int) -> float:
+    return round(float(np.mean([triple[place] for triple in triples])), 1)
 
 
 _NOTES = paragraphs(

@@ -32,8 +32,8 @@ def test_a_section_is_found_again_with_its_numbers_and_counts(layout):
     found = find_sections(f"# Page\n\nText.\n\n{made.text}\n## Another chapter\n")["dcil-table-5.1"]
     assert found == made
     assert found.numbers() == {
-        ("a set", "ours", "AUC"): (0.95, 0.9),
-        ("a set", "theirs, too", "G-mean"): (1234.5, None),
+        ("a set", "ours", "AUC"): (0.95, 0.9, 0.01),
+        ("a set", "theirs, too", "G-mean"): (1234.5, None, 0.0),
     }
     assert found.verdicts() == {("a set", "ours", "AUC"): ("0.950 ± 0.010", "0.900 ± 0.020", "better")}
     assert found.counts == {"better": 1, "reached": 0, "short": 0}
@@ -74,6 +74,37 @@ def test_a_claim_follows_its_numbers():
         row = Row("iris", "DCIL-IncLPSVM", "angle", value)
         made = run(Experiment("dcil-table-5.1", "P", "T", lambda _, row=row: Result([row])), Context())
         assert judged(claim, {"dcil-table-5.1": section_of(made, {})}).kind == kind
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.words[:40])
+def test_no_verdict_stands_whatever_the_numbers_are(claim, rng):
+    sections = read_sections(PAGES)
+    needed = [sections[name].numbers() for name in claim.needs]
+    as_shown = claim.judge(*needed)
+
+    def changed(number):
+        """Other figures: each on its own, or all of a learner's alike."""
+        alike = {learner: rng.lognormal(0.0, 3.0) for numbers in needed for _, learner, _ in numbers}
+        return [
+            {
+                key: figure._replace(
+                    ours=figure.ours * (alike[key[1]] if number % 2 else rng.lognormal(0.0, 3.0))
+                    + (rng.normal() if number % 3 else 0.0),
+                    spread=figure.spread * rng.lognormal(0.0, 3.0),
+                )
+                for key, figure in numbers.items()
+            }
+            for numbers in needed
+        ]
+
+    upside_down = [
+        {key: figure._replace(ours=1.0 / (abs(figure.ours) + 1e-9)) for key, figure in numbers.items()}
+        for numbers in needed
+    ]
+    others = [claim.judge(*changed(number)) for number in range(60)]
+    others += [claim.judge(*upside_down)]
+    assert {one.kind for one in others} - {as_shown.kind}
+    assert {one.numbers for one in others} - {as_shown.numbers}
 
 
 def test_the_page_of_claims_is_the_one_that_the_sections_give(tmp_path):

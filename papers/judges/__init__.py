@@ -1,0 +1,9 @@
+"""How claims are judged, a module for each paper.
+
+Each function takes the numbers of the experiments that its claim needs and gives a :class:`Finding`.
+"""
+
+from papers.judges import dcil, distributed, kba, koil, mhe
+from papers.judges.finding import Finding, Kind
+
+__all__ = ["Finding", "Kind", "dcil", "distributed", "kba", "koil", "mhe"]

@@ -1,0 +1,241 @@
+"""Claims of the DCIL-IncLPSVM thesis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+from papers.judges.finding import Finding, at, kind_of, listed, subjects
+from papers.sections import Numbers
+
+__all__ = [
+    "above_svm",
+    "alike",
+    "balanced_planes",
+    "below_half",
+    "best_of_three",
+    "equal",
+    "farther",
+    "fewer_are_easier",
+    "given_up",
+    "keeps_growing",
+    "leaning",
+    "mean_lead",
+    "planes",
+    "stable",
+    "three_measures",
+]
+
+_OWN, _SVM, _PLAIN = "DCIL-IncLPSVM", "IncSVM", "IncLPSVM"
+
+
+def equal(limit: float) -> Callable[[Numbers], Finding]:
+    """Differences that should be none."""
+
+    def judge(numbers: Numbers) -> Finding:
+        largest = max(figure.ours for figure in numbers.values())
+        same = sum(figure.ours <= limit for figure in numbers.values())
+        return Finding(kind_of(same, len(numbers)), f"largest of {len(numbers)} differences: {largest:.1e}")
+
+    return judge
+
+
+# -- figures 2.1 to 2.3 ---------------------------------------------------------------------------
+
+_SHIFT = "shift towards the rare class"
+
+
+def planes(numbers: Numbers) -> Finding:
+    """Shifts under imbalance."""
+    svm, lpsvm, weighted = (
+        at(numbers, "6 : 60 points", learner, _SHIFT) for learner in ("SVM", "LPSVM", "wLPSVM")
+    )
+    good = int(lpsvm > svm) + int(abs(weighted) < 0.25 * svm)
+    return Finding(kind_of(good, 2), f"shift of SVM {svm:.2f}, LPSVM {lpsvm:.2f}, wLPSVM {weighted:.2f}")
+
+
+def balanced_planes(numbers: Numbers) -> Finding:
+    """Shifts without imbalance."""
+    found = {name: at(numbers, "30 : 30 points", name, _SHIFT) for name in ("SVM", "LPSVM")}
+    near = sum(abs(shift) < 0.05 for shift in found.values())
+    return Finding(kind_of(near, len(found)), f"shift of {listed(found, '+.3f')}")
+
+
+# -- table 5.3 ------------------------------------------------------------------------------------
+
+
+def best_of_three(measure: str) -> Callable[[Numbers], Finding]:
+    """The highest of the three learners."""
+
+    def judge(numbers: Numbers) -> Finding:
+        good, close = 0, 0
+        known = [on for on in subjects(numbers) if (on, _OWN, measure) in numbers]
+        for on in known:
+            rival = max(
+                at(numbers, on, name, measure) for name in (_SVM, _PLAIN) if (on, name, measure) in numbers
+            )
+            own = at(numbers, on, _OWN, measure)
+            good += own >= rival
+            close += own >= rival - 0.01 * abs(rival)
+        text = f"{measure} is the highest in {good} of {len(known)}, within 1 % of it in {close}"
+        return Finding(kind_of(good, len(known)), text)
+
+    return judge
+
+
+def stable(numbers: Numbers) -> Finding:
+    """Sensitivity from the first to the last ratio of every set."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for (on, learner, measure), figure in numbers.items():
+        if measure == "sensitivity":
+            found.setdefault(on.split(",")[0], {}).setdefault(learner, []).append(figure.ours)
+    text, good = [], 0
+    for on, values in found.items():
+        own = max(values[_OWN]) - min(values[_OWN])
+        falls = [values[learner][0] - values[learner][-1] for learner in (_SVM, _PLAIN)]
+        good += own <= 5 and min(falls) > 10
+        text.append(
+            f"{on}: {_OWN} within {own:.1f} points, the others fall by {falls[0]:.0f} and {falls[1]:.0f}"
+        )
+    return Finding(kind_of(good, len(found)), "; ".join(text))
+
+
+def three_measures(numbers: Numbers) -> Finding:
+    """F-measure, G-mean and RS on breast Wisconsin, where classes are not balanced."""
+    known = [on for on in subjects(numbers) if on.startswith("breast") and not on.endswith(" 1 : 1")]
+    good = dict.fromkeys(("F-measure", "G-mean", "RS"), 0)
+    for on in known:
+        for measure in good:
+            worth = {name: at(numbers, on, name, measure) for name in (_OWN, _SVM, _PLAIN)}
+            if measure == "RS":
+                worth = {name: -abs(value - 1.0) for name, value in worth.items()}
+            good[measure] += worth[_OWN] >= max(worth.values())
+    text = ", ".join(f"{measure} in {count} of {len(known)}" for measure, count in good.items())
+    return Finding(kind_of(sum(good.values()), len(good) * len(known)), f"the best by {text}")
+
+
+def leaning(numbers: Numbers) -> Finding:
+    """Sensitivity less specificity with as many rows of both classes."""
+    found = {
+        on.split(",")[0]: at(numbers, on, _PLAIN, "sensitivity") - at(numbers, on, _PLAIN, "specificity")
+        for on in subjects(numbers)
+        if on.endswith(" 1 : 1")
+    }
+    good = sum(abs(lean) > 5.0 for lean in found.values())
+    text = f"sensitivity less specificity of {_PLAIN} at 1 : 1: {listed(found, '+.1f')}"
+    return Finding(kind_of(good, len(found)), text)
+
+
+def given_up(numbers: Numbers) -> Finding:
+    """Who answers with the frequent class only, where the thesis says that both rivals do."""
+    named = ("car, 20 : 1", "abalone, 40 : 1", "abalone, 200 : 1")
+    found = {
+        f"{name} on {on}": at(numbers, on, name, "sensitivity") for on in named for name in (_SVM, _PLAIN)
+    }
+    good = sum(value == 0.0 for value in found.values())
+    return Finding(kind_of(good, len(found)), f"sensitivity of {listed(found, '.1f')}")
+
+
+# -- figures 5.1 and 5.2 --------------------------------------------------------------------------
+
+
+def below_half(numbers: Numbers) -> Finding:
+    """IncLPSVM at extreme sizes."""
+    found = {
+        on: figure.ours for (on, name, _), figure in numbers.items() if name == _PLAIN and "extreme" in on
+    }
+    below = sum(value < 0.5 for value in found.values())
+    return Finding(kind_of(below, len(found)), f"final G-mean: {listed(found)}")
+
+
+def above_svm(numbers: Numbers) -> Finding:
+    """DCIL-IncLPSVM at extreme sizes."""
+    known = [on for on in subjects(numbers) if "extreme" in on]
+    text, good = [], 0
+    for on in known:
+        own, svm = (at(numbers, on, name, "final G-mean") for name in (_OWN, _SVM))
+        good += own > max(svm, 0.8)
+        text.append(f"{on} {own:.2f} against {svm:.2f}")
+    return Finding(kind_of(good, len(known)), f"final G-mean: {', '.join(text)}")
+
+
+def alike(measure: str, within: float, where: str = "") -> Callable[[Numbers], Finding]:
+    """All three learners within so much of each other."""
+
+    def judge(numbers: Numbers) -> Finding:
+        found = {}
+        for on in subjects(numbers):
+            if where in on:
+                own = [at(numbers, on, name, measure) for name in (_OWN, _SVM, _PLAIN)]
+                found[on] = max(own) - min(own)
+        good = sum(apart <= within for apart in found.values())
+        return Finding(kind_of(good, len(found)), f"{measure}, highest less lowest: {listed(found, '.3f')}")
+
+    return judge
+
+
+def keeps_growing(numbers: Numbers) -> Finding:
+    """Falls from stage to stage: none of its own, some of the others where imbalance rises."""
+    measure, good, asked, text = "sum of all falls", 0, 0, []
+    for on in subjects(numbers):
+        falls = {name: at(numbers, on, name, measure) for name in (_OWN, _SVM, _PLAIN)}
+        good, asked = good + (falls[_OWN] <= 0.01), asked + 1
+        if "consistent decrease" not in on:  # imbalance rises there at some stages
+            good += (falls[_SVM] > 0.01) + (falls[_PLAIN] > 0.01)
+            asked += 2
+        text.append(f"{on} {falls[_OWN]:.3f}, {falls[_SVM]:.3f}, {falls[_PLAIN]:.3f}")
+    return Finding(kind_of(good, asked), f"falls of {_OWN}, {_SVM} and {_PLAIN}: {'; '.join(text)}")
+
+
+# -- figures 5.3 to 5.6 ---------------------------------------------------------------------------
+
+
+def _leads(numbers: Numbers, measure: str) -> dict[str, list[tuple[str, float]]]:
+    """Points that DCIL-IncLPSVM is ahead, by kind of people and their number."""
+    found: dict[str, list[tuple[str, float]]] = {}
+    for on in subjects(numbers):
+        kind, _, people = on.partition(", ")
+        lead = 100 * (at(numbers, on, _OWN, measure) - at(numbers, on, _PLAIN, measure))
+        found.setdefault(kind, []).append((people, lead))
+    return found
+
+
+def farther(numbers: Numbers) -> Finding:
+    """Final accuracy of both learners with the fewest and with the most people."""
+    found = _leads(numbers, "final accuracy")
+    steps = [step for gains in found.values() for step in pairwise(gain for _, gain in gains)]
+    good = sum(more > max(0.0, less) for less, more in steps)
+    text = "; ".join(
+        f"{kind}: " + ", ".join(f"{gain:+.1f} points at {people}" for people, gain in gains)
+        for kind, gains in found.items()
+    )
+    return Finding(kind_of(good, len(steps)), text)
+
+
+def mean_lead(numbers: Numbers) -> Finding:
+    """The lead in mean accuracy beside that in final accuracy, with the most people."""
+    final, mean = (
+        {kind: leads[-1] for kind, leads in _leads(numbers, measure).items()}
+        for measure in ("final accuracy", "mean accuracy")
+    )
+    good = sum(mean[kind][1] < final[kind][1] for kind in final)
+    text = ", ".join(
+        f"{kind}, {people}: final {lead:+.1f} points, mean {mean[kind][1]:+.1f}"
+        for kind, (people, lead) in final.items()
+    )
+    return Finding(kind_of(good, len(final)), text)
+
+
+def fewer_are_easier(numbers: Numbers) -> Finding:
+    """Final accuracy from few people to many, learner by learner."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for (on, learner, measure), figure in numbers.items():
+        if measure == "final accuracy":
+            found.setdefault((on.partition(", ")[0], learner), []).append(figure.ours)
+    steps = [step for values in found.values() for step in pairwise(values)]
+    good = sum(more < fewer for fewer, more in steps)
+    text = "; ".join(
+        f"{kind}, {learner} {', '.join(f'{value:.3f}' for value in values)}"
+        for (kind, learner), values in found.items()
+    )
+    return Finding(kind_of(good, len(steps)), text)

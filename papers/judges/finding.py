@@ -1,0 +1,50 @@
+"""A verdict with its numbers, and what judges share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from papers.sections import Numbers
+
+__all__ = ["Finding", "Kind", "at", "kind_of", "listed", "most", "subjects"]
+
+Kind = Literal["holds", "holds in part", "does not hold", "not measured"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A verdict and the numbers that it came from."""
+
+    kind: Kind
+    numbers: str
+
+
+def kind_of(good: int, all_of_them: int) -> Kind:
+    """The verdict of a claim that is made of all cases."""
+    if not all_of_them:
+        return "not measured"
+    if good == all_of_them:
+        return "holds"
+    return "does not hold" if good * 4 < all_of_them else "holds in part"
+
+
+def most(good: int, all_of_them: int) -> Kind:
+    """The verdict of a claim that is made of most cases."""
+    return "holds" if 2 * good > all_of_them else kind_of(good, all_of_them)
+
+
+def subjects(numbers: Numbers) -> list[str]:
+    """What was measured on, in the order of the table."""
+    return list(dict.fromkeys(on for on, _, _ in numbers))
+
+
+def at(numbers: Numbers, on: str, learner: str, measure: str) -> float:
+    """Our number."""
+    return numbers[on, learner, measure].ours
+
+
+def listed(values: Mapping[str, float], form: str = ".2f") -> str:
+    """Names and values, one after the other."""
+    return ", ".join(f"{name} {value:{form}}" for name, value in values.items())

@@ -1,0 +1,72 @@
+"""Claims of the paper on MHE-CIL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from papers.judges.finding import Finding, at, kind_of, subjects
+from papers.sections import Numbers
+
+__all__ = ["obviously", "own_body", "reason", "times"]
+
+_MEASURES = ("precision", "recall", "F1")
+
+
+def obviously(suffix: str) -> Callable[[Numbers], Finding]:
+    """MHE over the better of HS and HE, by more than a point."""
+
+    def judge(numbers: Numbers) -> Finding:
+        known = [on for on in subjects(numbers) if (on, f"MHE{suffix}", "F1") in numbers]
+        text, good = [], 0
+        for measure in _MEASURES:
+            gains = []
+            for on in known:
+                own, *rivals = (at(numbers, on, f"{name}{suffix}", measure) for name in ("MHE", "HS", "HE"))
+                gains.append(own - max(rivals))
+            good += sum(gain > 1.0 for gain in gains)
+            text.append(f"{measure} {', '.join(f'{gain:+.1f}' for gain in gains)}")
+        return Finding(
+            kind_of(good, len(_MEASURES) * len(known)),
+            f"over the better of the two, after each of {len(known)} stages: {'; '.join(text)}",
+        )
+
+    return judge
+
+
+def reason(learner: str, rival: str) -> Callable[[Numbers], Finding]:
+    """F1 of a system over that of another that lacks one thing."""
+
+    def judge(numbers: Numbers) -> Finding:
+        text, good, asked = [], 0, 0
+        for suffix, named in (("", "chosen by validation"), (", plain", "plain")):
+            gains = [
+                at(numbers, on, f"{learner}{suffix}", "F1") - at(numbers, on, f"{rival}{suffix}", "F1")
+                for on in subjects(numbers)
+            ]
+            good, asked = good + sum(gain > 1.0 for gain in gains), asked + len(gains)
+            text.append(f"{named} {', '.join(f'{gain:+.1f}' for gain in gains)}")
+        return Finding(kind_of(good, asked), f"F1 of {learner} over {rival}: {'; '.join(text)}")
+
+    return judge
+
+
+def times(rival: str, limit: float, column: str) -> Callable[[Numbers], Finding]:
+    """Time over that of another system."""
+
+    def judge(numbers: Numbers) -> Finding:
+        ratios = [at(numbers, on, "MHE", column) / at(numbers, on, rival, column) for on in subjects(numbers)]
+        good = sum(ratio <= limit for ratio in ratios)
+        text = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+        return Finding(kind_of(good, len(ratios)), f"MHE / {rival}: {text}")
+
+    return judge
+
+
+def own_body(numbers: Numbers) -> Finding:
+    """Training of a further topic beside that of the first two."""
+    first, *further = (at(numbers, on, "MHE", "training ms") for on in subjects(numbers))
+    good = sum(one < 0.5 * first for one in further)
+    text = ", ".join(f"{one:.2f}" for one in further)
+    return Finding(
+        kind_of(good, len(further)), f"two topics {first:.2f} ms, then one after the other {text} ms"
+    )
