@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from papers.dcil.multiple import MultipleStep
-from papers.koil.published import PAPER_WINS, PAPER_WINS_MANY
-from steelyard import KOIL, ProximalSVC
+from papers.koil.published import PAPER_OTHERS, PAPER_WINS, PAPER_WINS_MANY
+from steelyard import KOIL, AlignedSVC, ProximalSVC
 from steelyard.kernels import Kernel
 from steelyard.metrics import g_mean_score
 
@@ -121,6 +121,38 @@ def test_a_step_goes_down_the_risk_and_not_up_as_3_12_and_3_19_have_it(rng):
     assert risk(before - eta * slope) < risk(before) < risk(before + eta * slope)
     learner.partial_fit(X[5:], y[5:])
     np.testing.assert_allclose(weights(), before - eta * slope, rtol=1e-9)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
+def test_one_printed_round_of_kba_raises_no_similarity_and_changes_no_angle(rows, kernel):
+    """(5) is at most 1, so that (8) lowers what is positive; cosines lose both factors again."""
+    X, y = rows[0][:300], rows[1][:300]
+    forced = {"reading": "printed", "early_stopping": False, "max_iter": 1, "shift": False}
+    D = AlignedSVC(10.0, kernel=kernel, gamma=0.5, **forced).fit(X, y).alignment_factor(X)
+    assert 0.0 < D.min() <= D.max() <= 1.0
+    before = Kernel(kernel, gamma=0.5).block(X)
+    after = D[:, None] * D * before
+    assert (after <= before).all()
+    lengths = np.sqrt(np.diag(after))
+    np.testing.assert_allclose(after / np.outer(lengths, lengths), before, rtol=1e-9)  # k(x, x) is 1
+
+
+def test_equal_weights_of_balanced_classes_are_halves_and_so_half_the_C(rng):
+    """Section 5.4 has 1 and 1, (4.7) has 1/2 and 1/2."""
+    y = np.arange(200) % 2 == 1
+    X = rng.normal(size=(200, 3)) + 0.5 * y[:, None]
+    model = ProximalSVC(1.0, standardize=False).fit(X, y)
+    own = np.append(model.coef_[0], -model.intercept_)
+    sides = expanded(X[y]), expanded(X[~y])
+    np.testing.assert_allclose(own, plane(*sides, (0.5, 0.5)), rtol=1e-8)
+    np.testing.assert_allclose(own, plane(*sides, (1.0, 1.0), C=0.5), rtol=1e-8)
+    assert np.abs(own - plane(*sides, (1.0, 1.0))).max() > 1e-4
+
+
+def test_counts_in_the_text_of_the_koil_thesis_are_not_those_of_its_tables():
+    assert all(PAPER_WINS["3.3"][f"KOIL2 {policy}"][0] != 5 for policy in ("RS++", "FIFO++"))
+    assert all(PAPER_WINS_MANY[f"MKL2 {policy}"][0] < 7 for policy in ("RS++", "FIFO++"))
+    assert PAPER_OTHERS["s4"]["OAM"][0] > 0.5  # "even poorer than random guesses"
 
 
 def test_one_count_of_table_4_1_lacks_two_sets():
