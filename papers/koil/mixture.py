@@ -127,39 +127,58 @@ def figure_1_1(context: Context) -> Result:
     new = np.array([[0.5, 0.4]])  # of the frequent class, amid the rare one
     vectors, weights = np.asarray(model.support_vectors_), model.dual_coef_[0]
     rare = weights > 0
-    distances = np.linalg.norm(vectors - new, axis=1)
-    nearest = np.flatnonzero(rare)[np.argsort(distances[rare])[:5]]
     before = model.decision_function(X)
+    kept = 1.0 - model.learning_rate
     model.partial_fit(new, [0])
-    change = np.abs(model.decision_function(X) - (1.0 - model.learning_rate) * before)  # beyond the decay
+    acted_on = _acted_on(vectors[rare], kept * weights[rare], model)
+    change = np.abs(model.decision_function(X) - kept * before)  # beyond the decay
     near = np.linalg.norm(X - new, axis=1) < 0.2
     learner, measure = "KOIL FIFO++", "mean change of the score"
     rows = [
+        Row("rare support vectors", learner, "all", float(rare.sum()), digits=0),
+        Row("rare support vectors", learner, "acted on", float(acted_on.sum()), digits=0),
         Row("rows within 0.2 of the new one", learner, measure, float(change[near].mean()), digits=4),
         Row("all other rows", learner, measure, float(change[~near].mean()), digits=4),
         Row("rows learned", learner, "AUC", float(roc_auc_score(y, before))),
     ]
 
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
+    def panel(axes: Any, title: str, larger: int) -> None:
         grid = np.stack(np.meshgrid(np.linspace(-0.2, 1.2, 120), np.linspace(-0.2, 1.2, 120)), axis=-1)
         scores = model.decision_function(grid.reshape(-1, 2)).reshape(120, 120)
         axes.contour(grid[..., 0], grid[..., 1], scores, levels=[0.0], colors="black")
-        axes.plot(*X[y == 0].T, ".", ms=2, color=COLOURS[0], label="frequent")
-        axes.plot(*X[y == 1].T, "x", ms=3, color=COLOURS[1], label="rare")
+        axes.plot(*X[y == 0].T, ".", ms=2 * larger, color=COLOURS[0], label="frequent")
+        axes.plot(*X[y == 1].T, "x", ms=3 * larger, color=COLOURS[1], label="rare")
         axes.plot(*vectors[rare].T, "+", ms=9, color=COLOURS[1], label="rare support vectors")
         axes.plot(
             *vectors[~rare].T, "o", ms=6, mfc="none", color=COLOURS[0], label="frequent support vectors"
         )
-        axes.plot(*vectors[nearest].T, "s", ms=12, mfc="none", color="black", label="whom it acts on (k = 5)")
-        axes.plot(*new.T, "*", ms=14, color=COLOURS[2], label="a new sample of the frequent class")
+        acts = vectors[rare][acted_on].T
+        axes.plot(*acts, "s", ms=6 * larger, mfc="none", color="black", label="whom it acts on (k = 5)")
+        axes.plot(*new.T, "*", ms=7 * larger, color=COLOURS[2], label="a new sample of the frequent class")
         axes.set_aspect("equal")
-        axes.legend(frameon=False, fontsize="x-small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        axes.set_title(title, fontsize="medium")
+
+    def draw(figure: Any) -> None:
+        whole, part = figure.subplots(1, 2)
+        panel(whole, "(a) the decision function", 1)
+        panel(part, "(b) around the new sample", 2)
+        part.set(xlim=(new[0, 0] - 0.15, new[0, 0] + 0.15), ylim=(new[0, 1] - 0.15, new[0, 1] + 0.15))
+        handles, labels = whole.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize="small")
 
     caption = (
         "Figure 1.1: the decision function of KOIL FIFO++, and the five support vectors a new sample acts on."
     )
-    return Result(rows, _NOTES_FIGURES, pictures=[Picture("figure-1.1", caption, draw, (8.0, 5.0))])
+    return Result(rows, _NOTES_FIGURES, pictures=[Picture("figure-1.1", caption, draw, (9.0, 5.4))])
+
+
+def _acted_on(vectors: Floats, decayed: Floats, model: KOIL) -> NDArray[np.bool_]:
+    """Which vectors have another weight now than the decay alone has left them."""
+    now = {
+        tuple(row): weight for row, weight in zip(model.support_vectors_, model.dual_coef_[0], strict=True)
+    }
+    found = np.array([now[tuple(row)] for row in vectors])
+    return np.asarray(np.abs(found - decayed) > 1e-9)
 
 
 @experiment(
@@ -189,18 +208,22 @@ def figure_1_2(context: Context) -> Result:
         axes.annotate("", (1.0, 0.0), (0.0, 0.0), arrowprops={"arrowstyle": "->", "ls": ":"})
         axes.annotate("", heir, (0.0, 0.0), arrowprops={"arrowstyle": "->"})
         axes.plot([heir[0]] * 2, [0.0, heir[1]], ":", color=COLOURS[0])
-        axes.text(1.0, 0.02, "removed")
-        axes.text(*heir, "its heir")
-        axes.set(xlim=(-0.05, 1.25), ylim=(-0.1, 1.0))
+        turn = np.linspace(0.0, angle, 20)
+        axes.plot(0.4 * np.cos(turn), 0.4 * np.sin(turn), color=COLOURS[1])
+        axes.text(0.42, 0.03, f"\u03b8 = {np.degrees(angle):.1f}\u00b0", color=COLOURS[1])
+        axes.text(1.01, -0.01, "\u03c6(x_r), removed")
+        axes.text(*heir, "\u03c6(x_c), its heir", va="bottom")
+        axes.set(xlim=(-0.05, 1.4), ylim=(-0.1, 0.4))
         axes.set_aspect("equal")
 
     caption = "Figure 1.2: a removed support vector (dotted) and its heir at the median angle of this stream."
-    return Result(rows, _NOTES_FIGURES, pictures=[Picture("figure-1.2", caption, draw, (6.0, 4.5))])
+    return Result(rows, _NOTES_FIGURES, pictures=[Picture("figure-1.2", caption, draw, (8.0, 3.2))])
 
 
 _NOTES_FIGURES = paragraphs(
     """
     1,000 rows of `steelyard.streams.KOILMixture`, one in five rare, learned by KOIL FIFO++ with C = 10, gamma
-    = 20, a budget of 50 for each class and k = 5. The thesis draws both figures without numbers.
+    = 20, a budget of 50 for each class and k = 5. The thesis draws both figures without numbers. Acted on is
+    who has another weight than its decay alone would have left it.
     """
 )
