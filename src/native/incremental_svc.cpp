@@ -90,6 +90,25 @@ std::vector<std::uint32_t> IncrementalSvc::support() const {
     return found;
 }
 
+double IncrementalSvc::score(const double* x) {
+    const SvmState& state = problems_.front()->svm.state();
+    if (!expansion_ || expansion_->version != version()) {
+        if (!expansion_) expansion_.emplace(Expansion{0, PackedRows<double>(rows_.n_features()), {}});
+        expansion_->vectors.clear();
+        expansion_->coef.clear();
+        for (std::size_t i = 0; i < state.z.size(); ++i) {
+            if (state.z[i] == 0.0) continue;
+            expansion_->vectors.append(rows_.sample(i));
+            expansion_->coef.push_back(state.z[i]);
+        }
+        expansion_->version = version();
+    }
+    double sum = 0.0;
+    kernel_sums(rows_.kernel(), Rows<double>{x, 1, rows_.n_features()}, expansion_->vectors, expansion_->coef.data(),
+                &sum, 1);
+    return sum + state.bias;
+}
+
 void IncrementalSvc::append(LabelledRows rows) {
     const std::size_t d = rows_.n_features();
     for (std::size_t k = 0; k < rows.codes.size(); ++k) {
@@ -217,6 +236,7 @@ void IncrementalSvc::restore_problem(ProblemSpec spec, SvmState state, const std
     auto problem = std::make_shared<Problem>(Problem{std::move(spec), SvmProblem(rows_, 0.0)});
     problem->svm.restore(std::move(state), active);
     problems_.push_back(std::move(problem));
+    expansion_.reset();
 }
 
 }  // namespace steelyard

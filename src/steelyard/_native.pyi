@@ -513,6 +513,11 @@ class IncrementalSvc:
         Learn one row and forget another, both of weight 1 and given as tuples (X, y), with the problems of the call before; counts follow. False when anything is out of the ordinary: nothing has changed then, and update() does it or gives the reason.
         """
 
+    def side(self, row: object | None, lock: TurnLock, version: int) -> int:
+        """
+        On which side of the only plane one row lies, 1 if above it; -1 where that must be found out in the long way, because somebody holds the lock or anything is out of the ordinary.
+        """
+
     def __len__(self) -> int: ...
 
     @property

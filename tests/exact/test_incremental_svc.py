@@ -147,6 +147,38 @@ def test_a_slide_may_bring_a_class_and_take_the_last_row_of_another(stream):
         np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), atol=1e-7)
 
 
+@pytest.mark.parametrize("labels", [np.array([0, 1]), np.array(["no", "yes"])])
+@pytest.mark.parametrize("kernel", ["rbf", "polynomial"])
+def test_one_row_is_answered_as_many_are_after_every_change(stream, labels, kernel):
+    X, y = stream[0], labels[stream[1]]
+    model = IncrementalSVC(3.0, kernel=kernel, gamma=0.5, degree=2).fit(X[:100], y[:100])
+    for i in range(60):
+        slide(model, X, y, i, 100, short=True)
+        one, many = model.predict(X[i : i + 1]), model.predict(X[i : i + 2])
+        assert (one.dtype, one.tolist()) == (many.dtype, many[:1].tolist())
+    assert [model.predict(row[None])[0] for row in X] == model.predict(X).tolist()
+
+
+def test_one_row_is_answered_by_the_classes_that_are_there(stream):
+    X = stream[0][:40]
+    y = np.array([2] + [0, 1] * 15 + [3] * 9)
+    model = IncrementalSVC(gamma=0.5).fit(X[1:31], y[1:31])
+    zeros = np.flatnonzero(y == 0)
+    for change, rows in ((model.partial_fit, [0]), (model.partial_fit, [35]), (model.forget, zeros),
+                         (model.forget, [0]), (model.forget, [35])):  # fmt: skip
+        assert model.predict(X[:1]).tolist() == model.predict(X[:2])[:1].tolist()
+        change(X[rows], y[rows])
+    assert model.predict(X[:1]).tolist() == [1]  # the only class left
+
+
+def test_one_row_is_refused_as_many_are(stream):
+    model = IncrementalSVC(gamma=0.5).fit(*stream)
+    for row in (np.full((1, 3), np.nan), np.zeros((1, 2)), np.zeros(3)):
+        with pytest.raises(ValueError):
+            model.predict(row)
+    assert model.set_params(threshold="gmean").predict(stream[0][:1]) == model.predict(stream[0])[:1]
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_slide_that_is_refused_changes_nothing(stream, bad):
     X, y = stream

@@ -11,6 +11,7 @@
 #include "arrays.hpp"
 #include "plain_row.hpp"
 #include "steelyard/incremental_svc.hpp"
+#include "turn_lock.hpp"
 
 namespace steelyard::bind {
 
@@ -161,6 +162,20 @@ bool slide(IncrementalSvc& self, nb::handle add, nb::handle retire, const LabelC
     return true;
 }
 
+// On which side of the only plane one plain row lies, 1 if above it; -1 where the long way must be taken: anything is
+// out of the ordinary, the solution is not that of this version, or somebody is changing it. The interpreter's lock is
+// held throughout, so that it stays free from the look at the learner's own lock to the answer; a score that takes long
+// is therefore left to others.
+int side(IncrementalSvc& self, nb::handle X, const TurnLock& lock, std::uint64_t version) {
+    constexpr std::size_t kShort = 1 << 16;  // products
+    if (!lock.is_free() || self.version() != version || self.n_problems() != 1 || self.rows().has_function()) return -1;
+    const std::size_t d = self.rows().n_features();
+    const ArrayView row(X.ptr());
+    if (!row.has_shape({1, d}) || !row.has_doubles() || !is_finite(row.doubles(), d)) return -1;
+    if (d * self.problem(0).active().size() > kShort) return -1;  // which all support vectors are
+    return self.score(row.doubles()) > 0.0 ? 1 : 0;
+}
+
 // Support vectors of all problems, their coefficients (a row a problem) and the constants.
 std::tuple<NumpyArray<double, 2>, NumpyArray<double, 2>, NumpyArray<double, 1>> support(IncrementalSvc& self) {
     const std::vector<std::uint32_t> support = self.support();
@@ -220,6 +235,9 @@ void bind_incremental_svc(nb::module_& m) {
              "Learn one row and forget another, both of weight 1 and given as tuples (X, y), with the problems of the "
              "call before; counts follow. False when anything is out of the ordinary: nothing has changed then, and "
              "update() does it or gives the reason.")
+        .def("side", &side, "row"_a.none(), "lock"_a, "version"_a,
+             "On which side of the only plane one row lies, 1 if above it; -1 where that must be found out in the long "
+             "way, because somebody holds the lock or anything is out of the ordinary.")
         .def("__len__", [](const IncrementalSvc& self) { return self.rows().size(); })
         .def_prop_ro("version", &IncrementalSvc::version, "Counts changes.")
         .def_prop_ro("n_wanted_rows", &IncrementalSvc::n_wanted)

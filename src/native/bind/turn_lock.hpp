@@ -18,6 +18,9 @@ class TurnLock {
     // Whether this thread could take it now; it then stays so until the interpreter's lock is given up.
     bool is_mine_to_take() const noexcept { return depth_ == 0 || owner_ == me(); }
 
+    // Whether nobody holds it, this thread included; it then stays so until the interpreter's lock is given up.
+    bool is_free() const noexcept { return depth_ == 0; }
+
     // Waits for at most so many seconds, for ever if they are negative; whether it was taken.
     bool acquire(double seconds) {
         if (depth_ == 0 ? !others_wait_long() : owner_ == me()) return take();

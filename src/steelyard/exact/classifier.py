@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from steelyard import _native
 from steelyard._labels import none_left
@@ -322,6 +322,17 @@ class IncrementalSVC(ForgettingMixin):
         return self._learned(attribute).answer(lock_of(self), self.threshold).expansion
 
     # -- answering ----------------------------------------------------------------------------------
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        # As all learners do; a single row by one native call, as long as nobody learns.
+        attributes = self.__dict__
+        state: SupportState | None = attributes.get("_state")
+        lock = attributes.get("_lock")
+        if state is not None and lock is not None and attributes["threshold"] == "zero":
+            label = None if "feature_names_in_" in attributes else state.label(X, lock)
+            if label is not None:
+                return label
+        return super().predict(X)
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         X, answer = self._check_rows(X, method), self._state.answer(lock_of(self), self.threshold)

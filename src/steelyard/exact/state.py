@@ -87,6 +87,7 @@ class SupportState:
         nothing = Book([], {}, [], has_weights=False, settled=())
         self._books = Following(-1, nothing, nothing)
         self._answer: Answer | None = None  # made when it is first asked for after a change
+        self._sides: tuple[Book, tuple[NDArray[Any], NDArray[Any]]] | None = None  # labels of two classes
         # Kernels whose values cannot overflow, or that check their own.
         self._is_bounded = not kernel.is_native or kernel.kernel in {"rbf", "laplacian"}
         self._plan: tuple[Any, list[int], FloatArray] | None = None
@@ -235,6 +236,22 @@ class SupportState:
                 classes = answer.classes if answer and is_same else sorted_classes(book.classes)
                 answer = self._answer = Answer(self._solver.version, threshold, book, classes, expansion)
         return answer
+
+    def label(self, row: object, lock: _native.TurnLock) -> NDArray[Any] | None:
+        """The label of one plain row, quickly, cut at zero; None where :meth:`answer` is to be asked.
+
+        That is so where somebody is changing the state. A stream of single rows asks before each of them, and
+        an expansion that the next row makes stale costs more than the score.
+        """
+        version = self._solver.version
+        book, sides = self._books.at(version), self._sides
+        side = self._solver.side(row, lock, version)
+        if side < 0:
+            return None
+        if sides is None or sides[0] is not book:
+            classes = sorted_classes(book.classes)
+            sides = self._sides = book, (classes[:1], classes[1:])
+        return sides[1][side].copy()
 
     def _cuts(self, expansion: KernelExpansion) -> FloatArray:
         """Where the G-mean of the rows is largest, each scored without its own say.

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -60,6 +61,9 @@ class IncrementalSvc {
     std::size_t count(std::int32_t code) const;
     // Rows with a coefficient other than 0 in any problem.
     std::vector<std::uint32_t> support() const;
+    // The score of a row in the only problem, of a kernel that the native loops know; the support vectors are packed
+    // when the first row after a change is scored.
+    double score(const double* x);
     const std::vector<std::int32_t>& codes() const { return codes_; }
     const std::vector<double>& weights() const { return weights_; }
     std::size_t n_problems() const { return problems_.size(); }
@@ -79,6 +83,11 @@ class IncrementalSvc {
         SvmProblem svm;
     };
     using Problems = std::vector<std::shared_ptr<Problem>>;
+    struct Expansion {  // support vectors and coefficients of the only problem
+        std::uint64_t version;
+        PackedRows<double> vectors;
+        std::vector<double> coef;
+    };
 
     void append(LabelledRows rows);
     void count_row(std::int32_t code, int change);
@@ -99,6 +108,7 @@ class IncrementalSvc {
     Problems problems_;
     std::atomic<std::uint64_t> version_{0};
     std::size_t n_wanted_ = 0;  // kernel rows that were in use when the others were last released
+    std::optional<Expansion> expansion_;
 };
 
 }  // namespace steelyard

@@ -34,6 +34,9 @@ class KernelRows {
 
     std::size_t size() const { return size_; }
     std::size_t n_features() const { return n_features_; }
+    // Where no function supplies the values.
+    const KernelSpec& kernel() const { return spec_; }
+    bool has_function() const { return static_cast<bool>(function_); }
     const double* sample(std::size_t i) const { return samples_.data() + i * n_features_; }
     double diagonal(std::size_t i) const { return diagonal_[i]; }
     // Square roots of the diagonal.
