@@ -91,30 +91,26 @@ void make_ready(ExactState& state, std::span<const std::int32_t> slots, unsigned
             make_ready(state.slots[static_cast<std::size_t>(slot)], state.n_features, n_threads);
 }
 
-Triangle folded(const ExactState& state, std::span<const std::int32_t> slots, unsigned n_threads) {
+TriangleSum folded(const ExactState& state, std::span<const std::int32_t> slots, unsigned n_threads) {
     const std::size_t d = state.n_features;
-    std::optional<Triangle> total;
-    const auto add = [&](const Triangle& sums) {
-        if (total)
-            total->add(sums, 1);
-        else
-            total = sums;
-    };
+    TriangleSum total(d + 1);
     ExactBlock waiting;
     for (const std::int32_t slot : slots) {
         const auto& block = state.slots[static_cast<std::size_t>(slot)];
         if (!block) continue;
         if (const Triangle* all = block->ready()) {
-            add(*all);
+            total.add(*all);
             continue;
         }
-        if (block->sums) add(*block->sums);
+        if (block->sums) total.add(*block->sums);
         waiting.rows.insert(waiting.rows.end(), block->rows.begin(), block->rows.end());
         waiting.weights.insert(waiting.weights.end(), block->weights.begin(), block->weights.end());
     }
-    if (!total) total.emplace(d + 1);
-    fold_waiting(*total, waiting, d, n_threads);
-    return *std::move(total);
+    if (waiting.weights.empty()) return total;
+    Triangle sums(d + 1);
+    fold_waiting(sums, waiting, d, n_threads);
+    total.add(std::move(sums));
+    return total;
 }
 
 }  // namespace steelyard

@@ -94,13 +94,29 @@ struct Short {  // all in 64 bits
     }
 };
 
+// The sum of one feature over the rows of a block.
+Big sum_of(const ExactBlock& block, std::size_t d, std::size_t j) {
+    if (const Triangle* ready = block.ready()) return ready->get(d, j);
+    int128 waiting = 0;
+    for (std::size_t i = 0; i < block.weights.size(); ++i)
+        waiting += static_cast<int128>(block.weights[i]) * static_cast<std::int64_t>(block.rows[i * d + j]);
+    return block.sums ? block.sums->get(d, j) + Big::of(waiting) : Big::of(waiting);
+}
+
 int floor_half(int x) { return x >= 0 ? x / 2 : -((1 - x) / 2); }
 
 }  // namespace
 
-ExactView::ExactView(ExactState state, std::vector<std::int32_t> slots, unsigned n_threads)
+SlotGroups single_slots(std::span<const std::int32_t> slots) {
+    SlotGroups groups;
+    groups.reserve(slots.size());
+    for (const std::int32_t slot : slots) groups.push_back({slot});
+    return groups;
+}
+
+ExactView::ExactView(ExactState state, SlotGroups classes, unsigned n_threads)
     : state_(std::move(state)),
-      slots_(std::move(slots)),
+      classes_(std::move(classes)),
       n_threads_(n_threads),
       total_(1),
       origin_(state_.n_features, 0.0),
@@ -117,11 +133,12 @@ ExactView::ExactView(ExactState state, std::vector<std::int32_t> slots, unsigned
         plain.mixed = plain.rounds;
         settle(state_, plain);
     }
-    std::int32_t most = -1;
-    for (const std::int32_t slot : slots_) most = std::max(most, slot);
+    std::vector<std::int32_t> all;
+    for (const auto& slots : classes_) all.insert(all.end(), slots.begin(), slots.end());
+    const std::int32_t most = all.empty() ? -1 : *std::max_element(all.begin(), all.end());
     if (static_cast<std::size_t>(most + 1) > state_.slots.size())
         state_.slots.resize(static_cast<std::size_t>(most + 1));
-    total_ = folded(state_, slots_, n_threads_);
+    total_ = folded(state_, all, n_threads_);
     const Big n = total_.count();
     for (std::size_t j = 0; j < state_.n_features; ++j) look_at(j, n);
     set_registers();
@@ -160,13 +177,18 @@ std::optional<ExactView::Moved> ExactView::moved(const int128* last, double bits
     return sums;
 }
 
-std::optional<ExactView::Moved> ExactView::moved(const Triangle& triangle) const {
+std::optional<ExactView::Moved> ExactView::moved(const TriangleSum& triangle) const {
     if (!triangle.is_narrow()) return std::nullopt;
-    return moved(triangle.narrow() + Triangle::place(state_.n_features, 0), triangle.bits());
+    std::vector<int128> room;
+    return moved(triangle.row(state_.n_features, room), triangle.bits());
 }
 
 std::optional<ExactView::Moved> ExactView::moved(const ExactBlock& block) const {
-    if (const Triangle* ready = block.ready()) return moved(*ready);
+    if (const Triangle* ready = block.ready()) {
+        TriangleSum sums(state_.n_features + 1);
+        sums.add(*ready);
+        return moved(sums);
+    }
     if (block.sums) return std::nullopt;
     const std::size_t d = state_.n_features;
     std::vector<int128> last(d + 1, 0);
@@ -186,17 +208,18 @@ std::optional<ExactView::Moved> ExactView::moved(const ExactBlock& block) const 
 }
 
 template <class Form>
-void ExactView::write_moved(const Triangle& triangle, const Moved& sums, double* out) const {
+void ExactView::write_moved(const TriangleSum& triangle, const Moved& sums, double* out) const {
     const std::size_t d = state_.n_features, size = d + 1;
     std::vector<typename Form::Sum> before(d), after(d);
     for (std::size_t j = 0; j < d; ++j) {
         before[j] = static_cast<typename Form::Sum>(sums.before[j]);
         after[j] = static_cast<typename Form::Sum>(sums.after[j]);
     }
-    const int128* from = triangle.narrow();
+    std::vector<int128> room;
     const std::int64_t* pivot = narrow_pivot_.data();
     const double* scale = scale_.data();
-    for (std::size_t a = 0; a < d; ++a, from += a, out += size) {
+    for (std::size_t a = 0; a < d; ++a, out += size) {
+        const int128* from = triangle.row(a, room);
         const double left = std::ldexp(scale[a], state_.weight_exponent);
         const auto seen = [&](int128 value, std::size_t b) {
             return Form::seen(value, before[b], pivot[a], after[a], pivot[b]) * left * scale[b];
@@ -208,12 +231,12 @@ void ExactView::write_moved(const Triangle& triangle, const Moved& sums, double*
     }
     const double left = -std::ldexp(1.0, state_.weight_exponent);
     for (std::size_t b = 0; b < d; ++b) out[b] = nearest(sums.after[b]) * left * scale[b];
-    out[d] = std::fabs(nearest(from[d]) * left);
+    out[d] = std::fabs(nearest(sums.n) * left);
 }
 
-void ExactView::write_centered(const Triangle& triangle, double* out) const {
+void ExactView::write_centered(const TriangleSum& triangle, double* out) const {
     const std::optional<Moved> sums = moved(triangle);
-    if (!sums) return write(centered(triangle), out);
+    if (!sums) return write(centered(triangle.formed()), out);
     if (sums->bits < Short::kBits) return write_moved<Short>(triangle, *sums, out);
     if (sums->bits < Long::kBits) return write_moved<Long>(triangle, *sums, out);
     write_moved<Wide>(triangle, *sums, out);
@@ -301,49 +324,52 @@ void ExactView::write(const Triangle& triangle, double* out) const {
 }
 
 double ExactView::count(std::size_t k) const {
-    return count_of(state_, static_cast<std::size_t>(slots_[k])).scaled(state_.weight_exponent);
+    Big count(0);
+    for (const std::int32_t slot : classes_[k]) count = count + count_of(state_, static_cast<std::size_t>(slot));
+    return count.scaled(state_.weight_exponent);
+}
+
+const std::shared_ptr<ExactBlock>* ExactView::block_of(std::size_t k) const {
+    return classes_[k].size() == 1 ? &state_.slots[static_cast<std::size_t>(classes_[k].front())] : nullptr;
 }
 
 void ExactView::sums(std::size_t k, double* out) const {
     const std::size_t d = state_.n_features;
-    const auto& block = state_.slots[static_cast<std::size_t>(slots_[k])];
-    if (!block) {
+    const auto* alone = block_of(k);
+    if (alone && !*alone) {
         std::fill_n(out, d, 0.0);
         return;
     }
-    if (const std::optional<Moved> moved = this->moved(*block)) {
+    std::optional<Moved> moved;
+    if (alone) moved = this->moved(**alone);
+    if (moved) {
         const double weight = std::ldexp(1.0, state_.weight_exponent);
         for (std::size_t j = 0; j < d; ++j) out[j] = nearest(moved->after[j]) * weight * scale_[j];
         return;
     }
-    const Big n = count_of(state_, static_cast<std::size_t>(slots_[k]));
+    Big n(0);
+    for (const std::int32_t slot : classes_[k]) n = n + count_of(state_, static_cast<std::size_t>(slot));
     for (std::size_t j = 0; j < d; ++j) {
-        Big sum = block->sums ? block->sums->get(d, j) : Big(0);
-        int128 waiting = 0;
-        for (std::size_t i = 0; i < block->weights.size(); ++i)
-            waiting += static_cast<int128>(block->weights[i]) * static_cast<std::int64_t>(block->rows[i * d + j]);
-        sum = ((sum + Big::of(waiting)) << finer_[j]) - n * pivot_[j];
+        Big sum(0);
+        for (const std::int32_t slot : classes_[k])
+            if (const auto& block = state_.slots[static_cast<std::size_t>(slot)]) sum = sum + sum_of(*block, d, j);
+        sum = (sum << finer_[j]) - n * pivot_[j];
         out[j] = sum.scaled(exponent(j) + state_.weight_exponent);
     }
 }
 
 void ExactView::matrix(std::size_t k, double* out) const {
-    const auto& block = state_.slots[static_cast<std::size_t>(slots_[k])];
-    const Triangle* ready = block ? block->ready() : nullptr;
-    if (ready)
-        write_centered(*ready, out);
-    else
-        write_centered(folded(state_, {&slots_[k], 1}, n_threads_), out);
+    write_centered(folded(state_, classes_[k], n_threads_), out);
 }
 
 // Single columns of the matrix of one class, seen from the origin; formed from its rows where these are all there is.
 class ExactView::Columns {
   public:
     Columns(const ExactView& view, std::size_t k) : view_(view), d_(view.state_.n_features) {
-        const auto& block = view.state_.slots[static_cast<std::size_t>(view.slots_[k])];
-        if (block && !block->sums) sums_ = view.moved(*block);
+        const auto* block = view.block_of(k);
+        if (block && *block && !(*block)->sums) sums_ = view.moved(**block);
         if (sums_) {
-            rows_ = block.get();
+            rows_ = block->get();
             return;
         }
         square_.resize((d_ + 1) * (d_ + 1));
@@ -415,7 +441,7 @@ std::vector<double> ExactView::factor(std::size_t k, std::span<const double> sca
 void ExactView::total(double* out) const { write_centered(total_, out); }
 
 std::vector<std::uint8_t> ExactView::canonical(std::size_t k) const {
-    const Triangle triangle = centered(folded(state_, {&slots_[k], 1}, n_threads_));
+    const Triangle triangle = centered(folded(state_, classes_[k], n_threads_).formed());
     std::vector<std::uint8_t> bytes;
     const auto put = [&](const void* data, std::size_t n) {
         const auto* from = static_cast<const std::uint8_t*>(data);

@@ -284,4 +284,52 @@ Triangle Triangle::from_bytes(std::size_t size, std::span<const std::uint8_t> by
     return result;
 }
 
+// -- sums that are not formed -------------------------------------------------------------------------
+
+void TriangleSum::add(const Triangle& triangle) {
+    bits_ = terms_.empty() ? triangle.bits() : log2_sum(bits_, triangle.bits());
+    terms_.push_back(&triangle);
+}
+
+void TriangleSum::add(Triangle&& triangle) {
+    own_.push_back(std::make_shared<const Triangle>(std::move(triangle)));
+    add(*own_.back());
+}
+
+bool TriangleSum::is_narrow() const {
+    return bits_ < room(2) &&
+           std::all_of(terms_.begin(), terms_.end(), [](const Triangle* t) { return t->is_narrow(); });
+}
+
+Big TriangleSum::get(std::size_t row, std::size_t column) const {
+    const std::size_t at = Triangle::place(row, column);
+    if (is_narrow()) {
+        int128 sum = 0;
+        for (const Triangle* term : terms_) sum += term->narrow()[at];
+        return Big::of(sum);
+    }
+    Big sum(0);
+    for (const Triangle* term : terms_) sum = sum + term->get(at);
+    return sum;
+}
+
+const int128* TriangleSum::row(std::size_t row, std::vector<int128>& room) const {
+    const std::size_t at = Triangle::place(row, 0);
+    if (terms_.size() == 1) return terms_.front()->narrow() + at;
+    room.assign(row + 1, 0);
+    int128* out = room.data();
+    for (const Triangle* term : terms_) {
+        const int128* from = term->narrow() + at;
+        for (std::size_t b = 0; b <= row; ++b) out[b] += from[b];
+    }
+    return out;
+}
+
+Triangle TriangleSum::formed() const {
+    if (terms_.empty()) return Triangle(size_);
+    Triangle sum = *terms_.front();
+    for (std::size_t k = 1; k < terms_.size(); ++k) sum.add(*terms_[k], 1);
+    return sum;
+}
+
 }  // namespace steelyard

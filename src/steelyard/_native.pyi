@@ -151,7 +151,8 @@ class ExactView:
     Some classes in doubles, seen from one point near the mean of their rows.
     """
 
-    def __init__(self, sums: ExactSums, slots: Sequence[int], n_threads: int = 1) -> None: ...
+    def __init__(self, sums: ExactSums, classes: Sequence[Sequence[int]], n_threads: int = 1) -> None:
+        """The slots of each class, one or several."""
 
     @property
     def origin(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]: ...

@@ -21,9 +21,9 @@ def choices(monkeypatch):
     made = []
     choose = rules.choose_C
 
-    def counted(total, folds, system, equations, make):
+    def counted(parts, system, equations, make):
         made.append(int(system.n_rows))
-        return choose(total, folds, system, equations, make)
+        return choose(parts, system, equations, make)
 
     monkeypatch.setattr(rules, "choose_C", counted)
     return made

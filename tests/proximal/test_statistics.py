@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.proximal import ClassStatistics
+from steelyard.proximal.state.part import Part
 from tests.proximal.data import imbalanced, relative_difference
 
 
@@ -147,3 +148,31 @@ def test_bad_rows_get_a_sentence_and_change_nothing(X, y, weights, message):
 def test_statistics_of_different_width_do_not_add_up():
     with pytest.raises(DataError, match=r"same number of features; got 2 and 3.*\n?.*grow"):
         filled(np.ones((2, 2)), np.zeros(2)) + filled(np.ones((2, 3)), np.zeros(2))
+
+
+@pytest.mark.parametrize(
+    "largest", [1.0, 1e40, 1e200]
+)  # which need one register, several, and units of their own
+@pytest.mark.parametrize("n_rows", [40, 300, 3000])  # before there is a grid, waiting, and summed
+def test_a_part_is_seen_as_statistics_of_its_rows_are_bit_by_bit(rng, largest, n_rows):
+    X = rng.normal(size=(n_rows, 3)) * [1.0, largest, 1.0]
+    keys = rng.integers(0, 6, n_rows)
+    statistics = ClassStatistics(3)
+    statistics.add(X, keys)
+    labels = {0: "a", 2: "b", 3: "a", 5: "a"}
+    part, copied = Part(statistics, labels), statistics.regrouped(labels)
+    assert part.classes == copied.classes == ["a", "b"]
+    seen, expected = part.view(["a", "b"]), copied.view(["a", "b"])
+    for name in ("origin", "units", "variance"):
+        np.testing.assert_array_equal(getattr(seen, name), getattr(expected, name))
+    np.testing.assert_array_equal(seen.total(), expected.total())
+    for k in range(2):
+        assert (
+            seen.count(k)
+            == expected.count(k)
+            == sum(np.sum(keys == key) for key in labels if labels[key] == "ab"[k])
+        )
+        np.testing.assert_array_equal(seen.sums(k), expected.sums(k))
+        np.testing.assert_array_equal(seen.matrix(k), expected.matrix(k))
+        np.testing.assert_array_equal(seen.factor(k, np.ones(4)), expected.factor(k, np.ones(4)))
+        assert seen.canonical(k) == expected.canonical(k)

@@ -17,7 +17,7 @@ def validated(X, y, n_folds=4, **parameters):
     probe = ProximalSVC(**{**parameters, "C": "auto"})
     probe.n_folds = n_folds
     probe.fit(X, y).set_params(C=parameters.get("C", 1.0))
-    return validate_folds(probe._rule(), probe._state.folds)
+    return validate_folds(probe._rule(), probe._state)
 
 
 def held_out(X, y, n_folds=4, **parameters):

@@ -290,7 +290,7 @@ void bind_state(nb::class_<ExactSums>& c) {
             const auto number =
                 static_cast<std::int32_t>(slot);  // waiting rows travel in the sums, where there are any
             std::size_t each = 0;
-            nb::object sums = bytes_of(folded(state, {&number, 1}, 1).to_bytes(&each));
+            nb::object sums = bytes_of(folded(state, {&number, 1}, 1).formed().to_bytes(&each));
             return nb::make_tuple(sums, each, zeros<double, 1>({0}), zeros<std::int64_t, 1>({0}));
         },
         "slot"_a);
@@ -340,12 +340,12 @@ void bind_view(nb::module_& m) {
     nb::class_<ExactView>(m, "ExactView", "Some classes in doubles, seen from one point near the mean of their rows.")
         .def(
             "__init__",
-            [](ExactView* self, const ExactSums& sums, std::vector<std::int32_t> slots, unsigned n_threads) {
-                check_present(slots);
+            [](ExactView* self, const ExactSums& sums, SlotGroups classes, unsigned n_threads) {
+                for (const auto& slots : classes) check_present(slots);
                 nb::gil_scoped_release unlocked;
-                new (self) ExactView(sums.view(std::move(slots), n_threads));
+                new (self) ExactView(sums.view(std::move(classes), n_threads));
             },
-            "sums"_a, "slots"_a, "n_threads"_a = 1)
+            "sums"_a, "classes"_a, "n_threads"_a = 1, "The slots of each class, one or several.")
         .def_prop_ro(
             "origin", [](const ExactView& self) { return array_of(self.origin()); }, nb::rv_policy::automatic)
         .def_prop_ro(

@@ -94,7 +94,7 @@ void bind_planes(nb::module_& m) {
             check_present(slots);
             double slope = 0.0;
             nb::gil_scoped_release unlocked;
-            const ExactView view = held.view(std::move(slots), n_threads);
+            const ExactView view = held.view(slots, n_threads);
             const PlaneRule rule{C, balanced, standardize, pairs, penalize_intercept};
             return solve_planes(view, rule, coef.data(), intercept.data(), &slope) ? slope : -1.0;
         },

@@ -70,7 +70,7 @@ void compare_products(std::size_t n, std::size_t d, std::size_t n_wide) {
 }
 
 bool same_state(const ExactState& a, const ExactState& b, std::int32_t slot) {
-    const Triangle left = folded(a, {&slot, 1}, 1), right = folded(b, {&slot, 1}, 1);
+    const Triangle left = folded(a, {&slot, 1}, 1).formed(), right = folded(b, {&slot, 1}, 1).formed();
     for (std::size_t at = 0; at < Triangle::entries(left.size()); ++at)
         if (!(left.get(at) == right.get(at))) return false;
     return true;
@@ -200,7 +200,7 @@ TEST(a_view_does_not_depend_on_the_grid_of_whole_numbers) {
     ExactState settled = state_of(d), given = state_of(d);
     settle(given, grid);
     for (ExactState* state : {&settled, &given}) add_rows(*state, ExactBatch<double>{{X.data(), n, d}, slots, {}}, 1);
-    const ExactView one(settled, {0}, 1), other(given, {0}, 1);
+    const ExactView one(settled, SlotGroups{{0}}, 1), other(given, SlotGroups{{0}}, 1);
     CHECK(one.canonical(0) == other.canonical(0), "canonical");
     CHECK(one.origin() == other.origin(), "origin");
     std::vector<double> a((d + 1) * (d + 1)), b(a);

@@ -128,20 +128,27 @@ bool has_rows(const ExactState& state, std::size_t slot);
 // Makes the sums of some slots ready, so that they need not be formed again at every look: no number changes. Where few
 // rows have come since the last time, it costs no more than these.
 void make_ready(ExactState& state, std::span<const std::int32_t> slots, unsigned n_threads);
-// Sums of products of one slot, or of several together, waiting rows included. The state is settled.
-Triangle folded(const ExactState& state, std::span<const std::int32_t> slots, unsigned n_threads);
+// Sums of products of one slot, or of several together, waiting rows included. The state is settled, and stays as long
+// as the sums are read.
+TriangleSum folded(const ExactState& state, std::span<const std::int32_t> slots, unsigned n_threads);
+
+// Classes in view: the slots of each, one or several.
+using SlotGroups = std::vector<std::vector<std::int32_t>>;
+SlotGroups single_slots(std::span<const std::int32_t> slots);  // each slot is a class
 
 // Some classes seen from one point near the mean of all their rows, in doubles, each rounded once. Everything here is a
 // function of the sums themselves: it depends neither on the grid's origin, nor on how fine its quanta are, nor on how
 // it all came together. Coordinates are z = (x - origin) / unit; units are 1 but for features of extreme size.
 class ExactView {
   public:
-    ExactView(ExactState state, std::vector<std::int32_t> slots, unsigned n_threads);
+    ExactView(ExactState state, SlotGroups classes, unsigned n_threads);
+    ExactView(ExactState state, std::span<const std::int32_t> slots, unsigned n_threads)
+        : ExactView(std::move(state), single_slots(slots), n_threads) {}
 
     const std::vector<double>& origin() const { return origin_; }
     const std::vector<std::int32_t>& units() const { return units_; }  // exponents of 2
     const std::vector<double>& variance() const { return variance_; }  // of z; exactly 0 where a feature is constant
-    std::size_t n_classes() const { return slots_.size(); }
+    std::size_t n_classes() const { return classes_.size(); }
     double count(std::size_t k) const;
     void sums(std::size_t k, double* out) const;    // of z
     void matrix(std::size_t k, double* out) const;  // lower triangle of the sum of e e', e = [z, -1]
@@ -166,19 +173,21 @@ class ExactView {
         double bits = 0.0;  // of a bound on whatever is formed of these and of the sums of products
     };
     std::optional<Moved> moved(const int128* last, double bits) const;
-    std::optional<Moved> moved(const Triangle& triangle) const;
+    std::optional<Moved> moved(const TriangleSum& triangle) const;
     std::optional<Moved> moved(const ExactBlock& block) const;
     template <class Form>
-    void write_moved(const Triangle& triangle, const Moved& sums, double* out) const;
+    void write_moved(const TriangleSum& triangle, const Moved& sums, double* out) const;
     class Columns;
-    void write_centered(const Triangle& triangle, double* out) const;
+    void write_centered(const TriangleSum& triangle, double* out) const;
+    // The block of a class of one slot, which may be none; null where there are several.
+    const std::shared_ptr<ExactBlock>* block_of(std::size_t k) const;
     void set_registers();
     int exponent(std::size_t coordinate) const;
 
     ExactState state_;
-    std::vector<std::int32_t> slots_;
+    SlotGroups classes_;
     unsigned n_threads_;
-    Triangle total_;
+    TriangleSum total_;
     std::vector<double> origin_, variance_;
     std::vector<std::int32_t> units_;
     std::vector<unsigned> finer_;  // by how many bits each quantum is made finer, so that the origin is whole

@@ -29,18 +29,24 @@ class ExactSums {
     }
     // The sums of the classes in view are left ready here too, where the next look finds them, unless they would take
     // much room: classes with few rows are kept as these, which take less.
-    ExactView view(std::vector<std::int32_t> slots, unsigned n_threads) const {
-        return {ready(slots, n_threads), std::move(slots), n_threads};
+    ExactView view(SlotGroups classes, unsigned n_threads) const {
+        std::vector<std::int32_t> slots;
+        for (const auto& each : classes) slots.insert(slots.end(), each.begin(), each.end());
+        return {ready(slots, n_threads), std::move(classes), n_threads};
+    }
+    ExactView view(std::span<const std::int32_t> slots, unsigned n_threads) const {
+        return {ready(slots, n_threads), slots, n_threads};
     }
     // The same, if it is still the state of that version.
-    std::optional<ExactView> view_at(std::uint64_t version, std::vector<std::int32_t> slots, unsigned n_threads) const {
+    std::optional<ExactView> view_at(std::uint64_t version, std::span<const std::int32_t> slots,
+                                     unsigned n_threads) const {
         std::optional<ExactState> state;
         {
             const std::scoped_lock lock(mutex_);
             if (version != version_) return std::nullopt;
             state = ready_locked(slots, n_threads);
         }
-        return ExactView(std::move(*state), std::move(slots), n_threads);
+        return ExactView(std::move(*state), slots, n_threads);
     }
     template <class Change>
     auto change(Change&& change) {

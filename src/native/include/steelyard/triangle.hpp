@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -63,6 +64,31 @@ class Triangle {
     std::size_t limbs_ = 2;
     double bits_ = 0.0;  // log2 of a bound on all magnitudes
     AlignedVector<std::uint64_t> data_;
+};
+
+// The sum of several triangles, added up where it is read: forming it would take another triangle's room, and as long
+// as reading.
+class TriangleSum {
+  public:
+    explicit TriangleSum(std::size_t size) : size_(size) {}
+
+    void add(const Triangle& triangle);  // which stays where it is as long as this is read
+    void add(Triangle&& triangle);
+
+    std::size_t size() const { return size_; }
+    double bits() const { return bits_; }  // log2 of a bound on all magnitudes
+    bool is_narrow() const;                // whether all numbers, and all sums of them, have two limbs
+    Big get(std::size_t row, std::size_t column) const;
+    Big count() const { return get(size_ - 1, size_ - 1); }
+    // The numbers of one row of a narrow sum; `room` is for whatever has to be added up.
+    const int128* row(std::size_t row, std::vector<int128>& room) const;
+    Triangle formed() const;
+
+  private:
+    std::size_t size_;
+    double bits_ = 0.0;
+    std::vector<const Triangle*> terms_;
+    std::vector<std::shared_ptr<const Triangle>> own_;
 };
 
 }  // namespace steelyard

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,7 @@ from steelyard.proximal.rule.solver import (
 )
 from steelyard.proximal.rule.system import System
 from steelyard.proximal.rule.thresholds import logistic_slope
+from steelyard.proximal.state.folds import FoldedStatistics
 from steelyard.proximal.state.statistics import ClassStatistics
 
 __all__ = ["Rule"]
@@ -54,10 +56,23 @@ class Rule:
         equations = self._equations(system)
         return self._finish(system, equations, solve(equations, C), C)
 
-    def chosen_C(self, statistics: ClassStatistics, folds: list[ClassStatistics]) -> float:
-        """The C in use: the one given, or the best for these statistics by the folds they are the sum of."""
+    def chosen_C(
+        self, statistics: ClassStatistics, state: FoldedStatistics, folds: Sequence[int] | None = None
+    ) -> float:
+        """The C in use: the one given, or the best for these statistics by the folds they are the sum of.
+
+        Parameters
+        ----------
+        statistics : ClassStatistics
+            Of all rows of the folds.
+        state : FoldedStatistics
+            What has the folds.
+        folds : sequence of int, optional
+            Some of them; all by default.
+        """
         if self.C != "auto":
             return float(self.C)
+        folds = range(state.n_folds) if folds is None else folds
         if len(folds) == 1:
             raise ParameterError(
                 'ProximalSVC: C="auto" needs statistics of folds, which are kept only if C is "auto" from '
@@ -65,7 +80,8 @@ class Rule:
                 hint='set C="auto" before fit() or the first partial_fit()',
             )
         system = self._system(statistics)
-        return choose_C(statistics, folds, system, self._equations(system), self._equations)
+        parts = ((state.part({fold}), state.part({*folds} - {fold})) for fold in folds)
+        return choose_C(parts, system, self._equations(system), self._equations)
 
     def path(self, statistics: ClassStatistics, Cs: FloatArray) -> list[Planes]:
         """The planes for every C of a grid."""

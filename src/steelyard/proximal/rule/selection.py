@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from steelyard._types import FloatArray
 from steelyard.proximal.rule.solver import PlaneEquations, plane_classes, solve_path
 from steelyard.proximal.rule.system import System
-from steelyard.proximal.state.statistics import ClassStatistics
+from steelyard.proximal.state.part import Part
 
 __all__ = ["C_GRID", "Choice", "choose_C"]
 
@@ -41,8 +41,7 @@ class Choice:
 
 
 def choose_C(
-    total: ClassStatistics,
-    folds: list[ClassStatistics],
+    parts: Iterable[tuple[Part, Part]],
     system: System,
     equations: PlaneEquations,
     make_equations: Callable[[System], PlaneEquations],
@@ -54,23 +53,17 @@ def choose_C(
 
     Parameters
     ----------
-    total : ClassStatistics
-        Of all rows.
-    folds : list of ClassStatistics
-        Disjoint parts of the rows, which together are all.
+    parts : iterable of (Part, Part)
+        Rows to test, and all others, to learn.
     system, equations : System, PlaneEquations
         Of all rows; they tell the weights and whether errors are counted by row or by pair.
     make_equations : callable
         Makes the equations of a training part.
     """
     losses = np.zeros(len(C_GRID))
-    for fold in folds:
-        if not fold.classes:
-            continue
-        test = System(fold)
-        training = total - fold
-        if training.classes:
-            part = System(training, standardize=system.standardize)
+    for tested, learned in parts:
+        if tested.classes and learned.classes:
+            test, part = System(tested), System(learned, standardize=system.standardize)
             paths = solve_path(make_equations(part), C_GRID)
             # A test row beyond all that was learned may have scores beyond all numbers: its fold is spoilt.
             with np.errstate(over="ignore", invalid="ignore"):

@@ -32,6 +32,7 @@ __all__ = ["PlaneEquations", "auc_equations", "margin_equations", "solve", "solv
 _FACTORS_PER_EIGEN = 30
 _FEW = 0.6  # of the features: up to so many rows a matrix is taken through its factor
 _EPS = float(np.finfo(np.float64).eps)
+_REFLECTORS_AT_ONCE = 64  # as many as LAPACK ever applies together
 
 
 @dataclass
@@ -247,6 +248,15 @@ def _decomposed(matrix: FloatArray, driver: str | None = None) -> tuple[FloatArr
 # -- a whole grid of C ------------------------------------------------------------------------------
 
 
+def _moved(lower: FloatArray, center: FloatArray) -> FloatArray:
+    """A lower triangle as it is where the intercept is measured at a center."""
+    side, corner = lower[-1, :-1], float(lower[-1, -1])
+    half, whole = np.append(side + 0.5 * corner * center, 0.0), np.append(center, 0.0)
+    moved: FloatArray = blas.dsyr2(1.0, half, whole, a=lower.T, lower=0).T
+    moved[-1, :-1] = side + corner * center
+    return moved
+
+
 class _Eigen:
     """One decomposition of a matrix against the penalty, good for every C.
 
@@ -256,22 +266,28 @@ class _Eigen:
 
     def __init__(self, matrix: FloatArray, equations: PlaneEquations) -> None:
         self.equations = equations
-        full = symmetric(matrix)
         regularizer = equations.regularizer
         self._free: tuple[FloatArray, float] | None = None  # a free intercept is eliminated first
         if not equations.has_intercept:
             self._scale = sp.diags_array(1.0 / regularizer.scale)
+            lower = matrix.copy()
         elif regularizer.center is None:
-            column, corner = full[:-1, -1].copy(), float(full[-1, -1])
+            column, corner = matrix[-1, :-1].copy(), float(matrix[-1, -1])
             self._free = (column, corner)
-            full = full[:-1, :-1] - np.outer(column, column) / corner
             self._scale = sp.diags_array(1.0 / regularizer.scale)
+            lower = matrix[:-1, :-1] - np.outer(column, column) / corner
         else:
             self._scale = regularizer.congruence()
-        self._decompose(self._scale.T @ (self._scale.T @ full).T)
+            lower = _moved(matrix, regularizer.center)
+        d = len(regularizer.scale)
+        if (regularizer.scale != 1.0).any():
+            lower[:, :d] /= regularizer.scale
+            lower[:d] /= regularizer.scale[:, None]
+        self._decompose(lower)
 
-    def _decompose(self, scaled: FloatArray) -> None:
-        self.values, vectors = _decomposed(scaled, driver="evd")
+    def _decompose(self, lower: FloatArray) -> None:
+        """Take apart a matrix whose lower triangle this is; it is not needed any more."""
+        self.values, vectors = _decomposed(lower, driver="evd")
         self.U = self._scale @ vectors
 
     def solve(self, plane: int, Cs: ArrayOfC) -> FloatArray:
@@ -316,16 +332,16 @@ class _Tridiagonal(_Eigen):
     Then ``inv(S + I / C) F'g = F' inv(FF' + I / C) g``, and it is the small ``FF'`` that is made tridiagonal.
     """
 
-    def _decompose(self, scaled: FloatArray) -> None:
-        few_rows = self.equations.n_rows <= _FEW * len(scaled)
-        self._factor = _Factor.of(scaled) if few_rows else None
+    def _decompose(self, lower: FloatArray) -> None:
+        few_rows = self.equations.n_rows <= _FEW * len(lower)
+        self._factor = _Factor.of(lower) if few_rows else None
         if self._factor is not None:
-            scaled = self._factor.products()
-        work = int(lapack.dsytrd_lwork(len(scaled), lower=1)[0])
-        # The transpose of what is symmetric is the same, in the order that LAPACK takes without a copy.
-        self._reflectors, self._diagonal, self._beside, self._tau, _ = lapack.dsytrd(
-            scaled.T, lower=1, lwork=work, overwrite_a=1
+            lower = self._factor.products()
+        work = int(lapack.dsytrd_lwork(len(lower), lower=1)[0])
+        reflectors, self._diagonal, self._beside, self._tau, _ = lapack.dsytrd(
+            np.asfortranarray(lower), lower=1, lwork=work, overwrite_a=1
         )
+        self._reflectors = np.asfortranarray(reflectors[1:, :-1])
 
     def _reduced_solutions(self, rhs: FloatArray, Cs: ArrayOfC, a: float) -> FloatArray:
         right = self._scale.T @ rhs
@@ -347,8 +363,8 @@ class _Tridiagonal(_Eigen):
         columns = np.array(vectors.reshape(len(vectors), -1), order="F")
         if len(columns) > 1:
             rest = np.asfortranarray(columns[1:])
-            work = int(lapack.dormqr("L", trans, self._reflectors[1:, :-1], self._tau, rest, -1)[1][0])
-            columns[1:] = lapack.dormqr("L", trans, self._reflectors[1:, :-1], self._tau, rest, work)[0]
+            work = _REFLECTORS_AT_ONCE * (rest.shape[1] + _REFLECTORS_AT_ONCE + 1)
+            columns[1:] = lapack.dormqr("L", trans, self._reflectors, self._tau, rest, work, overwrite_c=1)[0]
         return columns
 
 
@@ -360,12 +376,13 @@ class _Factor:
         self._order = order
 
     @classmethod
-    def of(cls, matrix: FloatArray) -> _Factor | None:
-        """The factor, if it has few rows and more than one; what is left out is rounding alone."""
-        factored, pivots, rank, info = lapack.dpstrf(matrix.T, lower=1)
-        if info < 0 or not 1 < rank <= _FEW * len(matrix):
+    def of(cls, lower: FloatArray) -> _Factor | None:
+        """That of a lower triangle, if it has few rows and more than one; it leaves out rounding alone."""
+        # A lower triangle, row by row, is an upper one for LAPACK, which takes columns.
+        factored, pivots, rank, info = lapack.dpstrf(lower.T, lower=0)
+        if info < 0 or not 1 < rank <= _FEW * len(lower):
             return None
-        return cls(np.tril(factored[:, :rank]), pivots - 1)
+        return cls(np.triu(factored[:rank]).T, pivots - 1)
 
     def products(self) -> FloatArray:
         """``FF'``."""

@@ -18,6 +18,7 @@ from scipy.linalg import blas
 
 from steelyard._types import FloatArray
 from steelyard.base import Label
+from steelyard.proximal.state.part import Part
 from steelyard.proximal.state.statistics import ClassStatistics
 
 __all__ = ["Regularizer", "System", "symmetric", "times"]
@@ -87,7 +88,7 @@ class System:
 
     Parameters
     ----------
-    statistics : ClassStatistics
+    statistics : ClassStatistics or Part
         What is known of the rows.
     labels : list, optional
         The classes of the statistics, where the caller has them.
@@ -104,7 +105,11 @@ class System:
     """
 
     def __init__(
-        self, statistics: ClassStatistics, labels: list[Label] | None = None, *, standardize: bool = True
+        self,
+        statistics: ClassStatistics | Part,
+        labels: list[Label] | None = None,
+        *,
+        standardize: bool = True,
     ) -> None:
         self.labels: list[Label] = statistics.classes if labels is None else labels
         self._view = statistics.view(self.labels)

@@ -13,20 +13,21 @@ from steelyard.proximal.rule.planes import Planes
 from steelyard.proximal.rule.rule import Rule
 from steelyard.proximal.rule.solver import plane_classes, score_moments
 from steelyard.proximal.rule.system import System
+from steelyard.proximal.state.folds import FoldedStatistics
 from steelyard.proximal.state.statistics import ClassStatistics
 
 __all__ = ["measure", "validate_folds"]
 
 
-def validate_folds(rule: Rule, folds: list[ClassStatistics]) -> dict[str, FloatArray]:
+def validate_folds(rule: Rule, state: FoldedStatistics) -> dict[str, FloatArray]:
     """Measures of each fold under the planes that the other folds teach.
 
     Parameters
     ----------
     rule : Rule
         What becomes of statistics.
-    folds : list of ClassStatistics
-        Disjoint parts of the rows, at least two.
+    state : FoldedStatistics
+        Of the rows, in at least two folds.
 
     Returns
     -------
@@ -37,7 +38,8 @@ def validate_folds(rule: Rule, folds: list[ClassStatistics]) -> dict[str, FloatA
         normal. All are means over the planes; ``nan`` where a fold lacks a side. ``test_rows`` counts the
         rows of the fold and ``C`` is the one in use.
     """
-    measured = [_measure(rule, folds, held_out) for held_out in range(len(folds))]
+    folds = state.folds
+    measured = [_measure(rule, state, folds, held_out) for held_out in range(len(folds))]
     return {name: np.array([measures[name] for measures in measured]) for name in measured[0]}
 
 
@@ -48,11 +50,13 @@ def measure(model: Any, statistics: ClassStatistics) -> dict[str, float]:
     return {name.removeprefix("test_"): value for name, value in found.items()}
 
 
-def _measure(rule: Rule, folds: list[ClassStatistics], held_out: int) -> dict[str, float]:
-    others = [fold for number, fold in enumerate(folds) if number != held_out and fold.classes]
+def _measure(
+    rule: Rule, state: FoldedStatistics, folds: list[ClassStatistics], held_out: int
+) -> dict[str, float]:
+    others = [number for number, fold in enumerate(folds) if number != held_out and fold.classes]
     training = folds[0].empty()
-    for fold in others:
-        training.merge(fold)
+    for number in others:
+        training.merge(folds[number])
     if len(training.classes) < 2:
         raise DataError(
             f"without fold {held_out} there are rows of {len(training.classes)} class(es); "
@@ -60,7 +64,7 @@ def _measure(rule: Rule, folds: list[ClassStatistics], held_out: int) -> dict[st
             who="cross_validate",
             hint="use more rows or fewer folds",
         )
-    planes = rule.planes(training, rule.chosen_C(training, others))
+    planes = rule.planes(training, rule.chosen_C(training, state, others))
     return {**_scores(planes, training.classes, folds[held_out]), "C": planes.C}
 
 

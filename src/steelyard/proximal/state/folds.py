@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from hashlib import blake2b
 from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from steelyard.base import Batch, check_same_features
+from steelyard.base import Batch, Label, check_same_features
 from steelyard.exceptions import DataError, DataTypeError, FileFormatError
 from steelyard.features import RandomFeatures
 from steelyard.persistence import decode, encode
@@ -18,6 +18,7 @@ from steelyard.proximal.state.batches import BLOCK_ROWS, FoldLabel, fold_numbers
 from steelyard.proximal.state.gathering import Gathered
 from steelyard.proximal.state.grid import Grid
 from steelyard.proximal.state.ledger import Ledger
+from steelyard.proximal.state.part import Part
 from steelyard.proximal.state.removal import never_learned
 from steelyard.proximal.state.statistics import ClassStatistics
 
@@ -228,14 +229,15 @@ class FoldedStatistics:
         """The statistics of each fold."""
         if self.n_folds == 1:
             return [self.statistics]
-        return self.derived("folds", None, self._separate_folds, nullcontext())
+        return [self.statistics.regrouped(self._labels_in({fold})) for fold in range(self.n_folds)]
 
-    def _separate_folds(self) -> list[ClassStatistics]:
-        keys = self.statistics.classes
-        return [
-            self.statistics.regrouped({key: key.label for key in keys if key.fold == fold})
-            for fold in range(self.n_folds)
-        ]
+    def part(self, folds: Container[int]) -> Part:
+        """The rows of some folds together, to be looked at."""
+        return Part(self.statistics, self._labels_in(folds))
+
+    def _labels_in(self, folds: Container[int]) -> dict[Label, Label]:
+        """What classes of statistics in several folds are, of those in some folds."""
+        return {key: key.label for key in self.statistics.classes if key.fold in folds}
 
     def derived(self, name: str, key: Any, make: Callable[[], T], lock: AbstractContextManager[Any]) -> T:
         """What ``make`` derives from the statistics and ``key``, remembered until one of them changes.

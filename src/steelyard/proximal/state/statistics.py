@@ -179,7 +179,8 @@ class ClassStatistics:
 
     def view(self, labels: Sequence[Label] | None = None) -> _native.ExactView:
         """Counts, sums and matrices of some classes, or of all, in doubles that are rounded once."""
-        return _native.ExactView(*self.slots_of(self.classes if labels is None else labels), num_threads())
+        sums, slots = self.slots_of(self.classes if labels is None else labels)
+        return _native.ExactView(sums, [[slot] for slot in slots], num_threads())
 
     def slots_of(self, labels: Sequence[Label]) -> tuple[_native.ExactSums, list[int]]:
         """The native sums, and where in them these classes are."""
@@ -271,7 +272,7 @@ class ClassStatistics:
         for label in labels:
             slot = self._slots[label]
             if left.has_sums(slot):
-                view = _native.ExactView(left, [slot], num_threads())
+                view = _native.ExactView(left, [[slot]], num_threads())
                 if not is_semidefinite(view.matrix(0), mixed):
                     raise never_learned(who, _plain(label), hint)
 
