@@ -23,14 +23,16 @@ template <size_t Rows>
 
 // -- the factor of one matrix -------------------------------------------------------------------------
 //
-// Rows are taken some at a time and columns eight at a time, from left to right: products with all columns to the left
-// come first, a tile of rows and columns at once, so that what is loaded is used several times; then what is left
-// within the eight columns. The rows of a block stay in the second-level cache while the rows above pass by, some
+// Rows are taken some at a time and columns a panel at a time, from left to right: products with all columns to the
+// left come first, a tile of rows and columns at once, so that what is loaded is used several times; then what is left
+// within the panel. The rows of a block stay in the second-level cache while the rows above pass by, some
 // columns at a time, so that these stay in the first.
 
-constexpr size_t kRowBlock = 32, kPanel = 8;     // rows and columns; a panel is a whole number of vectors
-constexpr size_t kColumnBlock = 384;             // columns that products are summed over at a time
-constexpr size_t kTile = kDoubles == 8 ? 4 : 2;  // columns of a tile of four rows: sums stay in registers
+// Columns of a tile of four rows: sums stay in registers, of which twelve leave just enough others with AVX2.
+constexpr size_t kTile = kDoubles == 8 ? 4 : kDoubles == 4 ? 3 : 2;
+constexpr size_t kPanel = kDoubles == 4 ? 12 : 8;  // columns: a whole number of vectors, and of tiles
+constexpr size_t kRowBlock = 4 * kPanel;
+constexpr size_t kColumnBlock = 48 * kPanel;  // columns that products are summed over at a time
 
 [[gnu::always_inline]] static inline double lane_total(VecD v) {  // pairwise
     for (size_t half = kDoubles / 2; half > 0; half /= 2)
