@@ -117,10 +117,10 @@ template <class Real, auto Combine, class V>
     return Combine(v, rotated<Real, 1>(v))[0];
 }
 
+#if defined(__AVX512F__)
 // Appends the lanes in which the mask is set to the n that are there. Whole vectors are written.
 template <class Real>
 [[gnu::always_inline]] static inline size_t append(Key<Real>* out, size_t n, IntVec<Real> values, std::uint64_t lanes) {
-#if defined(__AVX512F__)
     if constexpr (sizeof(Real) == 8) {
         typedef long long LongVec __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
         const LongVec packed = __builtin_ia32_compressdi512_mask((LongVec)values, LongVec{}, (unsigned char)lanes);
@@ -131,10 +131,17 @@ template <class Real>
         std::memcpy(out + n, &packed, sizeof packed);
     }
     return n + static_cast<size_t>(__builtin_popcountll(lanes));
-#else
-    for (; lanes; lanes &= lanes - 1) out[n++] = values[static_cast<size_t>(__builtin_ctzll(lanes))];
-    return n;
+}
 #endif
+
+// One bit for each of up to 64 keys from `begin` on, set where it is at least `bound`.
+template <class Real>
+[[gnu::always_inline]] static inline std::uint64_t bits_above(const Key<Real>* keys, size_t begin, size_t n,
+                                                              Key<Real> bound) {
+    std::uint64_t above = 0;
+    for (size_t j = begin; j < n && j < begin + 64; j += kLanes<Real>)
+        above |= lane_bits<Real>(load_keys<Real>(keys + j) >= all_lanes<Real>(bound)) << (j - begin);
+    return above;
 }
 
 template <class Real>
@@ -175,10 +182,7 @@ template <class Real>
 static size_t positions_above(const Key<Real>* keys, size_t n, Key<Real> bound, std::uint32_t* positions) {
     size_t found = 0;
     for (size_t first = 0; first < n; first += 64) {
-        std::uint64_t above = 0;
-        for (size_t j = first; j < n && j < first + 64; j += kLanes<Real>)
-            above |= lane_bits<Real>(load_keys<Real>(keys + j) >= all_lanes<Real>(bound)) << (j - first);
-        for (; above; above &= above - 1)
+        for (std::uint64_t above = bits_above<Real>(keys, first, n, bound); above; above &= above - 1)
             positions[found++] = static_cast<std::uint32_t>(first) + static_cast<std::uint32_t>(__builtin_ctzll(above));
     }
     return found;
@@ -230,29 +234,39 @@ template <class Real>
 [[gnu::always_inline]] static inline void collect(const Key<Real>* keys, size_t n, Key<Real> bound,
                                                   FewKeys<Real>& few) {
     size_t count = 0;
+#if defined(__AVX512F__)
     for (size_t j = 0; j < n && count <= kMostRanked; j += kLanes<Real>) {
         const IntVec<Real> here = load_keys<Real>(keys + j);
         const std::uint64_t lanes = lane_bits<Real>(here >= all_lanes<Real>(bound));
         append<Real>(few.keys, count, here, lanes);
         count = append<Real>(few.positions, count, positions_from<Real>(j), lanes);
     }
+#else
+    // All bits first: which vectors have some is more than a processor can guess.
+    for (size_t first = 0; first < n; first += 64)
+        for (std::uint64_t above = bits_above<Real>(keys, first, n, bound); above && count <= kMostRanked;
+             above &= above - 1) {
+            const size_t at = first + static_cast<size_t>(__builtin_ctzll(above));
+            few.positions[count] = static_cast<Key<Real>>(at);
+            few.keys[count++] = keys[at];
+        }
+#endif
     few.count = count;
 }
 
 // The positions of the `most` largest, ascending; they are not more than the keys.
 template <class Real>
 [[gnu::always_inline]] static inline size_t take_largest(FewKeys<Real>& few, size_t most, std::uint32_t* chosen) {
-    Key<Real> ranks[kMostRanked + kLanes<Real>], taken[kMostRanked + kLanes<Real>];
+    Key<Real> ranks[kMostRanked + kLanes<Real>];
     const IntVec<Real> none = all_lanes<Real>(kNoKey<Real>);
     std::memcpy(few.keys + few.count, &none, sizeof none);
     const size_t padded = (few.count + kLanes<Real> - 1) / kLanes<Real> * kLanes<Real>;
     rank_keys<Real>(few.keys, padded, ranks);
-    size_t n = 0;
-    for (size_t c = 0; c < padded; c += kLanes<Real>) {
-        const IntVec<Real> is_taken = load_keys<Real>(ranks + c) < all_lanes<Real>(static_cast<Key<Real>>(most));
-        n = append<Real>(taken, n, load_keys<Real>(few.positions + c), lane_bits<Real>(is_taken));
-    }
-    for (size_t c = 0; c < most; ++c) chosen[c] = static_cast<std::uint32_t>(taken[c]);
+    std::uint64_t taken = 0;
+    for (size_t c = 0; c < padded; c += kLanes<Real>)
+        taken |= lane_bits<Real>(load_keys<Real>(ranks + c) < all_lanes<Real>(static_cast<Key<Real>>(most))) << c;
+    for (size_t c = 0; c < most; ++c, taken &= taken - 1)
+        chosen[c] = static_cast<std::uint32_t>(few.positions[__builtin_ctzll(taken)]);
     return most;
 }
 
@@ -396,8 +410,8 @@ static void add_columns(const Real* const* rows, const Real* factors, size_t n_r
 
 template <class Real>
 static void add_rows(const Real* const* rows, const Real* factors, size_t n_rows, Real* target, size_t n) {
-    // A hundred numbers, the budget most often met, at once.
-    constexpr size_t width = kLanes<Real>, most = 100 / width < 13 ? (99 + width) / width : 8;
+    // A hundred numbers, the budget most often met, at once, or in two halves where these fit the registers.
+    constexpr size_t width = kLanes<Real>, most = 100 / width < 13 ? (99 + width) / width : width >= 4 ? 12 : 8;
     const WithoutDenormals faster;
     size_t j = 0;
     for (; j + (most - 1) * width < n; j += most * width) add_columns<most>(rows, factors, n_rows, target, j);
