@@ -236,3 +236,31 @@ def test_a_long_window_over_rare_features_never_fails():
     np.testing.assert_allclose(
         model.decision_function(X[-200:]), fresh.decision_function(X[-200:]), rtol=1e-6, atol=1e-6
     )
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        SlidingWindow(ProximalSVC(), size=60),
+        Fading(ProximalSVC(), half_life=50),
+        DriftWindows(ProximalSVC()),
+        DriftWindows(ProximalSVC(), rule="blend"),
+    ],
+    ids=str,
+)
+def test_one_row_is_answered_and_refused_as_many_are(wrapper):
+    rng = np.random.default_rng(0)
+    y = np.array(["no", "yes"])[rng.integers(0, 2, 200)]
+    X = rng.normal(size=(200, 3)) + (y == "yes")[:, None]
+    with pytest.raises(NotFittedError):
+        wrapper.predict(X[:1])
+    wrapper.fit(X, y)
+    ones, many = [wrapper.predict(row[None]) for row in X], wrapper.predict(X)
+    assert {one.dtype for one in ones} == {many.dtype}
+    assert np.concatenate(ones).tolist() == many.tolist()
+    for bad in (np.full((1, 3), np.nan), np.zeros((1, 2)), np.zeros(3)):
+        with pytest.raises(ValueError) as refused:
+            wrapper.predict(bad)
+        with pytest.raises(ValueError) as refused_too:
+            wrapper._labels(bad)
+        assert str(refused.value) == str(refused_too.value)

@@ -195,6 +195,9 @@ class DriftWindows(Wrapper):
         )
         return np.asarray(scores)
 
+    def _hands_on(self, attributes: dict[str, Any], X: object) -> bool:
+        return attributes["rule"] == "best" and super()._hands_on(attributes, X)
+
     def _labels_of(self, best: Any, X: Any) -> NDArray[Any]:
         classes = best.classes_
         if self.rule == "best" or len(classes) == 1:

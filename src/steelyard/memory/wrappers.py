@@ -146,8 +146,27 @@ class Wrapper(GrowingMixin):
     def _scores_of(self, learner: Any, rows: Any) -> FloatArray:
         return np.asarray(learner.decision_function(rows))
 
-    @of_one_moment
     def predict(self, X: ArrayLike) -> NDArray[Any]:
+        # As all learners do. A single row that needs no conversion is a matter of the learner inside alone,
+        # and who reads one attribute sees one moment.
+        attributes = self.__dict__
+        if "learner_" in attributes and self._hands_on(attributes, X):
+            return np.asarray(attributes["learner_"].predict(X))
+        return self._labels(X)
+
+    def _hands_on(self, attributes: dict[str, Any], X: object) -> bool:
+        """Whether the learner inside would be asked for the label of this very row."""
+        return (
+            type(X) is np.ndarray
+            and X.shape == (1, attributes["n_features_in_"])
+            and X.dtype.char == "d"
+            and X.dtype.isnative
+            and X.flags.c_contiguous
+            and "feature_names_in_" not in attributes
+        )
+
+    @of_one_moment
+    def _labels(self, X: ArrayLike) -> NDArray[Any]:
         learner = self._answering("predict")
         return self._labels_of(learner, self._check_rows(X, "predict"))
 
