@@ -62,6 +62,22 @@ def rows_of(rng, n_rows=400, n_features=5, n_classes=2):
     return rng.normal(size=(n_rows, n_features)) + y[:, None], y
 
 
+def test_the_first_row_alone_paves_the_way_of_those_that_follow(rng):
+    X, y = rows_of(rng)
+    short, long = ProximalSVC().fit(X[:300], y[:300]), LongWay().fit(X[:300], y[:300])
+    for model in (short, long):
+        model.partial_fit(X[300:301], y[300:301])
+    assert takes_short_way(short)
+    assert not takes_short_way(long)
+    y[360:] = 2  # a class that nobody has seen
+    for i in range(301, 400):
+        for model in (short, long):
+            model.partial_fit(X[i : i + 1], y[i : i + 1])
+    assert takes_short_way(short)
+    check_same(short, long, X)
+    assert ProximalSVC(C="auto").fit(X, y).partial_fit(X[:1], y[:1])._state.rows_in_turn is None
+
+
 @pytest.mark.parametrize("n_classes", [1, 2, 3, 9])
 @pytest.mark.parametrize("n_features", [1, 5, 70])
 @pytest.mark.parametrize("labels", ["numbers", "words", "booleans"])

@@ -194,13 +194,17 @@ class ProximalSVC(OneRowMixin, StatisticsLearner):
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        # As all learners do; single rows, once a question has paved the way, by one native call.
+        # As all learners do; single rows, once the first of them has paved the way, by one native call.
         attributes = self.__dict__
-        if classes is None and sample_weight is None and "_state" in attributes:
-            rows: RowsInTurn | None = attributes["_state"].rows_in_turn
-            if rows is not None and rows.learn(self, attributes, X, y):  # the one moment
-                return self
-        return super().partial_fit(X, y, classes, sample_weight)
+        if classes is not None or sample_weight is not None or "_state" not in attributes:
+            return super().partial_fit(X, y, classes, sample_weight)
+        rows: RowsInTurn | None = attributes["_state"].rows_in_turn
+        if rows is not None and rows.learn(self, attributes, X, y):  # the one moment
+            return self
+        super().partial_fit(X, y)
+        if type(X) is np.ndarray and len(X) == 1 and X.dtype.char == "d":
+            self._shorten_the_way()
+        return self
 
     def forget(  # type: ignore[override]  # a certificate in place of the learner, where one is wanted
         self,
@@ -285,7 +289,7 @@ class ProximalSVC(OneRowMixin, StatisticsLearner):
             :func:`steelyard.proximal.rule.validation.validate_folds` says what is exact among these.
         """
         statistics.check_has_folds()
-        return validate_folds(self._rule(statistics), statistics.folds)
+        return validate_folds(self._rule(statistics), statistics)
 
     def _rule(self, state: FoldedStatistics | None = None) -> Rule:
         self._check_params()
@@ -306,17 +310,21 @@ class ProximalSVC(OneRowMixin, StatisticsLearner):
 
         def make() -> Answer:
             total = state.total
-            C = rule.chosen_C(total, state.folds) if rule.C != "auto" else self._choice(rule, state).C
-            classes = state.kept_while("classes", total.classes, Classes)
+            C = rule.chosen_C(total, state) if rule.C != "auto" else self._choice(rule, state).C
+            classes = self._classes(state)
             return Answer(classes, rule.planes(total, C, classes.labels), state.feature_map)
 
         return state.derived("answer", rule, make, lock_of(self))
+
+    @staticmethod
+    def _classes(state: FoldedStatistics) -> Classes:
+        return state.kept_while("classes", state.total.classes, Classes)
 
     def _choice(self, rule: Rule, state: FoldedStatistics) -> Choice:
         """The choice of C that holds for these rows, made anew where none does."""
         n_rows = state.statistics.n_rows
         if state.choice is None or not state.choice.holds(rule, n_rows):
-            state.choice = Choice(rule.chosen_C(state.total, state.folds), rule, n_rows)
+            state.choice = Choice(rule.chosen_C(state.total, state), rule, n_rows)
         choice: Choice = state.choice
         return choice
 
@@ -390,24 +398,26 @@ class ProximalSVC(OneRowMixin, StatisticsLearner):
 
     def _shorten_the_way(self) -> None:
         """Let single rows be answered and learned natively from here on, as long as nothing else comes."""
-        state = self._state
-        if type(self) is not ProximalSVC or not state.is_plain or self._ledger is not None:
+        if type(self) is not ProximalSVC or self._ledger is not None:
             return  # a subclass may see rows otherwise
         with lock_of(self):
-            rule, answer = self._rule(), self._answer()
-            labels = answer.classes.labels
+            rule, state = self._rule(), self._state
+            if not state.is_plain or rule.C == "auto":
+                return
+            version, classes = state.statistics.version, self._classes(state)
+            labels = classes.labels
             if not is_small(rule, state.statistics.n_features, len(labels)):
                 return
             sums, slots = state.statistics.slots_of(labels)
             state.rows_in_turn = RowsInTurn(
                 sums,
-                state.statistics.version,
+                version,
                 slots,
-                [answer.classes.array[k : k + 1].copy() for k in range(len(labels))],
+                [classes.array[k : k + 1].copy() for k in range(len(labels))],
                 dict(zip(labels, slots, strict=True)),
                 {name: self.__dict__[name] for name in self._constraints},
                 "feature_names_in_",
-                *native_rule(rule, answer.planes.C),
+                *native_rule(rule, float(rule.C)),
             )
 
     @of_one_moment
