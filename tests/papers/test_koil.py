@@ -120,3 +120,17 @@ def test_nearest_first_acts_on_fewer_than_violators_first(rng):
         for first in (True, False)
     ]
     assert weights[0] < weights[1]
+
+
+def test_algorithm_3_stores_samples_without_a_weight_and_the_program_does_not(rng):
+    """Lines 3 and 4: every sample enters a buffer that is not full."""
+    y = (rng.random(200) < 0.3).astype(int)
+    X = rng.normal(size=(200, 2)) + 4.0 * y[:, None]  # most are ranked well, and have no weight
+    printed, programmed = (
+        PlainKOIL(200, 0, 30.0, 1.0, keep_all=keep_all).fit(X, y) for keep_all in (True, False)
+    )
+    kept = [np.array(one.members[1] + one.members[-1]) for one in (printed, programmed)]
+    assert len(kept[0]) == 200
+    assert (printed.weights[kept[0]] == 0.0).any()
+    assert len(kept[1]) < 200
+    assert (programmed.weights[kept[1]] != 0.0).all()
