@@ -6,10 +6,11 @@ that a verdict can't outlive the numbers that it came from.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from papers.judges import Finding, dcil, distributed, kba, koil, mhe
+from papers.judges import Finding, Kind, dcil, distributed, kba, koil, mhe
 from papers.sections import Section
 
 __all__ = ["CLAIMS", "Claim", "Finding", "claims_page", "judged"]
@@ -34,21 +35,32 @@ def judged(claim: Claim, sections: Mapping[str, Section]) -> Finding:
 
 
 def claims_page(sections: Mapping[str, Section], written: str) -> str:
-    """A line for each claim."""
+    """How many claims hold, and a line for each."""
+    findings = [judged(claim, sections) for claim in CLAIMS]
+    kinds = Counter(finding.kind for finding in findings)
+    counted = ", ".join(f"{number} {_PLURAL[kind]}" for kind, number in kinds.most_common())
     lines = [
         "# What the papers claim in words\n",
         f"{written}\n",
-        "Each verdict is computed from the numbers of the experiments it names, as their pages show them.\n",
+        "Each verdict is computed from the numbers of the experiments it names, as their pages show them.",
+        f"Of {len(findings)} claims {counted}.\n",
         "| paper | claim | verdict | numbers | from |",
         "|---|---|---|---|---|",
     ]
-    for claim in CLAIMS:
-        finding = judged(claim, sections)
+    for claim, finding in zip(CLAIMS, findings, strict=True):
         sources = ", ".join(f"`{name}`" + _quick(sections.get(name)) for name in claim.needs)
         lines.append(
             f"| {claim.paper} | {claim.words} | **{finding.kind}** | {finding.numbers} | {sources} |"
         )
     return "\n".join(lines) + "\n"
+
+
+_PLURAL: dict[Kind, str] = {
+    "holds": "hold",
+    "holds in part": "hold in part",
+    "does not hold": "do not hold",
+    "not measured": "are not measured",
+}
 
 
 def _quick(section: Section | None) -> str:
