@@ -87,7 +87,7 @@ $(VENV)/.service: $(VENV)/.built pyproject.toml
 	@touch $@
 
 serve: $(VENV)/.service
-	$(BIN)/steelyard serve --demo
+	$(BIN)/steelyard serve --demo || test $$? = 130  # Ctrl-C is how it is stopped
 
 $(VENV)/.sites: $(VENV)/.built pyproject.toml
 	$(PIP) --no-build-isolation --editable ".[tables,plots,service,sites]"

@@ -11,9 +11,10 @@ from typing import Any
 
 from steelyard.exceptions import ParameterError
 
-__all__ = ["check_threads", "num_threads", "one_thread"]
+__all__ = ["check_threads", "leaving_a_core", "num_threads", "one_thread"]
 
 _alone: ContextVar[bool] = ContextVar("_alone", default=False)
+_leaving: ContextVar[int] = ContextVar("_leaving", default=0)
 
 
 @contextmanager
@@ -26,11 +27,22 @@ def one_thread() -> Iterator[None]:
         _alone.reset(token)
 
 
+@contextmanager
+def leaving_a_core() -> Iterator[None]:
+    """Let native loops called from here use all cores but one, which is for somebody who must not wait."""
+    token = _leaving.set(1)
+    try:
+        yield
+    finally:
+        _leaving.reset(token)
+
+
 def num_threads() -> int:
     """Return the number of cores this process may use, at most ``STEELYARD_NUM_THREADS`` if that is set."""
     if _alone.get():
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = max(cores - _leaving.get(), 1)
     limit = os.environ.get("STEELYARD_NUM_THREADS", "").strip()
     if not limit:
         return cores

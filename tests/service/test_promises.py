@@ -184,6 +184,18 @@ def test_after_forgetting_a_subject_the_model_never_saw_it_and_the_file_neither(
     assert desk.again().model().facts() == desk.model().facts()
 
 
+def test_who_forgets_hears_of_a_disk_that_fails_when_the_rows_are_erased(desk, monkeypatch):
+    desk.do(Learn("m", batch(records(40))))
+
+    def broken():
+        raise OSError
+
+    monkeypatch.setattr(desk.store, "erase", broken)
+    with pytest.raises(Unavailable, match="may still stand in the store's log"):
+        desk.do(Forget("m", subject="c1"))
+    assert desk.model().n_rows == sum(row["customer"] != "c1" for row in records(40))
+
+
 def test_a_row_that_was_never_learned_cannot_be_forgotten(desk):
     rows = records(30)
     desk.do(Learn("m", batch(rows)))

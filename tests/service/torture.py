@@ -4,6 +4,9 @@ Clients learn, forget, ask and label, each request under a key of its own. The p
 moment and started again on the same store; whatever had no answer is sent again under its key. Then the
 model must be the one that learned exactly the rows of the ledger, bit for bit: nothing that was acknowledged
 is lost, nothing counts twice, nothing counts half.
+
+Beside them some send many rows at once to a second model, without keys: these are learned while others are
+being written. Whose answer got lost cannot ask again: that model must be one with or without those rows.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import tempfile
 import threading
 import time
 import uuid
+from itertools import compress, product
 from pathlib import Path
 
 import httpx
@@ -34,6 +38,8 @@ SPEC = {
     "subject": "customer",
     "columns": {"a": "number", "b": "number"},
 }
+BULK = {"target": "kind", "columns": {"a": "number", "b": "number"}}
+MANY = 250  # rows of one request to the second model
 WINDOW = 400  # rows of each client before it forgets some
 
 
@@ -148,6 +154,64 @@ class Client:
                 pass
 
 
+class BulkClient:
+    """Sends many rows at a time; knows what was acknowledged since the last look, and what is in doubt."""
+
+    def __init__(self, number: int, seed: int) -> None:
+        self.rng = random.Random(f"{seed}-bulk-{number}")
+        self.acknowledged: list[list[dict]] = []
+        self.in_doubt: list[dict] | None = None
+        self.n_answers = 0
+
+    def rows(self) -> list[dict]:
+        kinds = [int(self.rng.random() < 0.2) for _ in range(MANY)]
+        return [{"a": self.rng.gauss(k, 1), "b": self.rng.gauss(-k, 2), "kind": k} for k in kinds]
+
+    def run(self, url: str, stop: threading.Event) -> None:
+        with httpx.Client(base_url=url, timeout=300) as http:
+            while not stop.is_set():
+                rows = self.rows()
+                try:
+                    answer = http.post("/v1/models/bulk/learn", json={"rows": rows})
+                except httpx.ConnectError:
+                    return  # never sent
+                except httpx.TransportError:
+                    self.in_doubt = rows
+                    return
+                assert answer.status_code == 200, answer.text
+                self.acknowledged.append(rows)
+                self.n_answers += 1
+
+
+class BulkLedger:
+    """The second model as it must be."""
+
+    def __init__(self, first: list[dict]) -> None:
+        self.engine = Engine("bulk", Spec.from_mapping(BULK))
+        self._learn(self.engine, first)
+
+    @staticmethod
+    def _learn(engine: Engine, rows: list[dict]) -> None:
+        engine.learn(wire.from_records(rows), at=0.0)
+
+    def compare(self, http: httpx.Client, clients: list[BulkClient], when: str) -> None:
+        """What was acknowledged counts; of what is in doubt each request wholly or not at all."""
+        for rows in [rows for client in clients for rows in client.acknowledged]:
+            self._learn(self.engine, rows)
+        found = http.get("/v1/models/bulk").json()
+        doubtful = [client.in_doubt for client in clients if client.in_doubt is not None]
+        for client in clients:
+            client.acknowledged, client.in_doubt = [], None
+        for counts in product([False, True], repeat=len(doubtful)):
+            engine = Engine.from_state("bulk", self.engine.state())
+            for rows in compress(doubtful, counts):
+                self._learn(engine, rows)
+            if (engine.digest(), engine.n_rows) == (found["digest"], found["rows"]):
+                self.engine = engine
+                return
+        raise AssertionError(f"after {when} the second model is not that of what was acknowledged")
+
+
 def expected_digest(first: list[dict], clients: list[Client]) -> tuple[str, int]:
     """Of a model that only ever saw the rows of the ledger; the first ones settle the grid."""
     engine = Engine("m", Spec.from_mapping(SPEC))
@@ -163,15 +227,22 @@ def torture(store: str, kills: int, seed: int, *, n_clients: int = 4, longest: f
     rng, clients = random.Random(seed), [Client(k, seed) for k in range(n_clients)]
     opener = Client(99, seed)
     first = [opener._row() for _ in range(50)]
+    bulk = [BulkClient(k, seed) for k in range(3)]
+    second = bulk[0].rows()
+    ledger = BulkLedger(second)
     server = Forked(store)
     try:
         with httpx.Client(base_url=server.url, timeout=300) as http:
             assert http.put("/v1/models/m", json=SPEC).status_code == 201
             assert http.post("/v1/models/m/learn", json={"rows": first}).status_code == 200
+            assert http.put("/v1/models/bulk", json=BULK).status_code == 201
+            assert http.post("/v1/models/bulk/learn", json={"rows": second}).status_code == 200
         for number in range(kills):
-            _load_and_kill(server, clients, longest * rng.random())
-            server = Forked(store)
-            _compare(server, clients, first, f"kill {number + 1} of seed {seed}")
+            _load_and_kill(server, clients, bulk, longest * rng.random())
+            server, when = Forked(store), f"kill {number + 1} of seed {seed}"
+            _compare(server, clients, first, when)
+            with httpx.Client(base_url=server.url, timeout=300) as http:
+                ledger.compare(http, bulk, when)
     finally:
         server.kill()  # also when a comparison has failed
     return {
@@ -179,12 +250,13 @@ def torture(store: str, kills: int, seed: int, *, n_clients: int = 4, longest: f
         "answers": sum(client.n_answers for client in clients),
         "repeated": sum(client.n_repeated for client in clients),
         "rows": sum(client.n_made for client in clients),
+        "rows in requests of many": MANY * sum(client.n_answers for client in bulk),
     }
 
 
-def _load_and_kill(server: Forked, clients: list[Client], pause: float) -> None:
+def _load_and_kill(server: Forked, clients: list[Client], bulk: list[BulkClient], pause: float) -> None:
     stop = threading.Event()
-    threads = [threading.Thread(target=client.run, args=(server.url, stop)) for client in clients]
+    threads = [threading.Thread(target=client.run, args=(server.url, stop)) for client in [*clients, *bulk]]
     answered = sum(client.n_answers for client in clients)
     for thread in threads:
         thread.start()

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -37,6 +38,19 @@ Rows<T> rows(const Array<const T, 2>& X) {
 inline void require(bool agrees, const char* message) {
     if (!agrees) throw nb::value_error(message);
 }
+
+// Lets other threads run meanwhile if there are so many operations that it pays: whoever gives the interpreter's lock
+// up for a microsecond may wait a thousand times as long to have it back.
+class UnlockedIfLong {
+  public:
+    explicit UnlockedIfLong(std::size_t n_operations) {
+        if (n_operations > kShort) unlocked_.emplace();
+    }
+
+  private:
+    static constexpr std::size_t kShort = 50'000;
+    std::optional<nb::gil_scoped_release> unlocked_;
+};
 
 // A new zero-filled NumPy array that owns its memory.
 template <class T, int N>

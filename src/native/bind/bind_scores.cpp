@@ -25,7 +25,7 @@ void bind_rows_of(nb::module_& m) {
             const Planes planes = checked_planes(X, coef, intercept, "linear_scores");
             if (scores.shape(0) != X.shape(0) || scores.shape(1) != intercept.size())
                 throw nb::value_error("linear_scores: array shapes disagree");
-            nb::gil_scoped_release unlocked;
+            const UnlockedIfLong unlocked(X.size() * intercept.size());
             return linear_scores<T>({X.data(), X.shape(0), X.shape(1)}, planes, scores.data(), n_threads);
         },
         "X"_a.noconvert(), "coef"_a.noconvert(), "intercept"_a.noconvert(), "scores"_a.noconvert(), "n_threads"_a = 1,
@@ -38,7 +38,7 @@ void bind_rows_of(nb::module_& m) {
             const std::size_t n_sides = intercept.size() == 1 ? 2 : intercept.size();
             if (labels.size() != X.shape(0) || labels_of.size() != n_sides)
                 throw nb::value_error("linear_labels: array shapes disagree");
-            nb::gil_scoped_release unlocked;
+            const UnlockedIfLong unlocked(X.size() * intercept.size());
             return linear_labels<T>({X.data(), X.shape(0), X.shape(1)}, planes, span(labels_of), labels.data(),
                                     n_threads);
         },

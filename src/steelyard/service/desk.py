@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,10 +21,22 @@ from steelyard.service.spec import Spec
 from steelyard.service.store import Event, Snapshot, Store, Waiting
 from steelyard.tables.columns import ColumnBatch
 
-__all__ = ["BLANK", "Desk"]
+__all__ = ["BLANK", "Desk", "TakenIn"]
 
 _KEPT_SNAPSHOTS = 24
 BLANK = '{"erased": true}'  # stands for an answer that spoke of rows that were forgotten
+
+
+class TakenIn(NamedTuple):
+    """Rows that a model has learned and the store has not."""
+
+    version: int
+    now: float
+    n_rows: int
+    times: FloatArray
+    ids: list[str | None]
+    subjects: list[str | None]
+    body: bytes
 
 
 class Desk:
@@ -92,7 +104,17 @@ class Desk:
     # -- learning -----------------------------------------------------------------------------------
 
     def learn(self, batch: ColumnBatch, *, now: float, given: Given | None = None) -> int:
-        """Learn rows, then let go what leaves the window; returns the version."""
+        """Learn rows, write them down, then let go what leaves the window; returns the version."""
+        return self.keep(self.take_in(batch, now=now, given=given))
+
+    @property
+    def takes_in_alone(self) -> bool:
+        """Whether rows can be learned without a look into the store."""
+        spec = self.engine.spec
+        return spec.id is None and not spec.sites and bool(self.engine.column_kinds())
+
+    def take_in(self, batch: ColumnBatch, *, now: float, given: Given | None = None) -> TakenIn:
+        """Learn rows; nothing of it counts before they are kept."""
         spec, engine = self.engine.spec, self.engine
         engine.check_rows(batch, labelled=True)
         times = wire.times(batch, spec.time, now)
@@ -104,14 +126,19 @@ class Desk:
         self._check_new(ids)
         version = engine.learn(batch, at=now, given=given)
         extra = {"times": times, "given": None if given is None else vars(given)}
-        chunk = self.store.add_chunk(engine.name, batch.n_rows, wire.pack(batch, extra))
-        self._append("learn", {"chunk": chunk}, now)
-        self.rows_since_snapshot += batch.n_rows
+        return TakenIn(version, now, batch.n_rows, times, ids, subjects, wire.pack(batch, extra))
+
+    def keep(self, rows: TakenIn) -> int:
+        """Write down rows that were learned, then let go what leaves the window; returns the version."""
+        spec, engine, version = self.engine.spec, self.engine, rows.version
+        chunk = self.store.add_chunk(engine.name, rows.n_rows, rows.body)
+        self._append("learn", {"chunk": chunk}, rows.now)
+        self.rows_since_snapshot += rows.n_rows
         if spec.keeps_rows:
             if spec.id is not None or spec.subject is not None:
-                self.store.index_rows(engine.name, chunk, ids, subjects)
-            self.shelf.add(chunk, times, batch.n_rows)
-            version = self.let_go(now) or version
+                self.store.index_rows(engine.name, chunk, rows.ids, rows.subjects)
+            self.shelf.add(chunk, rows.times, rows.n_rows)
+            version = self.let_go(rows.now) or version
         points = engine.gauge.take_points()
         if points:
             self.store.add_points(engine.name, points)

@@ -8,14 +8,16 @@ import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from steelyard._threads import leaving_a_core
 from steelyard.exceptions import SteelyardError
 from steelyard.service import rows as wire
-from steelyard.service.desk import BLANK, Desk
+from steelyard.service.desk import BLANK, Desk, TakenIn
 from steelyard.service.engine import Published
 from steelyard.service.follower import catch_up
 from steelyard.service.pool import PoolDesk, desk_for, recovered
@@ -37,6 +39,7 @@ from steelyard.service.requests import (
 )
 from steelyard.service.spec import check_name
 from steelyard.service.store import About, InDoubt, Store
+from steelyard.tables.columns import ColumnBatch
 
 __all__ = ["Scribe"]
 
@@ -48,6 +51,7 @@ _SNAPSHOT_EVENTS = 2_000
 _ANSWERS_KEPT = 7 * 86_400.0
 _TICK = 30.0
 
+_MANY_ROWS = 200  # that wait together are learned while others are being written
 _NEWS = 1.0  # seconds after which a follower looks by itself, and a learner whether it still is one
 
 Answer = dict[str, Any]
@@ -55,6 +59,15 @@ Answer = dict[str, Any]
 
 def _stopping() -> Unavailable:
     return Unavailable("the service is stopping; nothing was changed.", hint="try again shortly")
+
+
+@dataclass
+class _Ahead:
+    """Requests whose rows were learned while others were being written."""
+
+    requests: list[Request]
+    before: Published | None = None  # the model as the others have left it
+    taken: TakenIn | None = None  # None: to be learned when it is their turn
 
 
 class Scribe:
@@ -93,6 +106,7 @@ class Scribe:
         self._desks: dict[str, Desk] = {}
         self._queue: queue.Queue[Request | None] = queue.Queue(max_waiting)
         self._thread: threading.Thread | None = None
+        self._ahead: _Ahead | None = None
         self._n_expected = 0  # requests that are likely to come together, after the last group
         self._closing = False
         self._in_doubt = False  # models may differ from the store until they are read again
@@ -105,6 +119,8 @@ class Scribe:
 
     def recover(self) -> None:
         """All models as the store has them."""
+        if self._ahead is not None:
+            self._ahead = _Ahead(self._ahead.requests)  # what they were taught no longer counts
         with self.store.reading():
             self._desks = {name: recovered(self.store, name, spec) for name, spec in self.store.models()}
         self.published = {name: desk.engine.published() for name, desk in self._desks.items()}
@@ -173,20 +189,26 @@ class Scribe:
         return request
 
     def _run(self) -> None:
-        while True:
-            group = self._next_group() if self._leads else self._follow()
-            try:
-                self.process([request for request in group if request is not None])
-                if self._leads and not group:
-                    self.store.claim()  # still ours?
-            except Exception as error:  # noqa: BLE001  whoever comes next must find a writer
-                self._in_doubt = True
-                _log.error("the scribe met %s; models are read again", type(error).__name__)
-            if None in group:
-                self._send_away()
-                return
-            if self._leads and not self.store.is_claimed:
-                self._step_down()
+        with leaving_a_core():  # for predictions
+            while not self._is_done_after_a_turn():
+                pass
+
+    def _is_done_after_a_turn(self) -> bool:
+        """Carry out the next group, or follow; whether it was the last."""
+        group = self._next_group() if self._leads else self._follow()
+        try:
+            self.process([request for request in group if request is not None])
+            if self._leads and not group:
+                self.store.claim()  # still ours?
+        except Exception as error:  # noqa: BLE001  whoever comes next must find a writer
+            self._in_doubt = True
+            _log.error("the scribe met %s; models are read again", type(error).__name__)
+        if None in group:
+            self._send_away()
+            return True
+        if self._leads and not self.store.is_claimed:
+            self._step_down()
+        return False
 
     # -- following ----------------------------------------------------------------------------------
 
@@ -211,6 +233,10 @@ class Scribe:
         """The right to write is lost."""
         _log.warning("this process no longer has the right to write; it follows")
         self._leads, self._followed_at = False, time.monotonic()
+        if self._ahead is not None:
+            for request in self._ahead.requests:
+                request.future.set_exception(_elsewhere())
+            self._ahead, self._desks = None, {}  # read anew: they have learned what will not be written
 
     def _send_away(self, why: Callable[[], Unavailable] = _stopping) -> None:
         """Requests that came too late."""
@@ -224,6 +250,8 @@ class Scribe:
 
     def _next_group(self) -> list[Request | None]:
         """What waits now; a tick when it is time, however much waits; nothing where nothing comes."""
+        if self._ahead is not None:
+            return list(self._ahead.requests)
         wait = self._next_tick - time.monotonic()
         if wait <= 0:
             return [self._due_tick()]
@@ -258,17 +286,19 @@ class Scribe:
 
         Whoever has given up before is left out; from here on a request cannot be taken back.
         """
-        self._process([r for r in requests if r.future.set_running_or_notify_cancel()])
+        self._process([r for r in requests if r.future.running() or r.future.set_running_or_notify_cancel()])
 
     def _process(self, requests: list[Request]) -> None:
         outcomes: list[tuple[Request, Answer | Exception]] = []
+        taken = self._taken_from(requests)
         try:
             if self._in_doubt:
                 self.recover()
-            with self.store.transaction():
+                taken = None  # by a model that no longer counts
+            with self.store.transaction(self._learn_ahead):
                 for kind, same in groupby(requests, key=lambda request: (type(request), request.model)):
                     some = list(same)
-                    outcomes += self._learned(some) if kind[0] is Learn else map(self._outcome, some)
+                    outcomes += self._learned(some, taken) if kind[0] is Learn else map(self._outcome, some)
                 self._write_snapshots()
         except Exception as error:  # noqa: BLE001  whatever failed, nothing of this group counts
             self._undo(requests, error)
@@ -289,11 +319,61 @@ class Scribe:
             else:
                 request.future.set_result(outcome)
 
+    def _learn_ahead(self) -> None:
+        """While a group is being written, learn the rows that come next; they are written in their turn.
+
+        Should the group fail, the model is read again as it was before, and they are learned again.
+        """
+        requests = self._next_rows()
+        if not requests:
+            return
+        desk = self._desks[requests[0].model]
+        ahead = self._ahead = _Ahead(list(requests), desk.engine.published())
+        try:
+            ahead.taken = desk.take_in(self._together(desk, requests), now=self.clock())
+        except SteelyardError:
+            pass  # whose fault it is will be found, and told, in their turn
+        except Exception as error:  # noqa: BLE001  what is being written is not harmed
+            self._in_doubt = True
+            _log.error("rows could not be learned ahead: %s", _where(error))
+
+    def _next_rows(self) -> list[Learn]:
+        """Requests at the head of the line that can be learned ahead: many rows for one model."""
+        if self._closing or self._ahead is not None:
+            return []
+        with self._queue.mutex:
+            waiting = list(self._queue.queue)
+        alike: list[Learn] = []
+        for request in waiting[:_GROUP]:
+            if not isinstance(request, Learn) or request.key is not None or request.model != waiting[0].model:
+                break
+            alike.append(request)
+        desk = self._desks.get(alike[0].model) if alike else None
+        if desk is None or not desk.takes_in_alone or sum(r.batch.n_rows for r in alike) < _MANY_ROWS:
+            return []
+        for _ in alike:
+            self._queue.get_nowait()  # nobody else takes from it
+        return [request for request in alike if request.future.set_running_or_notify_cancel()]
+
+    def _taken_from(self, requests: list[Request]) -> TakenIn | None:
+        """What was learned ahead from these requests."""
+        ahead = self._ahead
+        if ahead is None or not requests or ahead.requests[0] is not requests[0]:
+            return None
+        self._ahead = None
+        return ahead.taken
+
     def _erase(self) -> Exception | None:
         try:
             self.store.erase()
         except SteelyardError as error:
             return error
+        except Exception as error:  # noqa: BLE001  a disk that fails: whoever waits must hear of it
+            _log.error("what was forgotten could not be erased: %s", _where(error))
+            return Unavailable(
+                f"the rows are forgotten, but may still stand in the store's log ({type(error).__name__}).",
+                hint="look at the disk of the service; they go with the next request to forget",
+            )
         return None
 
     def _undo(self, requests: list[Request], error: Exception) -> None:
@@ -324,10 +404,14 @@ class Scribe:
             desk = self._desks.get(name)
             if desk is None:
                 continue
-            known = self.published.get(name)
-            if known is None or known.version != desk.engine.version:
-                self.published[name] = desk.engine.published()
-                news = {"version": desk.engine.version, "rows": desk.engine.n_rows}
+            known, ahead = self.published.get(name), self._ahead
+            before = ahead.before if ahead is not None and ahead.requests[0].model == name else None
+            if known is None or known.version != (before or desk.engine).version:
+                published = before or desk.engine.published()
+                if known is not None:
+                    published.follow(known)
+                self.published[name] = published
+                news = {"version": published.version, "rows": published.n_rows}
                 for listener in list(self.listeners):
                     with suppress(Exception):  # nobody who listens can keep an answer back
                         listener(name, news)
@@ -460,24 +544,34 @@ class Scribe:
 
     # -- many rows at once --------------------------------------------------------------------------
 
-    def _learned(self, requests: list[Request]) -> list[tuple[Request, Answer | Exception]]:
+    def _learned(
+        self, requests: list[Request], taken: TakenIn | None
+    ) -> list[tuple[Request, Answer | Exception]]:
         """Rows of several requests to one model, learned together where all of them are good."""
         plain = [r for r in requests if isinstance(r, Learn) and r.key is None]
         desk = self._desks.get(requests[0].model)
+        if taken is not None:
+            assert desk is not None
+            version = desk.keep(taken)
+            return [(r, {"learned": r.batch.n_rows, "version": version}) for r in plain]
         # The first rows settle what a column is, so they come alone.
         settled = desk is not None and bool(desk.engine.column_kinds())
         if settled and len(plain) == len(requests) > 1:
             assert desk is not None
-            rows = wire.joined([r.batch for r in plain])
             try:
-                for request in () if wire.are_alike(rows) else plain:
-                    desk.engine.check_rows(request.batch, labelled=True)
-                version = desk.learn(rows, now=self.clock())
+                version = desk.learn(self._together(desk, plain), now=self.clock())
             except SteelyardError:
                 pass  # one of them is bad: one by one shows which
             else:
                 return [(r, {"learned": r.batch.n_rows, "version": version}) for r in plain]
         return [self._learn_one(request) for request in requests]
+
+    @staticmethod
+    def _together(desk: Desk, requests: Sequence[Learn]) -> ColumnBatch:
+        rows = wire.joined([r.batch for r in requests])
+        for request in () if wire.are_alike(rows) else requests:
+            desk.engine.check_rows(request.batch, labelled=True)
+        return rows
 
     def _learn_one(self, request: Request) -> tuple[Request, Answer | Exception]:
         assert isinstance(request, Learn)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -88,6 +89,7 @@ class SQLiteStore(SQLStore):
         check_sqlite()
         self.path, self._vfs = str(path), vfs
         self._claim: IO[bytes] | None = None
+        self._hand = ThreadPoolExecutor(1, "steelyard-commit")  # a thread only where it is needed
         # The scribe's thread writes, the threads of requests read: one connection each way, each with a lock.
         self._reading = threading.Lock()
         try:
@@ -148,12 +150,19 @@ class SQLiteStore(SQLStore):
                 self._db.pragma("user_version", _SCHEMA_VERSION)
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Everything inside or nothing; on disk when it returns."""
+    def transaction(self, meanwhile: Callable[[], None] | None = None) -> Iterator[None]:
+        """Everything inside or nothing; on disk when it returns, ``meanwhile`` is done on the way there."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
-            self._commit()
+            if meanwhile is None:
+                self._commit()
+            else:
+                committed = self._hand.submit(self._commit)
+                try:
+                    meanwhile()
+                finally:
+                    committed.result()
         except BaseException:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
@@ -215,6 +224,7 @@ class SQLiteStore(SQLStore):
             self._claim = None
         if self._reader is not self._db:
             self._reader.close()
+        self._hand.shutdown()
         self._db.close()
 
     def _do(self, sql: str, *values: Any) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -55,7 +55,10 @@ class Store(Protocol):
 
     faults: tuple[type[Exception], ...]  # what it raises when the disk or the server fails
 
-    def transaction(self) -> AbstractContextManager[None]: ...
+    def transaction(self, meanwhile: Callable[[], None] | None = None) -> AbstractContextManager[None]:
+        """Everything inside or nothing; a store that can commit in the background does ``meanwhile`` then."""
+        ...
+
     def reading(self) -> AbstractContextManager[None]: ...
     @property
     def is_claimed(self) -> bool: ...
