@@ -45,6 +45,23 @@ def test_a_damaged_page_of_parquet_is_named_with_the_rows_before_it(fit, tmp_pat
     assert "the content is damaged or cut short" in result.stderr
 
 
+def test_changed_values_are_noticed_where_parquet_has_checksums(fit, tmp_path):
+    rows = np.arange(5_000)
+    frame = pd.DataFrame({"a": rows / 7, "y": np.where(rows % 9 == 0, "x", "z")})
+    frame.to_parquet(
+        tmp_path / "good.parquet",
+        index=False,
+        compression="none",
+        use_dictionary=False,
+        write_page_checksum=True,
+    )
+    content = bytearray((tmp_path / "good.parquet").read_bytes())
+    content[20_000] ^= 1  # a bit of a number: without a checksum it is another number
+    result = fit("rows.parquet", bytes(content))
+    assert result.exit_code == 1
+    assert "damaged or cut short" in result.stderr
+
+
 def test_a_table_of_a_hundred_thousand_columns_can_be_learned_by_some_of_them(fit):
     names = ",".join(f"c{k}" for k in range(100_000))
     rows = "".join(",".join([str(k)] * 100_000) + f",{'ab'[k % 2]}\n" for k in range(4))

@@ -233,6 +233,8 @@ def test_broken_json_is_named(tmp_path):
         (b"a,b,y\n", "a header line but there are no rows"),
         (b"a,b,y\n1,\x00,2\n", "binary file"),
         (b"\x89PNG\r\n\x1a\n\x00\x00", "binary file"),
+        (b'[{"a": 1, "y": 0},\n {"a": 2, "y": 1}]\n', "begins as a JSON list does"),
+        (b"[[[[[[[[", "begins as a JSON list does"),
         (b"PAR1 but not really", "damaged or cut short"),
         (b"ARROW1 but not really", "damaged or cut short"),
         (gzip.compress(b"a,b,y\n1,2,3\n" * 99, mtime=0)[:-20], "damaged or cut short"),

@@ -236,13 +236,14 @@ def arrow_file_source(data: ByteSource) -> ArrowSource:
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"the file is damaged or cut short: {error}.", who=data.name) from error
+        reason = str(error).rstrip(".")
+        raise DataError(f"the file is damaged or cut short: {reason}.", who=data.name) from error
 
 
 def _parquet_source(data: ByteSource) -> ArrowSource:
     from pyarrow import parquet
 
-    file = parquet.ParquetFile(_seekable(data))
+    file = parquet.ParquetFile(_seekable(data), page_checksum_verification=True)
 
     def batches(wanted: list[str]) -> Iterator[Any]:
         yield from file.iter_batches(batch_size=_BATCH_ROWS, columns=wanted, use_threads=False)

@@ -402,8 +402,15 @@ def _reader_of(data: ByteSource) -> Any:
         _need_pyarrow(data.name)
         return arrow_file_source(data)
     _check_text(data)
-    if data.head.removeprefix(_BYTE_ORDER_MARK).lstrip().startswith(b"{"):
+    begin = data.head.removeprefix(_BYTE_ORDER_MARK).lstrip()
+    if begin.startswith(b"{"):
         return JsonLinesSource(data)
+    if begin.startswith(b"[") and begin[1:].lstrip().startswith((b"{", b"[")):
+        raise DataError(
+            "this begins as a JSON list does; expected one JSON object a line, or a table.",
+            who=data.name,
+            hint="`jq -c '.[]' FILE` writes the objects of a list one a line",
+        )
     exact = csv_source(data)
     return ArrowCsvSource(exact) if has_pyarrow() else exact
 
