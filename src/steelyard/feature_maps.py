@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -53,6 +54,7 @@ class ProjectionMap(ABC):
     function: ClassVar[str]
 
     def __post_init__(self) -> None:
+        _check_single(self.quantum, self.height)
         _check_shapes(self, self.weights, self.starts)
         _check_finite(self.shift, self.scale, self.weights, self.starts, self.height)
 
@@ -147,6 +149,7 @@ class LandmarkMap:
     euclidean: bool
 
     def __post_init__(self) -> None:
+        _check_single(self.quantum, self.step)
         _check_shapes(self, self.landmarks, self.root[0])
         _check_finite(self.shift, self.scale, self.landmarks, self.root, self.step)
         if self.root.shape != (self.root.shape[0],) * 2:
@@ -235,7 +238,14 @@ def _check_finite(*parts: Any) -> None:
         raise ValueError("a map has numbers that are not finite")
 
 
+def _check_single(*parts: Any) -> None:
+    if not all(isinstance(part, Real) for part in parts):  # a file may hold a list here
+        raise ValueError("a map has a list where one number must be")
+
+
 def _check_shapes(settled: ProjectionMap | LandmarkMap, weights: FloatArray, outputs: FloatArray) -> None:
+    if settled.shift.ndim != 1 or outputs.ndim != 1:
+        raise ValueError("the numbers of a map by feature and by component must be lists")
     if settled.scale.shape != settled.shift.shape or weights.shape != (len(settled.shift), len(outputs)):
         raise ValueError("the map does not have the width of the features")
     # A file may hold anything here: a step of zero would divide by it.

@@ -250,3 +250,23 @@ def test_all_classes_of_a_message_are_in_folds_or_none():
     state["classes"][0]["fold"] = 1
     with pytest.raises(ValueError, match="some classes are in folds"):
         messages_of_statistics.from_state(state, ClassStatistics)
+
+
+def test_a_map_has_one_height_and_one_least_step():
+    made = RandomFeatures(4, kind="rbf", random_state=0).fit(X)._map
+    assert isinstance(made, FourierMap)
+    parts = (made.shift, made.scale, made.weights, made.starts)
+    for numbers in ((made.quantum, [made.height]), ([made.quantum], made.height)):
+        with pytest.raises(ValueError, match="a list where one number must be"):
+            FourierMap(*parts, *numbers)
+    with pytest.raises(ValueError, match="must be lists"):
+        FourierMap(made.shift[:, None], made.scale[:, None], *parts[2:], made.quantum, made.height)
+
+
+def test_the_rows_that_an_expert_remembers_are_a_list():
+    model = next(subject for subject in SUBJECTS if subject.name == "StreamClassifier").taught_copy()
+    expert = next(expert for expert in model._experts if len(expert.held) > 1)
+    state = expert.get_state()
+    state["held"] = state["held"][None]
+    with pytest.raises(ValueError, match="a stretch of rows that cannot be"):
+        expert.set_state(state, model._recent)

@@ -339,7 +339,8 @@ class Expert:
         """Become what ``get_state`` described; ``recent`` holds the rows that it has learned."""
         self.low, self.high, self.n_rebuilt = (int(state[name]) for name in ("low", "high", "rebuilt"))
         self.held = np.asarray(state["held"], dtype=np.int64)
-        if not 0 <= self.low <= self.high or (np.diff(self.held) <= 0).any() or not recent.has(self.held):
+        rises = self.held.ndim == 1 and (np.diff(self.held) > 0).all()
+        if not 0 <= self.low <= self.high or not rises or not recent.has(self.held):
             raise ValueError("an expert remembers a stretch of rows that cannot be")
         regrown = self.trade.regrown and len(self.held) > 0
         self._become(self._made(recent.at(self.held)) if regrown else state["learner"])
