@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "steelyard/exact_sums.hpp"
+#include "steelyard/simd.hpp"
 
 namespace steelyard {
 
@@ -360,6 +361,22 @@ void ExactView::sums(std::size_t k, double* out) const {
 
 void ExactView::matrix(std::size_t k, double* out) const {
     write_centered(folded(state_, classes_[k], n_threads_), out);
+}
+
+bool ExactView::is_semidefinite(std::size_t k, double slack) const {
+    const std::size_t size = state_.n_features + 1;
+    std::vector<double> matrix(size * size), scale(size);
+    this->matrix(k, matrix.data());
+    for (std::size_t i = 0; i < size; ++i) {
+        const double square = matrix[i * size + i];
+        const bool counts = square > 0.0 && (i + 1 == size || !state_.grid.mixed[i]);
+        scale[i] = counts ? 1.0 / std::sqrt(square) : 0.0;
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+        for (std::size_t j = 0; j < i; ++j) matrix[i * size + j] = matrix[i * size + j] * scale[i] * scale[j];
+        matrix[i * size + i] = 1.0 + slack;
+    }
+    return loops().factor.factor(matrix.data(), size, size);
 }
 
 // Single columns of the matrix of one class, seen from the origin; formed from its rows where these are all there is.

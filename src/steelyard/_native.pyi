@@ -172,6 +172,11 @@ class ExactView:
     def factor(self, k: int, scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
         """Few rows whose products sum up to the matrix of a class."""
 
+    def is_semidefinite(self, k: int, slack: float) -> bool:
+        """
+        Whether sums of products have no negative direction that is worth the name.
+        """
+
     def total(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]: ...
 
     def canonical(self, k: int) -> bytes: ...
@@ -417,6 +422,27 @@ def weigh_lookups(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), 
     """
     Weighted sums of functions of a row's values, linear between knots and constant beyond both ends; a value that is not a number counts nothing.
     """
+
+def rank_levels(ranked: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], order: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_known: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_positive: int) -> tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')], Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')]]:
+    """
+    For rising lines of scores the share of rows below each place, both sides alike (a half beyond what is known), and for each line twice the pairs in order.
+    """
+
+class RowExperts:
+    """
+    Experts of one plane that score a single row in one go. Arrays are not to change.
+    """
+
+    def __init__(self, n_experts: int, n_features: int, ranks: tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)]] | None, map: tuple[str, Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], float, float, float] | None) -> None: ...
+
+    def add_plane(self, expert: int, is_mapped: bool, normal: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], intercept: float) -> None: ...
+
+    def add_machine(self, expert: int, spec: KernelSpec, packed: object, coef: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], intercept: float) -> None: ...
+
+    def add_trees(self, expert: int, trees: object) -> None: ...
+
+    def scores(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]]:
+        """Scores of a row, NaN for experts that were not added, and its ranks."""
 
 def scaled_part(K: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], factor: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], n_threads: int = 1) -> None:
     """

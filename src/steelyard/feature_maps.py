@@ -78,6 +78,10 @@ class ProjectionMap(ABC):
         """Values that the features are linear in: here the features."""
         return self.apply(X)
 
+    def native_inside(self) -> tuple[Any, ...]:
+        """What :meth:`inside` calls natively: function, arrays and numbers."""
+        return self.function, self.shift, self.scale, self.weights, self.starts, *self._numbers()
+
     def carried_inside(self, coef: FloatArray) -> FloatArray:
         """Planes over features as planes over these values."""
         return coef
@@ -208,6 +212,10 @@ class LandmarkMap:
         self._kernel_values(_rows(X), out)
         return out
 
+    def native_inside(self) -> tuple[Any, ...]:
+        """What :meth:`inside` calls natively: function, arrays and numbers."""
+        return _halving(self.shift, self.scale, self.landmarks, euclidean=self.euclidean)
+
     def carried_inside(self, coef: FloatArray) -> FloatArray:
         """Planes over features as planes over the kernel values, whose product with the root is spared."""
         carried = np.empty((len(self.root), len(coef)))
@@ -293,10 +301,17 @@ def _halvings(
     euclidean: bool,
 ) -> None:
     """``2**-distance`` as integers of 23 bits."""
-    _native.map_rows(
-        "halving_2" if euclidean else "halving", rows, shift, scale, places, np.zeros(places.shape[1]),
-        out, 2.0**_KERNEL_BITS, 1.0, 1.0, num_threads() if len(rows) > _FEW_ROWS else 1,
-    )  # fmt: skip
+    called = _halving(shift, scale, places, euclidean=euclidean)
+    threads = num_threads() if len(rows) > _FEW_ROWS else 1
+    _native.map_rows(called[0], rows, *called[1:5], out, *called[5:], threads)
+
+
+def _halving(
+    shift: FloatArray, scale: FloatArray, places: FloatArray, *, euclidean: bool
+) -> tuple[str, FloatArray, FloatArray, FloatArray, FloatArray, float, float, float]:
+    """The same as native calls name it: function, arrays and numbers."""
+    function, starts = "halving_2" if euclidean else "halving", np.zeros(places.shape[1])
+    return function, shift, scale, places, starts, 2.0**_KERNEL_BITS, 1.0, 1.0
 
 
 SettledMap = FourierMap | ReluMap | LandmarkMap

@@ -234,6 +234,10 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             self._last_inside = self._map, np.array(X), inside  # at once: threads may ask
         return inside
 
+    def native_inside(self) -> tuple[Any, ...]:
+        """What :meth:`inside` calls natively: function, arrays and numbers."""
+        return self._map.native_inside()
+
     def carried_inside(self, coef: FloatArray) -> FloatArray:
         """Planes over the features as planes over what :meth:`inside` gives; features are rounded there."""
         return self._map.carried_inside(coef)

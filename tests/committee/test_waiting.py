@@ -9,7 +9,7 @@ import pytest
 
 from steelyard import ProximalSVC, StreamClassifier
 from steelyard.committee.learning import _TOGETHER
-from steelyard.committee.rules import LabelRule
+from steelyard.committee.rules import LabelRule, Rows
 from steelyard.persistence import from_bytes, to_bytes
 
 
@@ -39,10 +39,11 @@ def test_rows_that_wait_count(rows, model):
 
 def test_rows_that_wait_are_learned_together(rows, model):
     X, y = rows
-    for row in range(603, 600 + 2 * _TOGETHER):
+    n = 600 + 4 * _TOGETHER  # a twentieth of all rows is what planes over all of them wait for
+    for row in range(603, n):
         model.partial_fit(X[row : row + 1], y[row : row + 1])
     assert len(model._waiting) == 0
-    linear, n = model._experts[0], 600 + 2 * _TOGETHER
+    linear = model._experts[0]
     assert linear.high == n
     fresh = ProximalSVC().fit(X[:n], y[:n])
     np.testing.assert_allclose(linear.learner.coef_, fresh.coef_, rtol=1e-9, atol=1e-12)
@@ -71,6 +72,34 @@ def test_whether_rows_were_asked_for_before_does_not_matter(rows):
         for model in (asked, silent):
             model.partial_fit(X[row : row + 1], y[row : row + 1])
     assert to_bytes(asked) == to_bytes(silent)
+
+
+def test_a_single_row_is_scored_in_one_go_as_by_each_expert(rows, model):
+    X, y = rows
+    panel = model._panel
+    assert all(rule is not None for rule in panel.rules)
+    for row in range(603, 640):
+        model.partial_fit(X[row : row + 1], y[row : row + 1])
+        panel, asked = model._panel, X[row - 300 : row - 299]
+        seen, scores = panel.single.scored(panel, asked)
+        each = Rows(asked, panel.views)
+        np.testing.assert_array_equal(scores, panel._raw_scores(each))
+        np.testing.assert_array_equal(seen.seen("ranks"), each.seen("ranks"))
+
+
+def test_of_more_classes_each_expert_is_asked_about_a_single_row(rows):
+    X, y = rows
+    model = StreamClassifier().partial_fit(X, y + (X[:, 2] > 1.0))
+    assert model._panel.single.scored(model._panel, X[:1]) is None
+    assert model.predict(X[:1]) in model.classes_
+
+
+def test_the_linear_expert_that_is_shown_knows_all_rows_but_those_that_wait(rows):
+    X, y = rows
+    model = StreamClassifier().partial_fit(X[:600], y[:600]).partial_fit(X[600:615], y[600:615])
+    assert model._experts[0].high == 600  # it waits for more rows
+    assert model.linear_.class_count_.tolist() == np.bincount(y[:615]).tolist()
+    assert model._experts[0].high == 600
 
 
 @pytest.mark.parametrize("way", ["stored", "copied"])

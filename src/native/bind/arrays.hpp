@@ -91,6 +91,7 @@ void bind_kernels(nb::module_& m);
 void bind_sequences(nb::module_& m);
 void bind_boosting(nb::module_& m);
 void bind_piecewise(nb::module_& m);
+void bind_row_experts(nb::module_& m);
 void bind_boundary(nb::module_& m);
 void bind_window_auc(nb::module_& m);
 void bind_enclosing(nb::module_& m);

@@ -386,6 +386,14 @@ void bind_view(nb::module_& m) {
                 return out;
             },
             "k"_a, "scale"_a.noconvert(), "Few rows whose products sum up to the matrix of a class.")
+        .def(
+            "is_semidefinite",
+            [](const ExactView& self, std::size_t k, double slack) {
+                require(k < self.n_classes(), "ExactView.is_semidefinite: there is no such class");
+                nb::gil_scoped_release unlocked;
+                return self.is_semidefinite(k, slack);
+            },
+            "k"_a, "slack"_a, "Whether sums of products have no negative direction that is worth the name.")
         .def("total",
              [](const ExactView& self) {
                  const std::size_t size = self.origin().size() + 1;

@@ -3,31 +3,15 @@
 #include <cstdint>
 #include <string>
 
-#include "arrays.hpp"
-#include "steelyard/feature_maps.hpp"
+#include "maps.hpp"
 
 namespace steelyard::bind {
 
 namespace {
 
-MapKind kind_named(const std::string& name) {
-    if (name == "cosine") return MapKind::cosine;
-    if (name == "rectified") return MapKind::rectified;
-    if (name == "halving") return MapKind::halving;
-    if (name == "halving_2") return MapKind::halving_2;
-    throw nb::value_error("map_rows: unknown kind");
-}
-
 using Vector = Array<const double, 1>;
 using Matrix = Array<const double, 2>;
 using Places = Array<const std::int64_t, 1>;
-
-FeatureMap checked_map(const std::string& kind, const Vector& shift, const Vector& scale, const Matrix& weights,
-                       const Vector& starts, double amplitude, double quantum, double ceiling) {
-    if (scale.size() != shift.size() || weights.shape(0) != shift.size() || weights.shape(1) != starts.size())
-        throw nb::value_error("map_rows: array shapes disagree");
-    return {{kind_named(kind), amplitude, quantum, ceiling}, span(shift), span(scale), weights.data(), span(starts)};
-}
 
 }  // namespace
 

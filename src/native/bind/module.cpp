@@ -38,6 +38,7 @@ NB_MODULE(_native, m) {
     steelyard::bind::bind_sequences(m);
     steelyard::bind::bind_boosting(m);
     steelyard::bind::bind_piecewise(m);
+    steelyard::bind::bind_row_experts(m);
     steelyard::bind::bind_boundary(m);
     steelyard::bind::bind_window_auc(m);
     steelyard::bind::bind_enclosing(m);

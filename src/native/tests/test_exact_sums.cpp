@@ -228,3 +228,23 @@ TEST(values_that_are_not_finite_change_nothing) {
         CHECK(same_state(state, before, 0), text(bad));
     }
 }
+
+TEST(sums_of_rows_are_semidefinite_and_those_that_no_rows_leave_are_not) {
+    constexpr std::size_t n = 300, d = 4;
+    std::vector<double> X = whole_numbers(n * d, 50.0, 4);
+    for (std::size_t i = 0; i < n; ++i) X[i * d + 3] = X[i * d] - 2.0 * X[i * d + 1];  // a direction of no length
+    const std::vector<std::int32_t> slots(n, 0);
+    ExactState state = state_of(d);
+    add_rows(state, ExactBatch<double>{{X.data(), n, d}, slots, {}}, 1);
+    on_every_level([&](const std::string& level) {
+        CHECK(ExactView(state, SlotGroups{{0}}, 1).is_semidefinite(0, 1e-8), level);
+        // A row beside the plane of all others, taken out: it was never there.
+        ExactState less = state;
+        const std::vector<double> stranger{3.0, 5.0, 1.0, 40.0};
+        remove_rows(less, ExactBatch<double>{{stranger.data(), 1, d}, {slots.data(), 1}, {}}, 1);
+        CHECK(!ExactView(less, SlotGroups{{0}}, 1).is_semidefinite(0, 1e-8), level);
+        // Where coarser values were merged into a feature, it proves nothing.
+        less.grid.mixed[3] = 1;
+        CHECK(ExactView(less, SlotGroups{{0}}, 1).is_semidefinite(0, 1e-8), level);
+    });
+}

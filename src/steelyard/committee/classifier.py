@@ -81,11 +81,11 @@ class StreamClassifier(LearningCommittee):
     budget : "auto" or float, default="auto"
         Microseconds that a row may cost, roughly, by what the work takes on a common machine, never by the
         clock, so that the same rows give the same answers anywhere; "auto" is 120 for the first 20,000 rows
-        and 70 for those after them. Planes are solved, trees are grown and evidence is looked at when
+        and 64 for those after them. Planes are solved, trees are grown and evidence is looked at when
         enough rows have come to pay for it. The kernel machine is the dear
         expert: of two classes, below 120 it is offered a part of the rows of each block, evenly spaced ones
         of frequent classes first, and below 60 none; of more classes sooner. "auto" offers it a quarter of
-        blocks larger than 250 rows, and a sixth of all rows after the first 20,000, where
+        blocks larger than 250 rows, and a tenth of all rows after the first 20,000, where
         all but the shortest memory learn 400 rows together. All experts score all
         rows, and :meth:`explain` tells what is spared. Experts learn side by side on the cores there are
         (environment variable STEELYARD_NUM_THREADS), which changes no bit of what comes out.
@@ -231,10 +231,12 @@ class StreamClassifier(LearningCommittee):
     def linear_(self) -> ProximalSVC:
         """A copy of the expert with planes over all rows that are remembered."""
         self._need("linear_")
-        learner: ProximalSVC | None = self._experts[0].learner
-        if learner is None:
+        expert = self._experts[0].twin(self._recent)
+        expert.follow(self._recent, self._low, self._n_seen, self._work())  # it may have waited for more rows
+        if expert.learner is None:
             raise AttributeError("StreamClassifier has no linear_ while its linear expert has no rows.")
-        return copy.deepcopy(learner)
+        learner: ProximalSVC = copy.deepcopy(expert.learner)
+        return learner
 
     @property
     @of_one_moment
@@ -382,5 +384,5 @@ class StreamClassifier(LearningCommittee):
             block, scores = self._waiting.together()
             ranks = Rows(block.X, self._views).seen("ranks")
             self._waiting = Waiting().joined_by(block.seen_as(ranks), scores)
-            panel = self._following_labels(panel, block.codes.tolist())
+            panel = panel.following(block.codes.tolist())
         self._panel = panel

@@ -258,9 +258,9 @@ def align(scores: FloatArray, known: Sequence[Label], classes: Sequence[Label]) 
     The last axis of ``scores`` has a column for each of ``known``, or a single one if these are two (or
     fewer). A class that was not known has no score (NaN), and whoever knew fewer than two has none at all.
     """
-    known, classes = list(known), list(classes)
     if known == classes and len(classes) >= 2:
         return scores
+    known, classes = list(known), list(classes)
     out = np.full((*scores.shape[:-1], n_planes(len(classes))), np.nan)
     if len(known) < 2:
         return out

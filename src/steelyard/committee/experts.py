@@ -91,7 +91,7 @@ def _nothing(_n_columns: int) -> Any:
 
 # New ones come last: files of earlier versions have those before.
 EXPERTS = (
-    Trade("linear", "planes over all rows", "rows", None, 0, 10, 1.0, False, _planes),
+    Trade("linear", "planes over all rows", "rows", None, 0, 50, 1.0, False, _planes),
     Trade("recent", "planes over the last 200 rows", "rows", 200, 0, 10, 1.0, False, _planes),
     Trade(
         "mapped",
@@ -110,7 +110,7 @@ EXPERTS = (
         "ranks",
         1000,
         200,
-        50,
+        100,
         6.0,
         True,
         _kernel_machine,
@@ -294,9 +294,9 @@ class Expert:
 
     def _learned_rule(self) -> Rule | None:
         learner, view = self.learner, self.trade.view
-        if learner is None or len(learner.classes_) < 2:
+        classes = [] if learner is None else learner.classes_.tolist()
+        if len(classes) < 2:
             return None
-        classes = learner.classes_.tolist()
         if isinstance(learner, BoostedTrees):
             return TreeRule(classes, learner.forest, learner.n_features)
         if isinstance(learner, IncrementalSVC):
@@ -310,7 +310,7 @@ class Expert:
         return MappedRule.over(self.views, rule) if rule.view == "map" else rule
 
     def _label_rule(self, recent: Recent) -> Rule | None:
-        codes = recent.at(self.held).codes[::-1]
+        codes = recent.codes(self.held)[::-1]
         if not len(codes):
             return None
         counts = np.bincount(codes, _LABEL_WEIGHTS[: len(codes)])

@@ -19,7 +19,7 @@ from steelyard.committee.evidence import Evidence, align
 from steelyard.committee.experts import EXPERTS, Expert
 from steelyard.committee.panel import Panel, judge_evidence
 from steelyard.committee.recent import Block, Recent
-from steelyard.committee.rules import LabelRule, Rows, Views
+from steelyard.committee.rules import Rows, Views
 from steelyard.committee.side_by_side import side_by_side
 from steelyard.committee.views import FoldedView, RankView, row_keys
 from steelyard.committee.waiting import Waiting
@@ -119,12 +119,8 @@ class LearningCommittee(ForgettingMixin):
         rows, scores = panel.raw_scores(block.X)
         block = block.seen_as(rows.seen("ranks"))
         self._waiting = self._waiting.joined_by(block, scores)
-        self._panel = self._following_labels(panel, block.codes.tolist())
+        self._panel = panel.following(block.codes.tolist())
         return True
-
-    def _following_labels(self, panel: Panel, codes: list[int]) -> Panel:
-        rules = [rule.after(codes) if isinstance(rule, LabelRule) else rule for rule in panel.rules]
-        return Panel(panel.classes, rules, panel.judgement, panel.views)
 
     def _take_waiting(self) -> None:
         """Learn the rows that wait."""
@@ -164,6 +160,8 @@ class LearningCommittee(ForgettingMixin):
             X = self._check_finite(X, method)
         if self._fold is not None:
             return self._fold.apply(X)
+        if type(X) is np.ndarray and X.dtype == np.float64 and X.flags.c_contiguous:
+            return X
         return np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
 
     def _checked_times(self, n_rows: int, method: str) -> FloatArray:
@@ -268,8 +266,8 @@ class LearningCommittee(ForgettingMixin):
     def _trim(self, work: Work) -> None:
         """Let go of rows that nobody will ask for again."""
         if self._span() is None:
-            if len(self._recent) <= (1.0 + _SLACK) * (_KEPT + _KEPT_OF_CLASSES):
-                return  # a stream of single rows pays for every look
+            if len(self._recent) <= (1.0 + _SLACK) * (_KEPT + 2 * _KEPT_OF_CLASSES):
+                return  # to look costs more than a row; dear experts hold some rows besides
             of_class = _KEPT_OF_CLASSES // max(work.n_classes, 2)
             numbers, slack = self._recent.last(_KEPT, of_class, 0), _SLACK
         else:

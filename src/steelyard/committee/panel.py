@@ -23,7 +23,7 @@ from steelyard._types import FloatArray, IntArray
 from steelyard.committee.cuts import choose_cut
 from steelyard.committee.evidence import Evidence, Sides, align, n_planes, with_newcomers
 from steelyard.committee.many import ManyJudgement, judge_many
-from steelyard.committee.rules import Rows, Rule, Views
+from steelyard.committee.rules import LabelRule, Rows, Rule, Views
 
 __all__ = ["Judgement", "Panel", "judge", "judge_evidence"]
 
@@ -137,25 +137,13 @@ class _Records:
     def of(cls, scores: FloatArray, n_positive: int, n_known: IntArray) -> _Records:
         """``n_known`` has the known scores of positives, then of negatives."""
         order = np.argsort(scores, axis=1)
-        ranked = np.take_along_axis(scores, order, axis=1)
-        is_positive = order < n_positive
-        n_positives, n_negatives = n_known[:, :, None]
-        # Rows below a score and up to it, of both sides; equal scores are one run.
-        first, last = _runs(ranked)
-        positives = np.cumsum(is_positive, axis=1)
-        upto = np.take_along_axis(positives, last, axis=1)
-        below: IntArray = np.take_along_axis(positives - is_positive, first, axis=1)
-        both_positive, both = below + upto, first + last + 1
-        both_negative = both - both_positive
-        level = both_positive / (4.0 * n_positives) + both_negative / (4.0 * n_negatives)
-        least = 0.5 / (n_positives + n_negatives)
-        z = ndtri(np.clip(level, least, 1.0 - least))
-        known = ~np.isnan(ranked)
+        ranked, known = np.take_along_axis(scores, order, axis=1), n_known.sum(axis=0)
+        level, in_order = _native.rank_levels(ranked, order, known, n_positive)
+        least = (0.5 / known)[:, None]
+        z = ndtri(np.clip(level, least, 1.0 - least))  # 0 where a score is unknown
         by_row = np.empty_like(z)
-        np.put_along_axis(by_row, order, np.where(known, z, 0.0), axis=1)
-        found = (both_negative * (is_positive & known)).sum(axis=1)
-        auc = found / (2.0 * n_known[0] * n_known[1])
-        return cls(ranked, z, by_row, n_known.sum(axis=0), auc)
+        np.put_along_axis(by_row, order, z, axis=1)
+        return cls(ranked, z, by_row, known, in_order / (2.0 * n_known[0] * n_known[1]))
 
     def table(self, line: int) -> tuple[FloatArray, FloatArray]:
         """Scores of an expert that came, and the normal scores there; a little beyond both ends."""
@@ -168,22 +156,6 @@ class _Records:
             np.concatenate([[knots[0] - width], knots, [knots[-1] + width]]),
             np.concatenate([[z[0] - _BEYOND], z, [z[-1] + _BEYOND]]),
         )
-
-
-def _runs(ranked: FloatArray) -> tuple[IntArray, IntArray]:
-    """For every place in a rising line the first and the last place with the same value."""
-    n = ranked.shape[1]
-    places = np.broadcast_to(np.arange(n), ranked.shape)
-    border = ranked[:, 1:] != ranked[:, :-1]
-    if border.all():
-        return places, places
-    first, last = np.zeros(ranked.shape, dtype=np.int64), np.full(ranked.shape, n - 1)
-    first[:, 1:][border] = places[:, 1:][border]
-    last[:, :-1][border] = places[:, :-1][border]
-    return (
-        np.maximum.accumulate(first, axis=1),
-        np.minimum.accumulate(last[:, ::-1], axis=1)[:, ::-1],
-    )
 
 
 class LastAsked:
@@ -202,10 +174,56 @@ class LastAsked:
     def find(self, X: FloatArray) -> tuple[Rows, FloatArray] | None:
         """These rows and their scores, if they were asked for last."""
         kept = self._kept
-        return kept if kept is not None and np.array_equal(kept[0].X, X) else None
+        if kept is None or kept[0].X.shape != X.shape:
+            return None
+        known = kept[0].X
+        # A stream of single rows pays for every call.
+        same = known.tobytes() == X.tobytes() if len(X) == 1 else np.array_equal(known, X)
+        return kept if same else None
 
     def __reduce__(self) -> tuple[type[LastAsked], tuple[()]]:
         return LastAsked, ()
+
+
+class SingleRows:
+    """Scores of single rows, by all experts in one native call: such a stream pays for every call.
+
+    Panels whose rules differ in those that follow labels alone may share it.
+    """
+
+    __slots__ = ("_experts",)
+
+    def __init__(self) -> None:
+        self._experts: list[_native.RowExperts | None] = []  # made for the first row
+
+    def scored(self, panel: Panel, X: FloatArray) -> tuple[Rows, FloatArray] | None:
+        """What :meth:`Panel.raw_scores` gives for a single row; None where each expert must be asked."""
+        if not self._experts:
+            self._experts.append(_joined(panel, X.shape[1]))
+        experts = self._experts[0]
+        if experts is None:
+            return None
+        scores, ranks = experts.scores(X)
+        for number, rule in enumerate(panel.rules):
+            if isinstance(rule, LabelRule) and rule.classes == panel.classes:
+                scores[0, number, 0] = rule.share_of_second()
+        return Rows(X, panel.views, ranks), scores
+
+    def __reduce__(self) -> tuple[type[SingleRows], tuple[()]]:
+        return SingleRows, ()
+
+
+def _joined(panel: Panel, n_features: int) -> _native.RowExperts | None:
+    """The experts of a single plane, if they can score rows together."""
+    if len(panel.classes) != 2:
+        return None
+    experts = panel.views.row_experts(len(panel.rules), n_features)
+    for number, rule in enumerate(panel.rules):
+        if rule is None or isinstance(rule, LabelRule):
+            continue
+        if rule.classes != panel.classes or not rule.join(experts, number):
+            return None
+    return experts
 
 
 @dataclass(frozen=True)
@@ -229,16 +247,24 @@ class Panel:
     judgement: Judgement | ManyJudgement | None
     views: Views
     asked: LastAsked = field(default_factory=LastAsked, repr=False, compare=False)
+    single: SingleRows = field(default_factory=SingleRows, repr=False, compare=False)
 
     def raw_scores(self, X: FloatArray) -> tuple[Rows, FloatArray]:
         """Scores of every expert: (n_rows, n_experts, n_planes), NaN where one has none; and the rows."""
         known = self.asked.find(X)
         if known is None:
-            rows = Rows(X, self.views)
-            with nullcontext() if len(rows) > _MANY else one_thread():
-                known = rows, self._raw_scores(rows)
+            known = self.single.scored(self, X) if len(X) == 1 else None
+            if known is None:
+                rows = Rows(X, self.views)
+                with nullcontext() if len(rows) > _MANY else one_thread():
+                    known = rows, self._raw_scores(rows)
             self.asked.keep(*known)
         return known
+
+    def following(self, codes: list[int]) -> Panel:
+        """The same after some more labels, the newest last, which only rules of labels follow."""
+        rules = [rule.after(codes) if isinstance(rule, LabelRule) else rule for rule in self.rules]
+        return Panel(self.classes, rules, self.judgement, self.views, single=self.single)
 
     def _raw_scores(self, rows: Rows) -> FloatArray:
         scores = np.full((len(rows), len(self.rules), n_planes(len(self.classes))), np.nan)

@@ -123,8 +123,21 @@ class Recent:
         return self._store.part(slice(int(begin), int(end)))
 
     def at(self, numbers: IntArray) -> Block:
-        """The rows with these running numbers, which must be here."""
-        return self._store.part(self._begin + np.searchsorted(self._numbers(), numbers))
+        """The rows with these running numbers, which rise and must be here."""
+        return self._store.part(self._places(numbers))
+
+    def codes(self, numbers: IntArray) -> IntArray:
+        """Class numbers of the rows with these running numbers, likewise."""
+        return self._store.codes[self._places(numbers)]
+
+    def _places(self, numbers: IntArray) -> Any:
+        held = self._numbers()
+        if len(numbers):  # most often they are neighbours, and need no copy
+            begin = int(held.searchsorted(numbers[0]))
+            end = begin + len(numbers)
+            if end <= len(held) and held[end - 1] == numbers[-1]:
+                return slice(self._begin + begin, self._begin + end)
+        return self._begin + np.searchsorted(held, numbers)
 
     def has(self, numbers: IntArray) -> bool:
         """Whether the rows with these running numbers, which rise, are all here."""
@@ -144,6 +157,8 @@ class Recent:
         With ``offered`` rows that dear experts are not offered do not count.
         """
         numbers, codes = self._numbers(), self._store.codes[self._begin : self._end]
+        if not (of_class or offered):  # a stream of single rows pays for every call
+            return numbers[max(len(numbers) - n_rows, int(numbers.searchsorted(low))) :]
         if offered:
             places = np.flatnonzero(self._store.offered[self._begin : self._end])
             numbers, codes = numbers[places], codes[places]
@@ -174,10 +189,13 @@ class Recent:
         """Only the rows with these numbers, if that makes it shorter by more than the slack allows."""
         if len(self) <= (1.0 + slack) * len(numbers):
             return self
-        block = self.at(numbers)
-        store = _storage(_widths(block), 2 * len(block) + 64)
-        _write(store, 0, block)
-        return Recent(store, 0, len(block))
+        places, n = self._places(numbers), len(numbers)
+        if isinstance(places, slice):
+            places = np.arange(places.start, places.stop)
+        store = _storage(_widths(self._store), 2 * n + 64)
+        for name in _COLUMNS:
+            np.take(getattr(self._store, name), places, axis=0, out=getattr(store, name)[:n], mode="clip")
+        return Recent(store, 0, n)
 
     def without(self, places: NDArray[np.intp]) -> Recent:
         """Without the rows at these places."""

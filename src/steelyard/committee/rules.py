@@ -38,6 +38,12 @@ class Views:
         assert self.map is not None
         return self.map
 
+    def row_experts(self, n_experts: int, n_features: int) -> _native.RowExperts:
+        """Experts who will score single rows together, seen so; none has joined yet."""
+        ranks = None if self.ranks is None else (self.ranks.knots, self.ranks.values, self.ranks.slopes)
+        inside = None if self.map is None else self.map.native_inside()
+        return _native.RowExperts(n_experts, n_features, ranks, inside)
+
     def get_state(self) -> dict[str, Any]:
         """What was settled."""
         return {} if self.ranks is None else {"ranks": self.ranks.get_state(), "map": self.map}
@@ -53,10 +59,10 @@ class Views:
 class Rows:
     """Rows and how the views show them, each computed once, when it is first asked for."""
 
-    def __init__(self, X: FloatArray, views: Views) -> None:
+    def __init__(self, X: FloatArray, views: Views, ranks: FloatArray | None = None) -> None:
         self.X = X
         self.views = views
-        self._seen: dict[str, FloatArray] = {}
+        self._seen: dict[str, FloatArray] = {} if ranks is None else {"ranks": ranks}
 
     def __len__(self) -> int:
         return len(self.X)
@@ -91,6 +97,9 @@ class Rule(Protocol):
     def scores(self, rows: Rows) -> FloatArray:
         """One column a class, or a single one for two classes."""
 
+    def join(self, experts: _native.RowExperts, number: int) -> bool:
+        """Become one of those that score single rows together; False if that cannot be."""
+
 
 @dataclass(frozen=True)
 class LinearRule:
@@ -104,6 +113,13 @@ class LinearRule:
     def scores(self, rows: Rows) -> FloatArray:
         """Scores of rows."""
         return _on_planes(rows.seen(self.view), self.coef, self.intercept)
+
+    def join(self, experts: _native.RowExperts, number: int) -> bool:
+        """Score single rows together with others."""
+        if self.view != "rows":
+            return False
+        experts.add_plane(number, False, self.coef[0], float(self.intercept[0]))
+        return True
 
     def get_state(self) -> dict[str, Any]:
         """Everything but the view, which is the expert's."""
@@ -142,6 +158,11 @@ class MappedRule(LinearRule):
         """Scores of rows."""
         return _on_planes(rows.seen("inside"), self.inside, self.intercept)
 
+    def join(self, experts: _native.RowExperts, number: int) -> bool:
+        """Score single rows together with others."""
+        experts.add_plane(number, True, self.inside[0], float(self.intercept[0]))
+        return True
+
 
 @dataclass(frozen=True)
 class KernelRule:
@@ -154,6 +175,14 @@ class KernelRule:
     def scores(self, rows: Rows) -> FloatArray:
         """Scores of rows."""
         return self.expansion.scores(rows.seen(self.view))
+
+    def join(self, experts: _native.RowExperts, number: int) -> bool:
+        """Score single rows together with others."""
+        plane = self.expansion.native_plane()
+        if plane is None or self.view != "ranks":
+            return False
+        experts.add_machine(number, *plane)
+        return True
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What the expansion has packed for speed is no part of what is copied.
@@ -174,7 +203,16 @@ class LabelRule:
         """Scores of rows."""
         shares = self.counts / self.counts.sum()
         shares = shares[1:] if len(self.classes) == 2 else shares
-        return shares[None] if len(rows) == 1 else np.repeat(shares[None], len(rows), axis=0)
+        return np.repeat(shares[None], len(rows), axis=0)
+
+    def share_of_second(self) -> float:
+        """The score of any row where there are two classes."""
+        first, second = self.counts.tolist()
+        return float(second / (first + second))
+
+    def join(self, experts: _native.RowExperts, number: int) -> bool:  # noqa: ARG002
+        """It changes with every row, and is asked by itself."""
+        return False
 
     def after(self, codes: list[int]) -> LabelRule:
         """What it is after some more labels, the newest last."""

@@ -88,5 +88,10 @@ class TreeRule:
         scores: FloatArray = self._trees.scores(rows.X)
         return scores
 
+    def join(self, experts: _native.RowExperts, number: int) -> bool:
+        """Score single rows together with others."""
+        experts.add_trees(number, self._trees)
+        return True
+
     def __reduce__(self) -> tuple[Any, ...]:
         return TreeRule, (self.classes, self.forest, self.n_features)

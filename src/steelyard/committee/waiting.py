@@ -6,7 +6,7 @@ for the expert that follows labels. The other experts would wait for more rows a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,8 +35,13 @@ class Waiting:
 
     def together(self) -> tuple[Block, FloatArray]:
         """All rows and their scores."""
-        first, *others = self.blocks
-        return first.joined(*others), np.concatenate(self.scores)
+        X, ranks, codes, weights = (
+            np.concatenate([getattr(block, name) for block in self.blocks])
+            for name in ("X", "ranks", "codes", "weights")
+        )
+        # They have no numbers yet, nor times, and nobody has been spared any.
+        block = replace(Block.of_ones(len(codes)), X=X, ranks=ranks, codes=codes, weights=weights)
+        return block, np.concatenate(self.scores)
 
     def codes(self) -> list[int]:
         """Class numbers of the rows."""

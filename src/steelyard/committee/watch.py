@@ -37,9 +37,10 @@ class Watch:
     def after(self, codes: IntArray, hit: NDArray[np.bool_], n_classes: int, n_seen: int) -> Watch:
         """What it is after these rows, the last of which was row ``n_seen``."""
         fading = 0.5 ** (len(codes) / _HALF_LIVES)
-        rows, hits = np.zeros((2, n_classes)), np.zeros((2, n_classes))
-        known = self.rows.shape[1]
-        rows[:, :known], hits[:, :known] = self.rows * fading, self.hits * fading
+        rows, hits = self.rows * fading, self.hits * fading
+        newcomers = n_classes - rows.shape[1]
+        if newcomers > 0:
+            rows, hits = (np.pad(part, ((0, 0), (0, newcomers))) for part in (rows, hits))
         rows += np.bincount(codes, minlength=n_classes)
         hits += np.bincount(codes, hit, minlength=n_classes)
         if n_seen < self.quiet_until or not _has_fallen(rows, hits):

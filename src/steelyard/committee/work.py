@@ -14,7 +14,7 @@ from steelyard.committee.trees import growing_cost
 
 __all__ = ["Work"]
 
-_AUTO = (120.0, 70.0)  # microseconds a row may cost, at first and in a long stream
+_AUTO = (120.0, 64.0)  # microseconds a row may cost, at first and in a long stream
 _RHYTHM = 400  # rows that heavy experts learn together in a long stream
 _CHEAP = 60.0  # of these: all but the dear expert
 _DEAR = (60.0, 25.0)  # what that one costs a row: at least, and for each plane

@@ -56,6 +56,12 @@ class KernelExpansion:
         out += self.intercept
         return out
 
+    def native_plane(self) -> tuple[Any, ...] | None:
+        """A single plane for native calls: kernel, vectors, weights and constant; None if it is not one."""
+        if not self.kernel.is_native or len(self.coef) != 1 or not len(self.vectors):
+            return None
+        return self.kernel.spec(), self._pack(), self.coef[0], float(self.intercept[0])
+
     def _threads(self, X: FloatArray) -> int:
         """Threads that pay; to ask for their number takes as long as a few thousand kernel values."""
         return num_threads() if len(X) * len(self.vectors) > _VALUES_OF_ONE_THREAD else 1

@@ -152,6 +152,10 @@ class ExactView {
     double count(std::size_t k) const;
     void sums(std::size_t k, double* out) const;    // of z
     void matrix(std::size_t k, double* out) const;  // lower triangle of the sum of e e', e = [z, -1]
+    // Whether the matrix of one class, its diagonal taken for 1, has no direction in which squares are negative by more
+    // than `slack`. Features into which values of coarser quanta were merged are left out: what they leave proves
+    // nothing.
+    bool is_semidefinite(std::size_t k, double slack) const;
     void total(double* out) const;
     // Few rows F, one after the other, with F' F = the matrix of one class: columns of it that are chosen one by one,
     // each the largest left in units of `scale` (d + 1 numbers). It looks at these columns alone, so a class with few

@@ -30,4 +30,15 @@ struct Lookups {
 // that is not a number counts nothing, as does a function without weight.
 void sum_lookups(Rows<double> X, const Lookups& lookups, double* out) noexcept;
 
+// Scores of two sides, rising: the first `n_positive` rows are positive, and `order` says which row stands where.
+struct RankedSides {
+    std::span<const double> ranked;
+    std::span<const std::int64_t> order;
+    std::size_t n_positive;
+};
+
+// Of every place the share of rows that stand below, half of those that stand level with it counted, both sides alike.
+// Returns twice the number of pairs that stand as they should, a positive above a negative; level ones count one.
+std::int64_t rank_levels(const RankedSides& sides, double* levels) noexcept;
+
 }  // namespace steelyard

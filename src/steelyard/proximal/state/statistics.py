@@ -21,12 +21,7 @@ from steelyard.params import Integer, Positive
 from steelyard.proximal.state import messages
 from steelyard.proximal.state.batches import FoldLabel, check_magnitude, checked_batch
 from steelyard.proximal.state.grid import Grid
-from steelyard.proximal.state.removal import (
-    OTHER_GRID,
-    TOO_MANY,
-    is_semidefinite,
-    never_learned,
-)
+from steelyard.proximal.state.removal import INDEFINITE, OTHER_GRID, TOO_MANY, never_learned
 
 __all__ = ["ClassStatistics"]
 
@@ -268,12 +263,11 @@ class ClassStatistics:
         self, left: _native.ExactSums, labels: Sequence[Label], who: str, hint: str | None = None
     ) -> None:
         """Refuse sums of products that no rows could have left, as some directions show."""
-        mixed = left.grid()[4]
         for label in labels:
             slot = self._slots[label]
             if left.has_sums(slot):
                 view = _native.ExactView(left, [[slot]], num_threads())
-                if not is_semidefinite(view.matrix(0), mixed):
+                if not view.is_semidefinite(0, INDEFINITE):
                     raise never_learned(who, _plain(label), hint)
 
     def _slots_of(self, batch: Batch) -> NDArray[np.int32]:
