@@ -35,7 +35,8 @@ def equal(limit: float) -> Callable[[Numbers], Finding]:
     def judge(numbers: Numbers) -> Finding:
         largest = max(figure.ours for figure in numbers.values())
         same = sum(figure.ours <= limit for figure in numbers.values())
-        return Finding(kind_of(same, len(numbers)), f"largest of {len(numbers)} differences: {largest:.1e}")
+        told = f"{largest:.1e}" if largest else "0"
+        return Finding(kind_of(same, len(numbers)), f"largest of {len(numbers)} differences: {told}")
 
     return judge
 
