@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -17,7 +18,8 @@ from steelyard._types import FloatArray, IntArray
 from steelyard.base import Batch, ForgettingMixin, Label
 from steelyard.committee.evidence import Evidence, align
 from steelyard.committee.experts import EXPERTS, Expert
-from steelyard.committee.panel import Panel, judge_evidence
+from steelyard.committee.many import ManyJudgement
+from steelyard.committee.panel import Judgement, Panel, judge_evidence
 from steelyard.committee.recent import Block, Recent
 from steelyard.committee.rules import Rows, Views
 from steelyard.committee.side_by_side import side_by_side
@@ -214,14 +216,25 @@ class LearningCommittee(ForgettingMixin):
         work, classes = self._work(), self._class_numbers()
         self._staff(work)
         self._settle(work)
-        self._let_learn(work, len(block), new_class=classes != panel.classes)
-        self._trim(work)
         self._evidence.know(classes if work.judges else [])
         self._gather(block, scores)
-        self._publish(work, classes)
+        judged = [panel.judged_for(classes)]
 
-    def _let_learn(self, work: Work, n_rows: int, *, new_class: bool) -> None:
-        """Let every expert learn that has waited long enough, and then answer with what it has learned."""
+        def look() -> None:
+            judged[0] = judge_evidence(self._evidence, self.threshold, _PRIORS)
+
+        looks = self._looks_at_evidence(work, classes)
+        self._let_learn(work, len(block), [look] if looks else [], new_class=classes != panel.classes)
+        self._trim(work)
+        self._publish(classes, judged[0])
+
+    def _let_learn(
+        self, work: Work, n_rows: int, besides: list[Callable[[], None]], *, new_class: bool
+    ) -> None:
+        """Let every expert learn that has waited long enough, and then answer with what it has learned.
+
+        ``besides`` is what else is to be done, which changes nothing that experts look at.
+        """
 
         def learn(expert: Expert) -> None:
             if expert in due:
@@ -237,11 +250,19 @@ class LearningCommittee(ForgettingMixin):
         heavy = [expert for expert in due if expert.trade.is_heavy]
         # The kernel machine is changed in place, so it comes first; then trees, which take longest.
         heavy.sort(key=lambda expert: (not expert.trade.dear, not expert.trade.regrown))
-        side_by_side([partial(learn, expert) for expert in heavy], worth_it=n_rows >= _MANY)
-        with one_thread():
-            for expert in self._experts:
-                if expert not in heavy:
-                    learn(expert)
+
+        def learn_lightly() -> None:
+            with one_thread():
+                for expert in self._experts:
+                    if expert not in heavy:
+                        learn(expert)
+
+        tasks: list[Callable[[], None]] = [
+            *(partial(learn, expert) for expert in heavy),
+            *besides,
+            learn_lightly,
+        ]
+        side_by_side(tasks, worth_it=bool(heavy) and n_rows >= _MANY)
 
     def _work(self) -> Work:
         """How work is measured out now."""
@@ -337,15 +358,18 @@ class LearningCommittee(ForgettingMixin):
         drifts = self._watch.drifts
         return bool(drifts) and self._n_seen - drifts[-1] < n_rows
 
-    def _publish(self, work: Work, classes: list[int], *, force: bool = False) -> None:
-        """Make what was learned answer from now on."""
+    def _looks_at_evidence(self, work: Work, classes: list[int]) -> bool:
+        """Whether weights and cut are to be looked at again; if so, that is noted."""
         new_class = classes != self._panel.classes
-        judged = self._panel.judged_for(classes)
         waited, often = self._n_seen - self._judged_at, 10.0 if new_class else 1.0
         seldom = min(max(_REFRESH, work.rhythm, work.judges_every), 1 + self._n_seen * work.n_planes // 20)
-        if force or (new_class and len(classes) <= 3) or waited >= seldom / often:
+        looks = (new_class and len(classes) <= 3) or waited >= seldom / often
+        if looks:
             self._judged_at = self._n_seen
-            judged = judge_evidence(self._evidence, self.threshold, _PRIORS)
+        return looks
+
+    def _publish(self, classes: list[int], judged: Judgement | ManyJudgement | None) -> None:
+        """Make what was learned answer from now on."""
         self._panel = Panel(classes, [expert.rule for expert in self._experts], judged, self._views)
 
     def _is_due(self, expert: Expert, work: Work, *, new_class: bool) -> bool:
@@ -379,7 +403,8 @@ class LearningCommittee(ForgettingMixin):
             if expert.is_ready:
                 expert.answer_anew(self._recent)
         self._evidence.know(classes if work.judges else [])
-        self._publish(work, classes, force=True)
+        self._judged_at = self._n_seen
+        self._publish(classes, judge_evidence(self._evidence, self.threshold, _PRIORS))
 
     def _try_out(self, add: Block | None, retire: Block) -> None:
         """Refuse rows that were never learned before a kernel machine changes: one expert knows."""

@@ -78,12 +78,15 @@ class Block:
         offered = np.zeros(len(self), dtype=bool)
         if not most:
             return replace(self, offered=offered)
-        codes, counts = np.unique(self.codes, return_counts=True)
-        for code, n in zip(codes, counts, strict=True):
+        counts = np.bincount(self.codes)
+        codes = np.flatnonzero(counts).tolist()
+        each = most // len(codes)
+        left_over = max(0, most - int(np.minimum(counts, each).sum()))  # by rare classes, for the others
+        for code in codes:
             mine = np.flatnonzero(self.codes == code)
-            n_offered = min(n, most // len(codes))
-            # What rare classes leave over goes to the others.
-            n_offered += min(n - n_offered, max(0, most - int(np.minimum(counts, most // len(codes)).sum())))
+            n = len(mine)
+            n_offered = min(n, each)
+            n_offered += min(n - n_offered, left_over)
             offered[mine[np.arange(n_offered) * n // max(n_offered, 1)]] = True
         return replace(self, offered=offered)
 
