@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -17,7 +17,7 @@ from psycopg import conninfo
 
 from steelyard.exceptions import FileAccessError, FileFormatError
 from steelyard.service.sql_store import SQLStore
-from steelyard.service.store import InDoubt
+from steelyard.service.store import InDoubt, Meanwhile
 
 __all__ = ["PostgresStore"]
 
@@ -174,7 +174,7 @@ class PostgresStore(SQLStore):
     # -- statements ---------------------------------------------------------------------------------
 
     @contextmanager
-    def transaction(self, meanwhile: Callable[[], None] | None = None) -> Iterator[None]:  # noqa: ARG002
+    def transaction(self, meanwhile: Meanwhile | None = None) -> Iterator[None]:  # noqa: ARG002
         """Everything inside or nothing; on the server's disk when it returns."""
         db = self._db
         if db is None or not self.is_claimed:

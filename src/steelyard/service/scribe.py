@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -295,7 +296,7 @@ class Scribe:
             if self._in_doubt:
                 self.recover()
                 taken = None  # by a model that no longer counts
-            with self.store.transaction(self._learn_ahead):
+            with self.store.transaction(self._meanwhile):
                 for kind, same in groupby(requests, key=lambda request: (type(request), request.model)):
                     some = list(same)
                     outcomes += self._learned(some, taken) if kind[0] is Learn else map(self._outcome, some)
@@ -319,17 +320,22 @@ class Scribe:
             else:
                 request.future.set_result(outcome)
 
-    def _learn_ahead(self) -> None:
-        """While a group is being written, learn the rows that come next; they are written in their turn.
-
-        Should the group fail, the model is read again as it was before, and they are learned again.
-        """
+    def _meanwhile(self) -> Callable[[], None] | None:
+        """What can be done while a group is being written: learn the rows that come next."""
         requests = self._next_rows()
         if not requests:
-            return
+            return None
+        self._ahead = _Ahead(list(requests))
+        return partial(self._learn_ahead, self._ahead, requests)
+
+    def _learn_ahead(self, ahead: _Ahead, requests: list[Learn]) -> None:
+        """Learn rows; they are written, shown and answered in their turn.
+
+        Should the group before them fail, the model is read again as it was, and they are learned again.
+        """
         desk = self._desks[requests[0].model]
-        ahead = self._ahead = _Ahead(list(requests), desk.engine.published())
         try:
+            ahead.before = desk.engine.published()
             ahead.taken = desk.take_in(self._together(desk, requests), now=self.clock())
         except SteelyardError:
             pass  # whose fault it is will be found, and told, in their turn

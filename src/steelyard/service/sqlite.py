@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +14,7 @@ import apsw
 
 from steelyard.exceptions import FileAccessError, FileFormatError
 from steelyard.service.sql_store import SQLStore
-from steelyard.service.store import InDoubt
+from steelyard.service.store import InDoubt, Meanwhile
 
 __all__ = ["SQLiteStore", "check_sqlite"]
 
@@ -150,17 +150,18 @@ class SQLiteStore(SQLStore):
                 self._db.pragma("user_version", _SCHEMA_VERSION)
 
     @contextmanager
-    def transaction(self, meanwhile: Callable[[], None] | None = None) -> Iterator[None]:
-        """Everything inside or nothing; on disk when it returns, ``meanwhile`` is done on the way there."""
+    def transaction(self, meanwhile: Meanwhile | None = None) -> Iterator[None]:
+        """Everything inside or nothing; on disk when it returns."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
-            if meanwhile is None:
+            work = None if meanwhile is None else meanwhile()
+            if work is None:
                 self._commit()
             else:
                 committed = self._hand.submit(self._commit)
                 try:
-                    meanwhile()
+                    work()
                 finally:
                     committed.result()
         except BaseException:

@@ -7,8 +7,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["About", "Event", "InDoubt", "Snapshot", "Store", "Waiting"]
+__all__ = ["About", "Event", "InDoubt", "Meanwhile", "Snapshot", "Store", "Waiting"]
 
+Meanwhile = Callable[
+    [], Callable[[], None] | None
+]  # asked for work when a commit begins; None: there is none
 About = tuple[str | None, str | None]  # id and subject of a row that an answer speaks of
 
 
@@ -55,8 +58,8 @@ class Store(Protocol):
 
     faults: tuple[type[Exception], ...]  # what it raises when the disk or the server fails
 
-    def transaction(self, meanwhile: Callable[[], None] | None = None) -> AbstractContextManager[None]:
-        """Everything inside or nothing; a store that can commit in the background does ``meanwhile`` then."""
+    def transaction(self, meanwhile: Meanwhile | None = None) -> AbstractContextManager[None]:
+        """Everything inside or nothing; a store that can commit in the background does other work then."""
         ...
 
     def reading(self) -> AbstractContextManager[None]: ...
