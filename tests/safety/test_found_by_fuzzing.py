@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from steelyard import KOIL, AlignedSVC, IncrementalSVC, ProximalSVC, RandomFeatures, StreamClassifier
 from steelyard.cli.app import main
+from steelyard.committee.rules import LinearRule
 from steelyard.exceptions import DataError, DataTypeError, FileFormatError, ParameterError, SteelyardError
 from steelyard.feature_maps import FourierMap
 from steelyard.memory import DriftWindows, SlidingWindow
@@ -270,3 +271,10 @@ def test_the_rows_that_an_expert_remembers_are_a_list():
     state["held"] = state["held"][None]
     with pytest.raises(ValueError, match="a stretch of rows that cannot be"):
         expert.set_state(state, model._recent)
+
+
+@pytest.mark.parametrize("classes", [[0, [1]], [1, 0], [0, 0], [0, "1"]])
+def test_the_classes_of_planes_are_rising_numbers(classes):
+    state = {"classes": classes, "coef": np.ones((1, 3)), "intercept": np.zeros(1)}
+    with pytest.raises(ValueError, match="rising numbers"):
+        LinearRule.from_state(state, "rows")

@@ -133,6 +133,11 @@ class LinearRule:
         n_planes = len(rule.classes) if len(rule.classes) > 2 else 1
         if rule.coef.ndim != 2 or len(rule.coef) != n_planes or rule.intercept.shape != (n_planes,):
             raise ValueError("a rule must have one plane a class, or one for two")
+        if (
+            not all(isinstance(code, int) for code in rule.classes)
+            or sorted(set(rule.classes)) != rule.classes
+        ):
+            raise ValueError("the classes of a rule must be rising numbers")
         return rule
 
 
