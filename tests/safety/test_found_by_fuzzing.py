@@ -18,6 +18,7 @@ from steelyard.exceptions import DataError, DataTypeError, FileFormatError, Para
 from steelyard.feature_maps import FourierMap
 from steelyard.memory import DriftWindows, SlidingWindow
 from steelyard.online import OAM
+from steelyard.persistence import from_bytes, to_bytes
 from steelyard.proximal import Certificate, ClassStatistics, Grid
 from steelyard.proximal.rule.solver import _solve_definite
 from steelyard.proximal.state import messages as messages_of_statistics
@@ -273,8 +274,23 @@ def test_the_rows_that_an_expert_remembers_are_a_list():
         expert.set_state(state, model._recent)
 
 
-@pytest.mark.parametrize("classes", [[0, [1]], [1, 0], [0, 0], [0, "1"]])
-def test_the_classes_of_planes_are_rising_numbers(classes):
+@pytest.mark.parametrize("classes", [[0, [1]], [0, 0], [0, "1"]])
+def test_the_classes_of_planes_are_different_numbers(classes):
     state = {"classes": classes, "coef": np.ones((1, 3)), "intercept": np.zeros(1)}
-    with pytest.raises(ValueError, match="rising numbers"):
+    with pytest.raises(ValueError, match="different numbers"):
         LinearRule.from_state(state, "rows")
+
+
+def test_parameters_of_a_file_are_checked_before_what_was_learned_is_used():
+    model = next(subject for subject in SUBJECTS if subject.name == "MultiKernelKOIL").taught_copy()
+    model.combine = []
+    with pytest.raises(FileFormatError, match="combine must be"):
+        from_bytes(to_bytes(model))
+
+
+def test_the_classes_of_an_aligned_svm_are_a_list_of_labels():
+    model = next(subject for subject in SUBJECTS if subject.name == "AlignedSVC").taught_copy()
+    state = model._get_state()
+    state["classes"] = [state["classes"]]
+    with pytest.raises(ValueError, match="a list of labels"):
+        model._set_state(state)

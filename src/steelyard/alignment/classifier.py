@@ -441,9 +441,10 @@ class AlignedSVC(BatchLearner):
         }
 
     def _set_state(self, state: dict[str, Any]) -> None:
-        self._check_params()
         self._set_features(state)
         self.classes_ = state["classes"]
+        if not isinstance(self.classes_, np.ndarray) or self.classes_.ndim != 1:
+            raise ValueError("the classes must be a list of labels")
         kernel = self.kernel if state["kernel"] is None else state["kernel"]
         self._kernel = Kernel(kernel, gamma=state["gamma"])
         self._reference = unpack_rows(state["reference"])

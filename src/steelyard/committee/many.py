@@ -17,6 +17,7 @@ import numpy as np
 from steelyard._types import FloatArray, IntArray
 from steelyard.committee.cuts import choose_cut
 from steelyard.committee.evidence import Evidence, with_newcomers
+from steelyard.committee.rules import distinct_codes
 
 __all__ = ["ManyJudgement", "judge_many"]
 
@@ -83,7 +84,7 @@ class ManyJudgement:
             raise ValueError("there must be one of everything for each expert")
         if cuts.shape != (len(state["classes"]),):
             raise ValueError("there must be one cut for each class")
-        return cls(list(state["classes"]), record, weights, scales, cuts)
+        return cls(distinct_codes(state["classes"]), record, weights, scales, cuts)
 
 
 def _total(raw: FloatArray, weights: FloatArray, scales: FloatArray) -> FloatArray:

@@ -14,7 +14,7 @@ from steelyard.committee.views import RankView
 from steelyard.exact.expansion import KernelExpansion
 from steelyard.features import RandomFeatures
 
-__all__ = ["KernelRule", "LabelRule", "LinearRule", "MappedRule", "Rows", "Rule", "Views"]
+__all__ = ["KernelRule", "LabelRule", "LinearRule", "MappedRule", "Rows", "Rule", "Views", "distinct_codes"]
 
 
 @dataclass(frozen=True)
@@ -129,16 +129,19 @@ class LinearRule:
     def from_state(cls, state: Mapping[str, Any], view: str) -> LinearRule:
         """What ``get_state`` describes; ValueError if it makes no sense."""
         coef, intercept = (np.array(state[name], np.float64, order="C") for name in ("coef", "intercept"))
-        rule = cls(list(state["classes"]), view, coef, intercept)
+        rule = cls(distinct_codes(state["classes"]), view, coef, intercept)
         n_planes = len(rule.classes) if len(rule.classes) > 2 else 1
         if rule.coef.ndim != 2 or len(rule.coef) != n_planes or rule.intercept.shape != (n_planes,):
             raise ValueError("a rule must have one plane a class, or one for two")
-        if (
-            not all(isinstance(code, int) for code in rule.classes)
-            or sorted(set(rule.classes)) != rule.classes
-        ):
-            raise ValueError("the classes of a rule must be rising numbers")
         return rule
+
+
+def distinct_codes(classes: Any) -> list[int]:
+    """Numbers of classes as a file has them; ValueError if they cannot be."""
+    codes = list(classes)
+    if not all(isinstance(code, int) for code in codes) or len(set(codes)) < len(codes):
+        raise ValueError("the classes of a rule must be different numbers")
+    return codes
 
 
 def _on_planes(rows: FloatArray, coef: FloatArray, intercept: FloatArray) -> FloatArray:

@@ -230,6 +230,8 @@ class _Builder:
             )
         model = _classes[name](**parameters)
         if state:
+            if hasattr(model, "_check_params"):
+                model._check_params()  # whoever has learned has parameters that were checked
             model._set_state(state)
         return model
 
