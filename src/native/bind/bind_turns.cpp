@@ -15,8 +15,13 @@ nb::object stolen(PyObject* made) {
 
 nb::object attributes_of(nb::handle object) { return stolen(PyObject_GenericGetDict(object.ptr(), nullptr)); }
 
+// From CPython 3.12 on an object may keep its attributes outside of a dictionary, and from 3.13 on it goes on looking
+// for them there after PyObject_GenericSetDict; what `object.__dict__ = attributes` does is right everywhere.
 void publish(nb::handle object, nb::handle attributes) {
-    if (PyObject_GenericSetDict(object.ptr(), attributes.ptr(), nullptr) != 0) throw nb::python_error();
+    static PyObject* const name = PyUnicode_InternFromString("__dict__");
+    const int failed = Py_Version < 0x030c0000 ? PyObject_GenericSetDict(object.ptr(), attributes.ptr(), nullptr)
+                                               : PyObject_SetAttr(object.ptr(), name, attributes.ptr());
+    if (failed != 0) throw nb::python_error();
 }
 
 // Another object of the same class with these attributes.
