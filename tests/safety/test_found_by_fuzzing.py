@@ -294,3 +294,12 @@ def test_the_classes_of_an_aligned_svm_are_a_list_of_labels():
     state["classes"] = [state["classes"]]
     with pytest.raises(ValueError, match="a list of labels"):
         model._set_state(state)
+
+
+@pytest.mark.parametrize("name", ["X", "weights"])
+def test_rows_that_a_committee_keeps_are_finite(name):
+    model = next(subject for subject in SUBJECTS if subject.name == "StreamClassifier").taught_copy()
+    state = model._recent.get_state()
+    state[name] = np.where(np.arange(state[name].size).reshape(state[name].shape) == 1, np.nan, state[name])
+    with pytest.raises(ValueError, match="finite numbers"):
+        type(model._recent).from_state(state)

@@ -237,6 +237,8 @@ class Recent:
         block = Block(ranks=np.zeros((len(parts["codes"]), 0)), **parts)
         if block.X.ndim != 2 or {len(getattr(block, name)) for name in _COLUMNS} != {len(block)}:
             raise ValueError("rows, labels, weights and times must be of one length")
+        if not (np.isfinite(block.X).all() and np.isfinite(block.weights).all()):
+            raise ValueError("rows and weights must be finite numbers")
         if (np.diff(block.numbers) <= 0).any():
             raise ValueError("the rows are not in order")
         return cls(block, 0, len(block))
