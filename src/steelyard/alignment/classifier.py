@@ -441,6 +441,7 @@ class AlignedSVC(BatchLearner):
         }
 
     def _set_state(self, state: dict[str, Any]) -> None:
+        self._check_params()
         self._set_features(state)
         self.classes_ = state["classes"]
         if not isinstance(self.classes_, np.ndarray) or self.classes_.ndim != 1:

@@ -230,9 +230,9 @@ class _Builder:
             )
         model = _classes[name](**parameters)
         if state:
+            model._set_state(state)  # which may know what a parameter of an earlier version meant
             if hasattr(model, "_check_params"):
                 model._check_params()  # whoever has learned has parameters that were checked
-            model._set_state(state)
         return model
 
 
