@@ -60,6 +60,7 @@ def spelled_out(cls: Class) -> Class:
     """Put the full text where the docstring of a class only names what it shares with others."""
     if cls.__doc__ is not None:  # as it is when Python leaves docstrings out
         for names, text in _TEXTS.items():
-            entry = re.compile(rf"^    {re.escape(names)}\n(?:        .*\n)+", re.MULTILINE)
-            cls.__doc__ = entry.sub(lambda _, text=text: indent(text, "    "), cls.__doc__)  # type: ignore[misc]
+            # From Python 3.13 on the compiler takes the indentation off.
+            entry = re.compile(rf"^( *){re.escape(names)}\n(?:\1    .*\n)+", re.MULTILINE)
+            cls.__doc__ = entry.sub(lambda found, text=text: indent(text, found[1]), cls.__doc__)  # type: ignore[misc]
     return cls

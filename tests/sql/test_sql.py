@@ -29,6 +29,8 @@ def table(n=300, n_classes=2, seed=0):
 
 @pytest.fixture(params=["sqlite", "duckdb"])
 def connect(request):
+    opened = []
+
     def made(frame):
         if request.param == "sqlite":
             connection = sqlite3.connect(":memory:")
@@ -37,9 +39,12 @@ def connect(request):
             connection = duckdb.connect()
             connection.register("frame", frame)
             connection.execute("CREATE TABLE pay AS SELECT * FROM frame")
+        opened.append(connection)
         return connection
 
-    return made
+    yield made
+    for connection in opened:
+        connection.close()
 
 
 def in_memory(frame):
