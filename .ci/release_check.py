@@ -291,7 +291,18 @@ def emulated() -> str:
         "aarch64-python",
         *(sys.executable, *PIP, "--target", packages, *platforms, "--only-binary=:all:"),
         *("--python-version=3.11", "--abi=cp311", "--abi=abi3", "--abi=none"),
-        *("numpy", "scipy", "scikit-learn", "joblib", "click", "rich", "jinja2", "markupsafe", "pandas"),
+        *(
+            "numpy",
+            "scipy",
+            "scikit-learn",
+            "joblib",
+            "click",
+            "rich",
+            "jinja2",
+            "markupsafe",
+            "pandas",
+            "pyarrow",
+        ),
         *("pytest>=8.3", "hypothesis>=6.100"),
     )
     with zipfile.ZipFile(wheels[-1]) as archive:
