@@ -93,7 +93,7 @@ def test_the_moved_cut_is_that_of_moving_cut(bench, chunk):
             scores[part] = model.classifier_.decision_function(X[part])
             said[part] = model.predict(X[part]) == 1
         model.partial_fit(X[part], y[part], classes=[0, 1])
-    ours = bench.cells.moved(scores, 0.0, y, bench.cells.Setting(600, chunk))
+    ours = bench.cells.moved(scores, 0.0, y, bench.cells.Setting(600, chunk), looks=1)
     np.testing.assert_array_equal(ours, said)
 
 

@@ -29,6 +29,7 @@ from steelyard.committee.evidence import Evidence
 Cell = dict[str, Any]
 
 WINDOWS = (500, 1000)
+LOOKS = 10  # rows after which a moved cut is looked at again, where rows come one by one
 
 
 @dataclass(frozen=True)
@@ -119,16 +120,20 @@ def run(contender: Contender, file: Path, setting: Setting) -> tuple[FloatArray,
     return scores, learner.own_cut, (time.process_time() - began) / len(y) * 1e6
 
 
-def moved(scores: FloatArray, own_cut: float, y: IntArray, setting: Setting) -> NDArray[np.bool_]:
-    """What MovingCut would have answered with these scores: by the own cut, until it knows enough."""
-    evidence, answers, learned = Evidence(1), scores > own_cut, 0
+def moved(
+    scores: FloatArray, own_cut: float, y: IntArray, setting: Setting, looks: int = LOOKS
+) -> NDArray[np.bool_]:
+    """What MovingCut would have answered with these scores: by the own cut, until it knows enough.
+
+    MovingCut looks at its cut after every call; here that happens every so many rows.
+    """
+    evidence, answers, learned, cut, looked_at = Evidence(1), scores > own_cut, 0, own_cut, -looks
     evidence.know([0, 1])
     for begin in range(0, len(y), setting.chunk):
         end = min(begin + setting.chunk, len(y))
-        (sides,) = evidence.sides()
-        positive, negative = (side[~np.isnan(side[:, 0]), 0] for side in (sides.positive, sides.negative))
-        if min(len(positive), len(negative)) >= 5:
-            answers[begin:end] = scores[begin:end] > choose_cut(positive, negative, "gmean", sides.share)
+        if begin - looked_at >= looks:
+            cut, looked_at = _best_cut(evidence, own_cut), begin
+        answers[begin:end] = scores[begin:end] > cut
         if end - setting.late > learned:
             known = slice(learned, end - setting.late)
             keys = np.zeros(known.stop - learned, dtype=np.uint64)
@@ -136,6 +141,14 @@ def moved(scores: FloatArray, own_cut: float, y: IntArray, setting: Setting) -> 
             evidence.push(y[known], None if silent else scores[known, None, None], keys)
             learned = known.stop
     return answers
+
+
+def _best_cut(evidence: Evidence, own_cut: float) -> float:
+    (sides,) = evidence.sides()
+    positive, negative = (side[~np.isnan(side[:, 0]), 0] for side in (sides.positive, sides.negative))
+    if min(len(positive), len(negative)) < 5:
+        return own_cut
+    return choose_cut(positive, negative, "gmean", sides.share)
 
 
 def window_means(y: IntArray, scores: FloatArray, answers: list[NDArray[np.bool_]]) -> dict[str, list[float]]:
