@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from steelyard.tables.columns import ColumnBatch
 __all__ = ["BLANK", "Desk", "TakenIn"]
 
 _KEPT_SNAPSHOTS = 24
+_MANY_ROWS = 200  # take so long that the steps of learning them are worth a pause in between
 BLANK = '{"erased": true}'  # stands for an answer that spoke of rows that were forgotten
 
 
@@ -41,6 +42,8 @@ class TakenIn(NamedTuple):
 
 class Desk:
     """All that is done to one model; called by the scribe alone, inside a transaction of the store."""
+
+    pause: Callable[[], None] | None = None  # called between steps that take long
 
     def __init__(self, store: Store, engine: Engine) -> None:
         self.store, self.engine = store, engine
@@ -124,12 +127,16 @@ class Desk:
             given = None if given is None else _sorted(given, order)
         ids, subjects = wire.names(batch, spec.id), wire.names(batch, spec.subject)
         self._check_new(ids)
-        version = engine.learn(batch, at=now, given=given)
+        breathe = partial(self._breathe, batch.n_rows)
+        breathe()
+        version = engine.learn(batch, at=now, given=given, pause=breathe)
+        breathe()
         extra = {"times": times, "given": None if given is None else vars(given)}
         return TakenIn(version, now, batch.n_rows, times, ids, subjects, wire.pack(batch, extra))
 
     def keep(self, rows: TakenIn) -> int:
         """Write down rows that were learned, then let go what leaves the window; returns the version."""
+        self._breathe(rows.n_rows)
         spec, engine, version = self.engine.spec, self.engine, rows.version
         chunk = self.store.add_chunk(engine.name, rows.n_rows, rows.body)
         self._append("learn", {"chunk": chunk}, rows.now)
@@ -153,13 +160,22 @@ class Desk:
         pieces = self.shelf.leaving(window, moment)
         if not pieces:
             return None
+        rows = self._rows_of(pieces)
+        breathe = partial(self._breathe, rows.n_rows)
+        breathe()
         try:
-            version = self.engine.retire(self._rows_of(pieces))
+            version = self.engine.retire(rows, pause=breathe)
         except DataError as error:  # rows from the store were learned: this is no mistake of a client
             raise RuntimeError(f"a window could not let go what it had learned: {error}") from error
         self._append("retire", {"pieces": [[piece.chunk, piece.begin, piece.end] for piece in pieces]}, now)
         self.shelf.retire(pieces)  # the event tells the store; a mark on each chunk would write it all again
+        breathe()
         return version
+
+    def _breathe(self, n_rows: int) -> None:
+        """Between two steps: whoever asks the model need not wait for the last of them."""
+        if self.pause is not None and n_rows >= _MANY_ROWS:
+            self.pause()
 
     def _check_new(self, ids: Sequence[str | None]) -> None:
         given = [row_id for row_id in ids if row_id is not None]
@@ -359,16 +375,19 @@ class Desk:
 
     def snapshot(self, now: float, keep: int = _KEPT_SNAPSHOTS) -> None:
         """Write the whole model down; events and rows that only led here go."""
-        engine = self.engine
-        self.store.put_snapshot(
-            engine.name, Snapshot(engine.version, now, engine.digest(), encode(engine.state())), keep
-        )
+        engine, breathe = self.engine, partial(self._breathe, self.rows_since_snapshot)
+        breathe()
+        snapshot = Snapshot(engine.version, now, engine.digest(), encode(engine.state()))
+        breathe()
+        self.store.put_snapshot(engine.name, snapshot, keep)
+        breathe()
         self.store.drop_events(engine.name, engine.version)
         if engine.spec.keeps_rows:
             finished = self.shelf.finished()
         else:
             finished = [chunk for chunk, _, _ in self.store.chunks(engine.name)]
         self.store.drop_chunks(finished)
+        breathe()
         if engine.spec.keeps_rows:
             for chunk in finished:
                 self.shelf.drop(chunk)

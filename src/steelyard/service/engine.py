@@ -10,7 +10,7 @@ import copy
 import hashlib
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -113,14 +113,18 @@ class Published:
         """How columns become numbers, to be read and never changed."""
         return self._encoder
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether questions came lately, so that more are expected."""
+        return time.monotonic() - self.asked_at < _ASKED
+
     def follow(self, earlier: Published) -> None:
         """Take the place of an earlier one: if that is being asked, whoever asks next need not wait.
 
         The first answer of a learner works out what all others need.
         """
         self.asked_at = earlier.asked_at
-        is_asked = time.monotonic() - self.asked_at < _ASKED
-        if is_asked and self.is_ready and hasattr(self._learner, "n_features_in_"):
+        if self.is_asked and self.is_ready and hasattr(self._learner, "n_features_in_"):
             with suppress(SteelyardError):  # whoever asks will be told
                 ask(self._learner, Chunk(np.zeros((1, self._learner.n_features_in_)), np.zeros(1), 0, None))
 
@@ -224,8 +228,9 @@ class Engine:
         *,
         at: float,
         given: Given | None = None,
+        pause: Callable[[], None] | None = None,
     ) -> int:
-        """Measure rows, then learn them; returns the new version."""
+        """Measure rows, then, perhaps after a pause, learn them; returns the new version."""
         encoder = copy.deepcopy(self._encoder) if self._encoder_learns else self._encoder
         try:
             if not self._is_settled:
@@ -234,6 +239,8 @@ class Engine:
             labels = self._labels(add)
             chunk = _chunk(self._encoder, add, labels, learn=True)
             answers = self._tested(chunk, given)
+            if pause is not None:
+                pause()
             teach(self._learner, chunk)
         except BaseException:
             self._encoder = encoder
@@ -245,8 +252,8 @@ class Engine:
         self.n_learned += add.n_rows
         return self._next()
 
-    def forget(self, batch: ColumnBatch) -> int:
-        """Unlearn rows; returns the new version."""
+    def forget(self, batch: ColumnBatch, *, pause: Callable[[], None] | None = None) -> int:
+        """Unlearn rows, perhaps after a pause; returns the new version."""
         if not self.can_forget:
             raise DataError(
                 f"a model of class {type(self._learner).__name__} cannot forget rows; nothing was changed.",
@@ -259,13 +266,15 @@ class Engine:
         if self.spec.target not in batch.columns:
             raise DataError(f"the column {self.spec.target!r} is missing.", who="the request")
         X, y = self._known(batch)
+        if pause is not None:
+            pause()
         self._learner.forget(X, y)
         self.n_rows -= batch.n_rows
         return self._next()
 
-    def retire(self, batch: ColumnBatch) -> int:
+    def retire(self, batch: ColumnBatch, *, pause: Callable[[], None] | None = None) -> int:
         """Let rows go whose time is over; returns the new version."""
-        return self.forget(batch)
+        return self.forget(batch, pause=pause)
 
     def configure(self, spec: Spec) -> int:
         """Change what needs no second look at rows; returns the new version."""

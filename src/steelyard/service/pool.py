@@ -18,7 +18,6 @@ from steelyard.service.requests import Conflict, Forget, Unknown
 from steelyard.service.spec import Spec
 from steelyard.service.store import Snapshot, Store
 from steelyard.sites import Bulletin, Hub
-from steelyard.tables.columns import ColumnBatch
 from steelyard.tables.encoding import TableEncoder
 
 __all__ = ["Pool", "PoolDesk", "PublishedPool", "Stale", "desk_for", "recovered"]
@@ -96,7 +95,7 @@ class Pool(Engine):
         """Refused."""
         raise _no_rows(self.name)
 
-    def forget(self, batch: ColumnBatch) -> NoReturn:  # noqa: ARG002  as for every engine
+    def forget(self, *_: Any, **__: Any) -> NoReturn:
         """Refused."""
         raise _no_rows(self.name)
 
