@@ -102,12 +102,36 @@ def test_time_passes_also_while_requests_keep_coming(desk, monkeypatch):
     assert [type(request) for request in desk.scribe._next_group()] == [Learn]
 
 
-def test_requests_that_come_while_the_writer_stops_are_answered(desk):
-    desk.scribe._queue.put(None)
-    late = desk.scribe.submit(Learn("m", batch(records(10))))
+def test_learning_many_rows_pauses_between_its_steps_only_while_the_model_is_asked(desk, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    desk.do(Learn("m", batch(records(300))))
+    assert not pauses
+    desk.model().ask(batch([{"amount": 1.0, "country": "DE"}]))
+    desk.do(Learn("m", batch(records(10, first=500))))
+    assert not pauses  # few rows are soon learned
+    desk.do(Learn("m", batch(records(300, first=1000))))
+    assert len(pauses) >= 4
+    assert desk.model().facts() == desk.again().model().facts()
+
+
+def test_who_waits_when_the_writer_stops_is_carried_out_and_who_comes_later_is_sent_away(desk):
+    waits = desk.scribe.submit(Learn("m", batch(records(10))))
+    desk.scribe._line.close()
+    with pytest.raises(Unavailable):
+        desk.scribe.submit(Learn("m", batch(records(10, first=50))))
+    desk.scribe._run()
+    assert waits.future.result(0)["learned"] == 10
+    assert desk.again().model().n_rows == 10
+
+
+def test_who_waits_when_a_follower_stops_is_sent_away(desk):
+    waits = desk.scribe.submit(Learn("m", batch(records(10))))
+    desk.scribe._line.close()
+    desk.scribe._leads = desk.scribe.may_learn = False
     desk.scribe._run()
     with pytest.raises(Unavailable):
-        late.future.result(0)
+        waits.future.result(0)
 
 
 def test_a_store_has_one_writer(tmp_path):

@@ -266,3 +266,32 @@ def test_the_client_speaks_the_same_words(http):
             client.learn("nobody", records(1))
         assert refused.value.status == 404
         assert client.model("c")["rows"] == 61
+
+
+# -- the way to the busiest routes ------------------------------------------------------------------
+
+
+def test_the_short_way_to_a_route_leads_nowhere_else(http):
+    http.post(f"{MODEL}/learn", json={"rows": records(40)})
+    is_problem(http.get(f"{MODEL}/learn"), 405)
+    is_problem(http.put(f"{MODEL}/predict", json={}), 405)
+    assert http.post(f"{MODEL}/learn/", json={}).status_code == 307  # to the one without the slash
+    is_problem(http.post("/v1/models//learn", json={}), 404)
+    is_problem(http.post("/v1/models/a%2Fb/learn", json={}), 404)
+    is_problem(http.post("/v1/modelspayments/learn", json={}), 404)
+    body = is_problem(http.post("/v1/models/other/learn", json={"rows": records(1)}), 404)
+    assert "other" in body["detail"]
+
+
+@pytest.mark.parametrize("verb", ["learn", "predict"])
+def test_the_short_way_has_the_same_guards(http, verb):
+    http.post(f"{MODEL}/learn", json={"rows": records(40)})
+    before = http.get(MODEL).json()
+    is_problem(http.post(f"{MODEL}/{verb}", content=b"x" * 300_000), 413)
+    is_problem(http.post(f"{MODEL}/{verb}", content=b"{}", headers={"Content-Type": "text/none"}), 415)
+    is_problem(http.post(f"{MODEL}/{verb}", content=b"{}", headers={"Content-Type": ""}), 415)
+    twice = b'{"rows": [{"amount": 1, "amount": 2, "country": "DE", "customer": "c", "row": "z"}]}'
+    is_problem(http.post(f"{MODEL}/{verb}", content=twice), 422)
+    assert http.get(MODEL).json()["digest"] == before["digest"]
+    figures = http.get("/metrics").text
+    assert f'route="/v1/models/{{model}}/{verb}",status="413"' in figures

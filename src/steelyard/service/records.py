@@ -100,7 +100,7 @@ class TogetherColumns(LazyColumns):
 
 def _columns(records: Sequence[Record], names: Sequence[str], wanted: frozenset[str]) -> dict[str, Values]:
     """All columns; those of numbers as rows of one block, which is soon made."""
-    values = {name: [record.get(name) for record in records] for name in names}
+    values = _values(records, names)
     numbers = [name for name in names if name not in wanted and _NUMBERS.issuperset(map(type, values[name]))]
     try:
         block = np.array([values[name] for name in numbers], dtype=np.float64)  # None becomes nan
@@ -113,7 +113,15 @@ def _columns(records: Sequence[Record], names: Sequence[str], wanted: frozenset[
     }
 
 
-def _column(name: str, values: list[Any], *, as_text: bool) -> Values:
+def _values(records: Sequence[Record], names: Sequence[str]) -> dict[str, Sequence[Any]]:
+    """What each column holds; None where a record lacks it."""
+    order = list(names)
+    if all(list(record) == order for record in records):  # as clients send them: none is looked up
+        return dict(zip(names, zip(*(record.values() for record in records), strict=True), strict=True))
+    return {name: [record.get(name) for record in records] for name in names}
+
+
+def _column(name: str, values: Sequence[Any], *, as_text: bool) -> Values:
     if not as_text:
         try:
             return np.array([math.nan if v is None else float(v) for v in _numbers(values)])
@@ -137,7 +145,7 @@ def _column(name: str, values: list[Any], *, as_text: bool) -> Values:
     return result
 
 
-def _numbers(values: list[Any]) -> Iterable[Any]:
+def _numbers(values: Sequence[Any]) -> Iterable[Any]:
     for value in values:
         if isinstance(value, _NO_NUMBERS):
             raise TypeError

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from steelyard.exceptions import SteelyardError
+from steelyard.service.reply import Reply
 from steelyard.service.spec import Spec
 from steelyard.service.store import Waiting
 from steelyard.sites import Bulletin
@@ -70,7 +70,7 @@ class Request:
     model: str
     key: str | None = field(default=None, kw_only=True)
     fingerprint: str = field(default="", kw_only=True)
-    future: Future[dict[str, Any]] = field(default_factory=Future, kw_only=True, repr=False)
+    future: Reply = field(default_factory=Reply, kw_only=True, repr=False)
 
 
 @dataclass

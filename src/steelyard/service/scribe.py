@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import json
 import logging
-import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import Any
 
 from steelyard._threads import leaving_a_core
 from steelyard.exceptions import SteelyardError
-from steelyard.service import rows as wire
-from steelyard.service.desk import BLANK, Desk, TakenIn
+from steelyard.service.ahead import Ahead, next_rows, together
+from steelyard.service.desk import Desk, TakenIn
 from steelyard.service.engine import Published
 from steelyard.service.follower import catch_up
+from steelyard.service.line import Line, stopping
+from steelyard.service.once import Answer, once
 from steelyard.service.pool import PoolDesk, desk_for, recovered
 from steelyard.service.requests import (
-    Busy,
     Conflict,
     Drop,
     Forget,
-    Gone,
     Label,
     Learn,
     Publish,
@@ -39,36 +37,19 @@ from steelyard.service.requests import (
     Unknown,
 )
 from steelyard.service.spec import check_name
-from steelyard.service.store import About, InDoubt, Store
-from steelyard.tables.columns import ColumnBatch
+from steelyard.service.store import InDoubt, Store
 
 __all__ = ["Scribe"]
 
 _log = logging.getLogger("steelyard.service")
 _GROUP = 256  # requests in one transaction at the most
-_GATHERING = 0.002  # seconds that the first of many waits for the others, at the most
 _SNAPSHOT_ROWS = 50_000
 _SNAPSHOT_EVENTS = 2_000
 _ANSWERS_KEPT = 7 * 86_400.0
 _TICK = 30.0
 
-_MANY_ROWS = 200  # that wait together are learned while others are being written
+_PAUSE = 5e-5  # seconds
 _NEWS = 1.0  # seconds after which a follower looks by itself, and a learner whether it still is one
-
-Answer = dict[str, Any]
-
-
-def _stopping() -> Unavailable:
-    return Unavailable("the service is stopping; nothing was changed.", hint="try again shortly")
-
-
-@dataclass
-class _Ahead:
-    """Requests whose rows were learned while others were being written."""
-
-    requests: list[Request]
-    before: Published | None = None  # the model as the others have left it
-    taken: TakenIn | None = None  # None: to be learned when it is their turn
 
 
 class Scribe:
@@ -105,10 +86,9 @@ class Scribe:
         self.published: dict[str, Published] = {}
         self.listeners: list[Callable[[str, dict[str, Any]], None]] = []
         self._desks: dict[str, Desk] = {}
-        self._queue: queue.Queue[Request | None] = queue.Queue(max_waiting)
+        self._line = Line(max_waiting)
         self._thread: threading.Thread | None = None
-        self._ahead: _Ahead | None = None
-        self._n_expected = 0  # requests that are likely to come together, after the last group
+        self._ahead: Ahead | None = None
         self._closing = False
         self._in_doubt = False  # models may differ from the store until they are read again
         self._leads = True  # until it is known that another process does
@@ -121,9 +101,11 @@ class Scribe:
     def recover(self) -> None:
         """All models as the store has them."""
         if self._ahead is not None:
-            self._ahead = _Ahead(self._ahead.requests)  # what they were taught no longer counts
+            self._ahead = Ahead(self._ahead.requests)  # what they were taught no longer counts
         with self.store.reading():
             self._desks = {name: recovered(self.store, name, spec) for name, spec in self.store.models()}
+        for name, desk in self._desks.items():
+            desk.pause = partial(self._let_askers_go_first, name)
         self.published = {name: desk.engine.published() for name, desk in self._desks.items()}
         self._in_doubt = False
 
@@ -143,7 +125,7 @@ class Scribe:
         self._closing = True
         if self.is_alive:
             assert self._thread is not None
-            self._queue.put(None)
+            self._line.close()
             self._thread.join()
         if self._in_doubt or not self._leads:
             return
@@ -170,23 +152,17 @@ class Scribe:
     @property
     def n_waiting(self) -> int:
         """Requests that wait."""
-        return self._queue.qsize()
+        return len(self._line)
 
     def submit(self, request: Request) -> Request:
         """Put a request in line; its future holds the answer when it is on disk."""
         if self._closing:
-            raise _stopping()
+            raise stopping()
         if self._thread is not None and not self._thread.is_alive():
             raise Unavailable("the service no longer writes; nothing was changed.", hint="start it again")
         if not self._leads:
             raise _elsewhere()
-        try:
-            self._queue.put_nowait(request)
-        except queue.Full:
-            raise Busy(
-                f"{self._queue.maxsize:,} requests wait already; nothing was changed.",
-                hint="wait a little and send it again, with the same idempotency key",
-            ) from None
+        self._line.put(request)
         return request
 
     def _run(self) -> None:
@@ -194,26 +170,35 @@ class Scribe:
             while not self._is_done_after_a_turn():
                 pass
 
+    def _let_askers_go_first(self, name: str) -> None:
+        """Leave the core for a moment where a model is being asked.
+
+        Learning gives up Python's lock again and again, but not the core on which it runs; a loop that was
+        woken there would stand in line until a whole request is learned, with another core idle beside it.
+        """
+        published = self.published.get(name)
+        if published is not None and published.is_asked:
+            time.sleep(_PAUSE)
+
     def _is_done_after_a_turn(self) -> bool:
         """Carry out the next group, or follow; whether it was the last."""
         group = self._next_group() if self._leads else self._follow()
         try:
-            self.process([request for request in group if request is not None])
+            self.process(group)
             if self._leads and not group:
                 self.store.claim()  # still ours?
         except Exception as error:  # noqa: BLE001  whoever comes next must find a writer
             self._in_doubt = True
             _log.error("the scribe met %s; models are read again", type(error).__name__)
-        if None in group:
-            self._send_away()
-            return True
         if self._leads and not self.store.is_claimed:
             self._step_down()
-        return False
+        if self._line.is_closed and not self._leads:
+            self._send_away(stopping)
+        return self._line.is_closed and not self._line and self._ahead is None
 
     # -- following ----------------------------------------------------------------------------------
 
-    def _follow(self) -> list[Request | None]:
+    def _follow(self) -> list[Request]:
         """See what the learner has written, and take its place where it is gone."""
         self._send_away(_elsewhere)
         try:
@@ -228,7 +213,7 @@ class Scribe:
             _log.error("the learner cannot be followed: %s", _where(error))
             self._desks = {}  # read anew when the store answers
             time.sleep(_NEWS)
-        return [None] if self._closing else []
+        return []
 
     def _step_down(self) -> None:
         """The right to write is lost."""
@@ -239,42 +224,20 @@ class Scribe:
                 request.future.set_exception(_elsewhere())
             self._ahead, self._desks = None, {}  # read anew: they have learned what will not be written
 
-    def _send_away(self, why: Callable[[], Unavailable] = _stopping) -> None:
-        """Requests that came too late."""
-        while not self._queue.empty():
-            request = self._queue.get_nowait()
-            if request is None:
-                self._queue.put(None)
-                return
-            if request.future.set_running_or_notify_cancel():
+    def _send_away(self, why: Callable[[], Unavailable]) -> None:
+        """Requests that nobody will carry out here."""
+        for request in self._line.take(len(self._line)):
+            if request.future.begin():
                 request.future.set_exception(why())
 
-    def _next_group(self) -> list[Request | None]:
+    def _next_group(self) -> list[Request]:
         """What waits now; a tick when it is time, however much waits; nothing where nothing comes."""
         if self._ahead is not None:
             return list(self._ahead.requests)
         wait = self._next_tick - time.monotonic()
         if wait <= 0:
             return [self._due_tick()]
-        try:
-            group: list[Request | None] = [self._queue.get(timeout=min(wait, _NEWS))]
-        except queue.Empty:
-            self._n_expected = 0
-            return []
-        self._wait_for_more()
-        while len(group) < _GROUP and group[-1] is not None:
-            try:
-                group.append(self._queue.get_nowait())
-            except queue.Empty:
-                break
-        self._n_expected = len(group) // 2
-        return group
-
-    def _wait_for_more(self) -> None:
-        """Clients that were answered together send again together: the first need not be written alone."""
-        end = time.monotonic() + _GATHERING
-        while self._queue.qsize() < self._n_expected and time.monotonic() < end:
-            time.sleep(_GATHERING / 4)
+        return self._line.next_group(_GROUP, min(wait, _NEWS))
 
     def _due_tick(self) -> Tick:
         self._next_tick = time.monotonic() + _TICK
@@ -287,7 +250,7 @@ class Scribe:
 
         Whoever has given up before is left out; from here on a request cannot be taken back.
         """
-        self._process([r for r in requests if r.future.running() or r.future.set_running_or_notify_cancel()])
+        self._process([r for r in requests if r.future.begin()])
 
     def _process(self, requests: list[Request]) -> None:
         outcomes: list[tuple[Request, Answer | Exception]] = []
@@ -322,13 +285,15 @@ class Scribe:
 
     def _meanwhile(self) -> Callable[[], None] | None:
         """What can be done while a group is being written: learn the rows that come next."""
-        requests = self._next_rows()
+        requests = []
+        if not self._closing and self._ahead is None:
+            requests = next_rows(self._line, self._desks, _GROUP)
         if not requests:
             return None
-        self._ahead = _Ahead(list(requests))
+        self._ahead = Ahead(list(requests))
         return partial(self._learn_ahead, self._ahead, requests)
 
-    def _learn_ahead(self, ahead: _Ahead, requests: list[Learn]) -> None:
+    def _learn_ahead(self, ahead: Ahead, requests: list[Learn]) -> None:
         """Learn rows; they are written, shown and answered in their turn.
 
         Should the group before them fail, the model is read again as it was, and they are learned again.
@@ -336,30 +301,12 @@ class Scribe:
         desk = self._desks[requests[0].model]
         try:
             ahead.before = desk.engine.published()
-            ahead.taken = desk.take_in(self._together(desk, requests), now=self.clock())
+            ahead.taken = desk.take_in(together(desk, requests), now=self.clock())
         except SteelyardError:
             pass  # whose fault it is will be found, and told, in their turn
         except Exception as error:  # noqa: BLE001  what is being written is not harmed
             self._in_doubt = True
             _log.error("rows could not be learned ahead: %s", _where(error))
-
-    def _next_rows(self) -> list[Learn]:
-        """Requests at the head of the line that can be learned ahead: many rows for one model."""
-        if self._closing or self._ahead is not None:
-            return []
-        with self._queue.mutex:
-            waiting = list(self._queue.queue)
-        alike: list[Learn] = []
-        for request in waiting[:_GROUP]:
-            if not isinstance(request, Learn) or request.key is not None or request.model != waiting[0].model:
-                break
-            alike.append(request)
-        desk = self._desks.get(alike[0].model) if alike else None
-        if desk is None or not desk.takes_in_alone or sum(r.batch.n_rows for r in alike) < _MANY_ROWS:
-            return []
-        for _ in alike:
-            self._queue.get_nowait()  # nobody else takes from it
-        return [request for request in alike if request.future.set_running_or_notify_cancel()]
 
     def _taken_from(self, requests: list[Request]) -> TakenIn | None:
         """What was learned ahead from these requests."""
@@ -431,43 +378,9 @@ class Scribe:
 
     def _outcome(self, request: Request) -> tuple[Request, Answer | Exception]:
         try:
-            return request, self._answered(request, lambda: self._carry_out(request))
+            return request, once(self.store, request, lambda: self._carry_out(request), self.clock)
         except SteelyardError as error:
             return request, error
-
-    def _answered(self, request: Request, act: Callable[[], Answer]) -> Answer:
-        """The answer of then to a request that came before, or what acting gives now."""
-        if request.key is None:
-            return act()
-        known = self.store.answer_to(request.model, request.key)
-        if known is not None:
-            return self._same_answer(request, *known)
-        answer = act()
-        self.store.keep_answer(
-            request.model,
-            request.key,
-            request.fingerprint,
-            json.dumps(answer),
-            at=self.clock(),
-            about=_about(request, answer),
-        )
-        return answer
-
-    @staticmethod
-    def _same_answer(request: Request, fingerprint: str, body: str) -> Answer:
-        if fingerprint != request.fingerprint:
-            raise Conflict(
-                f"the idempotency key {request.key!r} was used for another request; nothing was changed.",
-                hint="a key names one request; make a new one for each",
-            )
-        if body == BLANK:
-            raise Gone(
-                "the answer to this request was erased, because a row that it spoke of was forgotten; "
-                "the request was carried out then, and nothing was changed now.",
-                hint="a new request needs a new idempotency key",
-            )
-        answer: Answer = json.loads(body)
-        return answer
 
     def _carry_out(self, request: Request) -> Answer:
         if isinstance(request, Tick):
@@ -516,6 +429,7 @@ class Scribe:
                 raise Conflict(f"there are {self.max_models:,} models, as many as there can be.")
             desk = desk_for(self.store, name, request.spec)
             self.store.put_model(name, json.dumps(request.spec.as_dict()), now)
+            desk.pause = partial(self._let_askers_go_first, name)
             self._desks[name] = desk
             made = True
         else:
@@ -565,19 +479,12 @@ class Scribe:
         if settled and len(plain) == len(requests) > 1:
             assert desk is not None
             try:
-                version = desk.learn(self._together(desk, plain), now=self.clock())
+                version = desk.learn(together(desk, plain), now=self.clock())
             except SteelyardError:
                 pass  # one of them is bad: one by one shows which
             else:
                 return [(r, {"learned": r.batch.n_rows, "version": version}) for r in plain]
         return [self._learn_one(request) for request in requests]
-
-    @staticmethod
-    def _together(desk: Desk, requests: Sequence[Learn]) -> ColumnBatch:
-        rows = wire.joined([r.batch for r in requests])
-        for request in () if wire.are_alike(rows) else requests:
-            desk.engine.check_rows(request.batch, labelled=True)
-        return rows
 
     def _learn_one(self, request: Request) -> tuple[Request, Answer | Exception]:
         assert isinstance(request, Learn)
@@ -588,16 +495,9 @@ class Scribe:
             return {"learned": batch.n_rows, "version": version}
 
         try:
-            return request, self._answered(request, act)
+            return request, once(self.store, request, act, self.clock)
         except SteelyardError as error:
             return request, error
-
-
-def _about(request: Request, answer: Answer) -> list[About]:
-    """The rows that an answer names; when they are forgotten, it must go too."""
-    if isinstance(request, Remember):
-        return [(waiting.id, waiting.subject) for waiting in request.waiting]
-    return [(row_id, None) for row_id in answer.get("unknown", ())]
 
 
 def _elsewhere() -> Unavailable:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import json
-import logging
 import math
-import time
-import traceback
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from concurrent.futures import Future
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -23,11 +19,11 @@ import numpy as np
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from steelyard.exceptions import SteelyardError
 from steelyard.persistence import decode, to_bytes
 from steelyard.service import requests as wishes
 from steelyard.service import rows as wire
@@ -37,7 +33,10 @@ from steelyard.service.http.answers import columns_of, prediction
 from steelyard.service.http.keys import Key, Keys
 from steelyard.service.http.meters import Meters
 from steelyard.service.http.openapi import description
-from steelyard.service.http.problems import Problem, problem_of, respond
+from steelyard.service.http.problems import Problem, respond
+from steelyard.service.http.shortcut import Shortcut
+from steelyard.service.http.told import Handler, told
+from steelyard.service.reply import Reply
 from steelyard.service.scribe import Scribe
 from steelyard.service.spec import Spec
 from steelyard.service.store import Waiting
@@ -47,10 +46,12 @@ from steelyard.tables.table_stream import seconds_of
 
 __all__ = ["Limits", "Service", "make_app"]
 
-_log = logging.getLogger("steelyard.service")
 _FEW_ROWS = 2_000  # are answered at once; more go to a thread, so that others need not wait
 # Bodies smaller than this are read at once: to hand them to a thread would take longer than to read them.
 _SOON_READ = {"json": 100_000, "jsonl": 100_000, "csv": 100_000, "arrow": 500_000}
+# Objects that are made before those in circles are looked for. A hundred requests that are read together make
+# thousands that are all in use: to look through them every 700, as Python does, is a tenth of all time.
+_LITTER = 20_000
 _HEARTBEAT = 15.0
 _FRESH = 15.0  # seconds that a follower may have heard nothing
 _FARTHEST = 253_402_300_800.0  # seconds to the end of the year 9999
@@ -67,7 +68,6 @@ class Limits:
     listeners: int = 100
 
 
-Handler = Callable[[Request], Awaitable[Response]]
 # Rooms with routes of their own: each takes the service and gives (method, path, handler).
 _PARTS = (inference.routes, sites.routes, page.routes)
 
@@ -78,10 +78,11 @@ class Service:
     def __init__(self, scribe: Scribe, keys: Keys | None, limits: Limits) -> None:
         self.scribe, self.keys, self.limits = scribe, keys, limits
         self.meters = Meters(scribe)
+        self._most = wire.Most(limits.rows, limits.columns, limits.values)
         self._past: dict[tuple[str, int], Published] = {}
         self._listeners: set[asyncio.Queue[str]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._done: deque[tuple[asyncio.Future[Any], Future[Any]]] = deque()
+        self._done: deque[tuple[asyncio.Future[Any], Reply]] = deque()
 
     # -- guards -------------------------------------------------------------------------------------
 
@@ -117,7 +118,7 @@ class Service:
             wish.future.cancel()  # whoever has given up before it began is left out
             raise
 
-    def _answered(self, answer: asyncio.Future[Any], done: Future[Any]) -> None:
+    def _answered(self, answer: asyncio.Future[Any], done: Reply) -> None:
         """In the scribe's thread: answers of one group wake the loop once."""
         self._done.append((answer, done))
         if len(self._done) == 1 and self._loop is not None:
@@ -182,12 +183,12 @@ class Service:
     async def _rows(self, body: bytes, form: str, published: Published) -> ColumnBatch:
         texts = published.text_columns
         if len(body) < _SOON_READ[form]:
-            return bodies.read_rows(body, form, texts, self.limits)
-        return await run_in_threadpool(bodies.read_rows, body, form, texts, self.limits)
+            return wire.from_body(body, form, texts, most=self._most)
+        return await run_in_threadpool(wire.from_body, body, form, texts, most=self._most)
 
     @staticmethod
     def once(request: Request, body: bytes) -> dict[str, Any]:
-        key = request.headers.get("idempotency-key")
+        key = bodies.header(request, b"idempotency-key")
         if key is None:
             return {}
         if not 1 <= len(key) <= 255:
@@ -433,11 +434,14 @@ class Service:
     async def lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         """Write while the service runs; finish what waits when it stops."""
         self._loop = asyncio.get_running_loop()
+        litter = gc.get_threshold()
+        gc.set_threshold(_LITTER, *litter[1:])
         self.scribe.listeners.append(self.tell)
         self.scribe.start()
         try:
             yield
         finally:
+            gc.set_threshold(*litter)
             await run_in_threadpool(self.scribe.close)
             self.scribe.store.close()
 
@@ -457,7 +461,6 @@ def make_app(scribe: Scribe, *, keys: Keys | None = None, limits: Limits | None 
     service = Service(scribe, keys, limits or Limits())
     model = "/v1/models/{model}"
     routes: list[tuple[str, str, Handler]] = [
-        # Looked through from the first on: the busiest stand there.
         ("POST", f"{model}/learn", service.learn),
         ("POST", f"{model}/predict", service.predict),
         ("GET", "/v1/models", service.list_models),
@@ -476,11 +479,14 @@ def make_app(scribe: Scribe, *, keys: Keys | None = None, limits: Limits | None 
         ("GET", "/openapi.json", service.openapi),
         *(route for part in _PARTS for route in part(service)),
     ]
+    handlers = {(method, path): told(handler, path, service) for method, path, handler in routes}
+    busiest = {verb: handlers["POST", f"{model}/{verb}"] for verb in ("learn", "predict")}
     return Starlette(
         routes=[
-            Route(path, _told(handler, path, service), methods=[method], name=f"{method} {path}")
-            for method, path, handler in routes
+            Route(path, handler, methods=[method], name=f"{method} {path}")
+            for (method, path), handler in handlers.items()
         ],
+        middleware=[Middleware(Shortcut, busiest)],
         lifespan=service.lifespan,
         exception_handlers={HTTPException: _http_problem},  # type: ignore[dict-item]
     )
@@ -488,50 +494,6 @@ def make_app(scribe: Scribe, *, keys: Keys | None = None, limits: Limits | None 
 
 async def _http_problem(_request: Request, error: HTTPException) -> Response:
     return respond(Problem(error.status_code, str(error.detail) + "."))
-
-
-def _told(handler: Handler, path: str, service: Service) -> Handler:
-    """The handler with its errors told as problems, its time measured and one line in the log."""
-
-    async def told(request: Request) -> Response:
-        begin = time.perf_counter()
-        try:
-            response = await handler(request)
-        except Problem as problem:
-            response = respond(problem)
-        except SteelyardError as error:
-            response = respond(problem_of(error))
-        except service.scribe.store.faults as error:
-            _log.error("the store does not answer: %s", type(error).__name__)
-            response = respond(Problem(503, "the store does not answer.", "try again shortly"))
-        except Exception as error:  # noqa: BLE001  the last guard: nothing of a row may leave by a traceback
-            name = uuid.uuid4().hex[:12]
-            # An error's text may hold values of rows: what it was and where is enough.
-            where = "".join(traceback.format_tb(error.__traceback__))
-            _log.error("failed %s: %s\n%s", name, type(error).__name__, where)
-            response = respond(Problem(500, f"the service failed; its log says more under {name}."))
-        seconds = time.perf_counter() - begin
-        service.meters.took(
-            request.method, path, response.status_code, seconds, request.path_params.get("model")
-        )
-        if _log.isEnabledFor(logging.INFO):
-            _log.info("%s", _log_line(request, path, response.status_code, seconds))
-        return response
-
-    return told
-
-
-def _log_line(request: Request, path: str, status: int, seconds: float) -> str:
-    """What was asked and how it went, without contents of rows."""
-    line = {
-        "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "method": request.method,
-        "route": path,
-        "model": request.path_params.get("model"),
-        "status": status,
-        "ms": round(1000 * seconds, 2),
-    }
-    return msgspec.json.encode(line).decode()
 
 
 def _present(column: str | None, batch: ColumnBatch) -> str | None:

@@ -14,9 +14,8 @@ from starlette.responses import Response
 
 from steelyard.service import rows as wire
 from steelyard.service.http.problems import Problem
-from steelyard.tables.columns import ColumnBatch
 
-__all__ = ["FORMS", "form_of", "json_body", "read_body", "read_rows", "write_columns"]
+__all__ = ["FORMS", "form_of", "header", "json_body", "read_body", "write_columns"]
 
 FORMS = wire.CONTENT_TYPES
 _SLOWEST = 120.0  # seconds for a whole body
@@ -24,9 +23,17 @@ _TOO_SLOW = "the body is too slow"
 _ARROW = "application/vnd.apache.arrow.stream"
 
 
+def header(request: Request, name: bytes) -> str | None:
+    """A header, by its name in small letters; the first where there are several."""
+    for said, value in request.scope["headers"]:
+        if said == name:
+            return str(value, "latin-1")
+    return None
+
+
 async def read_body(request: Request, most: int) -> bytes:
     """The whole body, refused as soon as it is too large."""
-    declared = request.headers.get("content-length", "")
+    declared = header(request, b"content-length") or ""
     if declared.isdecimal() and int(declared) > most:
         raise _too_large(most)
     task = asyncio.current_task()
@@ -61,7 +68,8 @@ def _too_large(most: int) -> Problem:
 
 def form_of(request: Request) -> str:
     """The form of the rows, by content type; JSON where none is said."""
-    said = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    said = header(request, b"content-type")
+    said = "application/json" if said is None else said.partition(";")[0].strip().lower()
     form = FORMS.get(said)
     if form is None:
         raise Problem(415, f"rows of the type {said!r} cannot be read.", f"send one of {', '.join(FORMS)}")
@@ -78,12 +86,6 @@ def json_body(body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Problem(400, f"the body must be a JSON object; got {type(value).__name__}.")
     return value
-
-
-def read_rows(body: bytes, form: str, text_columns: Sequence[str], limits: Any) -> ColumnBatch:
-    """Rows of a body, within the limits."""
-    most = wire.Most(limits.rows, limits.columns, limits.values)
-    return wire.from_body(body, form, text_columns, most=most)
 
 
 def write_columns(
