@@ -11,7 +11,7 @@ import pytest
 from steelyard.exceptions import DataError, FileAccessError, ParameterError
 from steelyard.service import Scribe, SQLiteStore
 from steelyard.service import rows as wire
-from steelyard.service.http import Limits, bodies, make_app
+from steelyard.service.http import Limits, app, bodies, make_app
 from steelyard.service.http.keys import Keys
 from steelyard.service.requests import Forget, Learn, Put, Tick, Unavailable
 from tests.service.data import SPEC, Clock, records, spec
@@ -113,6 +113,26 @@ def test_learning_many_rows_pauses_between_its_steps_only_while_the_model_is_ask
     desk.do(Learn("m", batch(records(300, first=1000))))
     assert len(pauses) >= 4
     assert desk.model().facts() == desk.again().model().facts()
+
+
+def test_large_bodies_are_read_aside_only_while_the_model_is_asked(http, monkeypatch):
+    aside = []
+
+    async def noting(work, *args, **more):
+        aside.append(work)
+        return work(*args, **more)
+
+    monkeypatch.setattr(app, "_SOON_READ_WHILE_ASKED", 100)
+    monkeypatch.setattr(app, "run_in_threadpool", noting)
+    rows = records(20, first=500)
+    assert http.post(f"{MODEL}/learn", json={"rows": rows[:10]}).json()["learned"] == 10
+    assert not aside
+    http.post(f"{MODEL}/predict", json={"rows": unlabelled(rows[:1])})
+    assert http.post(f"{MODEL}/learn", json={"rows": rows[10:]}).json()["learned"] == 10
+    assert aside == [wire.from_body]
+    bad = [{**row, "amount": "x"} for row in records(10, first=900)]
+    is_problem(http.post(f"{MODEL}/learn", json={"rows": bad}), 422)
+    assert len(aside) == 2
 
 
 def test_who_waits_when_the_writer_stops_is_carried_out_and_who_comes_later_is_sent_away(desk):

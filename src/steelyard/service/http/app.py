@@ -49,6 +49,8 @@ __all__ = ["Limits", "Service", "make_app"]
 _FEW_ROWS = 2_000  # are answered at once; more go to a thread, so that others need not wait
 # Bodies smaller than this are read at once: to hand them to a thread would take longer than to read them.
 _SOON_READ = {"json": 100_000, "jsonl": 100_000, "csv": 100_000, "arrow": 500_000}
+# While a model is asked, a question must not wait for the half millisecond that a larger one takes.
+_SOON_READ_WHILE_ASKED = 100_000
 # Objects that are made before those in circles are looked for. A hundred requests that are read together make
 # thousands that are all in use: to look through them every 700, as Python does, is a tenth of all time.
 _LITTER = 20_000
@@ -182,7 +184,10 @@ class Service:
 
     async def _rows(self, body: bytes, form: str, published: Published) -> ColumnBatch:
         texts = published.text_columns
-        if len(body) < _SOON_READ[form]:
+        soon = _SOON_READ[form]
+        if published.is_asked:
+            soon = min(soon, _SOON_READ_WHILE_ASKED)
+        if len(body) < soon:
             return wire.from_body(body, form, texts, most=self._most)
         return await run_in_threadpool(wire.from_body, body, form, texts, most=self._most)
 
