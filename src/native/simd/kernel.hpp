@@ -117,8 +117,13 @@ static void block_of(const KernelSpec& spec, const T* X, size_t n_x, size_t d, c
     if (tiled_rows > 0)
         for (size_t j = 0; j < n_z; j += step) {
             const Sum* z = panels + j / width * width * d + j % width;
+            const bool is_half = n_z - j <= step / 2;
             for (size_t i = 0; i < tiled_rows; i += kTileRows)
-                tile<Kernel, T, Sum, kTileRows, kTileVectors>(p, X + i * d, d, z, out + i * ld + j, ld, n_z - j);
+                if (is_half)
+                    tile<Kernel, T, Sum, kTileRows, kTileVectors / 2>(p, X + i * d, d, z, out + i * ld + j, ld,
+                                                                      n_z - j);
+                else
+                    tile<Kernel, T, Sum, kTileRows, kTileVectors>(p, X + i * d, d, z, out + i * ld + j, ld, n_z - j);
         }
     // A single row has no other rows to hide the latency of its sums behind, so its tile is wider.
     for (size_t i = tiled_rows; i < n_x; ++i)
