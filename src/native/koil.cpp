@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "koil_window.hpp"
+#include "steelyard/denormals.hpp"
 #include "steelyard/threads.hpp"
 
 namespace steelyard {
@@ -29,6 +30,7 @@ void SharedRows<T>::release(std::uint32_t id) {
 
 template <class T>
 void KoilEnsemble<T>::Member::kernel_values(int side, std::size_t i, int with, T* values) const {
+    const Denormals kept(true);
     std::vector<T> vector(rows[side].n_features());
     rows[side].copy_row(i, vector.data());
     kernel_row(machine.kernel(), vector.data(), rows[with], values);

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <utility>
 
+#include "steelyard/denormals.hpp"
 #include "steelyard/koil.hpp"
 #include "steelyard/simd.hpp"
 
@@ -21,6 +23,10 @@ constexpr double kSmallestScale = sizeof(Real) == sizeof(double) ? 1e-100 : 1e-1
 // Far below any rounding, far above the slow denormal numbers.
 template <class Real>
 constexpr Real kNoWeight = sizeof(Real) == sizeof(double) ? Real(1e-250) : Real(1e-30);
+
+bool is_first_in_first_out(BufferPolicy policy) {
+    return policy == BufferPolicy::fifo || policy == BufferPolicy::fifo_plus;
+}
 
 }  // namespace
 
@@ -42,7 +48,7 @@ KoilMachine<Real>::KoilMachine(const KernelSpec& kernel, const KoilBudgets& budg
     grow(matrix_.rounded_up(std::max(state.sides[0].ids.size(), state.sides[1].ids.size())));
     for (int s = 0; s < 2; ++s) {
         const KoilMachineState::Side& side = state.sides[s];
-        sides_[s] = {side.ids.size(), side.oldest, side.seen};
+        sides_[s] = {.count = side.ids.size(), .seen = side.seen, .oldest = side.oldest};
         std::copy(side.ids.begin(), side.ids.end(), ids_.begin() + slot(s, 0));
         const auto take = [&](const std::vector<double>& from, AlignedVector<Real>& to) {
             std::transform(from.begin(), from.end(), to.begin() + slot(s, 0), [&](double x) { return Real(x * unit); });
@@ -102,7 +108,7 @@ void KoilMachine<Real>::grow(std::size_t capacity) {
     counted_ = moved(counted_, n_slots());
     losses_.assign(capacity_, Real(0));
     keys_.assign(capacity_ + kKeyPadding, 0);
-    chosen_.assign(capacity_ + 1, 0);
+    chosen_.assign(capacity_ + kKeyPadding, 0);
     mark_changed();
     changes_.rows.resize(n_slots());
     changes_.factors.resize(n_slots());
@@ -175,10 +181,20 @@ void KoilMachine<Real>::catch_up(const KernelAccess<Real>& access) {
     apply_changes(behind_);
 }
 
+// The sample's score; if it may be stored also its score by the weights that are counted.
 template <class Real>
-void KoilMachine<Real>::find_violators(const Sample& sample, std::size_t most) {
+typename KoilMachine<Real>::Scores KoilMachine<Real>::scores_of(const Sample& sample, bool may_be_stored) const {
+    if (!may_be_stored) return {dot(coef_.data(), sample.similarities), Real(0)};
+    TwoDots<Real> query{
+        {coef_.data(), counted_.data()}, sample.similarities, {sides_[0].count, sides_[1].count}, capacity_, {}};
+    loops().online.of<Real>().dot_sides_twice(query);
+    return {query.products[0], query.products[1]};
+}
+
+template <class Real>
+void KoilMachine<Real>::find_violators(const Sample& sample, Real unscaled_score, std::size_t most) {
     const int other = 1 - sample.side();
-    const double score = scale_ * dot(coef_.data(), sample.similarities);
+    const double score = scale_ * unscaled_score;
     n_chosen_ = loops().online.of<Real>().violators(
         {scores_.data() + slot(other, 0), sample.similarities + slot(other, 0), sides_[other].count,
          Real(1.0 - sample.y * score), Real(sample.y * scale_), most, losses_.data(), keys_.data(), chosen_.data()});
@@ -192,73 +208,71 @@ Real KoilMachine<Real>::push_apart(const Sample& sample, const KoilRule& rule, d
     const int own = sample.side(), other = 1 - own;
     if (n_chosen_ == 0) return sides_[own].count == 0 || sides_[other].count == 0 ? Real(step) : Real(0);
     Real weight = 0;
+    double loss_sum = 0.0;
     for (std::size_t v = 0; v < n_chosen_; ++v) {
         const double loss = losses_[chosen_[v]];
         const Real pushed = Real(rule.smooth ? 2.0 * step * loss : step);
         add_weight(slot(other, chosen_[v]), -pushed, access);
         weight += pushed;
-        outcome.loss += rule.smooth ? loss * loss : loss;
+        loss_sum += rule.smooth ? loss * loss : loss;
     }
+    outcome.loss = loss_sum;
     return weight;
 }
 
-// The position that the sample takes on its side; the number of positions if it does not get in.
+// The position that the sample takes on its side if it has a weight; the number of positions if it does not get in.
 template <class Real>
-std::size_t KoilMachine<Real>::place(const Sample& sample, const KoilRule& rule) {
-    Side& own = sides_[sample.side()];
+std::size_t KoilMachine<Real>::place(const Sample& sample, const KoilRule& rule) const {
+    const Side& own = sides_[sample.side()];
     if (!is_full(sample.side())) return own.count;
     const std::size_t budget = budgets_[sample.side()];
-    if (rule.policy == BufferPolicy::fifo || rule.policy == BufferPolicy::fifo_plus) {
-        const std::size_t oldest = own.oldest;
-        own.oldest = (oldest + 1) % budget;
-        return oldest;
-    }
+    if (is_first_in_first_out(rule.policy)) return own.oldest < budget ? own.oldest : 0;
     // One of all samples seen, each as likely: those beyond the budget stand for "not taken".
     const double drawn = sample.uniform * static_cast<double>(own.seen);
     return drawn < static_cast<double>(budget) ? static_cast<std::size_t>(drawn) : budget;
 }
 
-// Puts the sample into position i, whose vector leaves if there is one; with keep_weight its weight does not go.
+// Puts the sample into position i, whose vector leaves if there is one. By the weights that are counted, of which that
+// of the vector is none any more, the sample's score is `counted_score`.
 template <class Real>
-void KoilMachine<Real>::store(const Sample& sample, std::size_t i, Real weight, bool keep_weight, Outcome& outcome,
-                              const KernelAccess<Real>& access) {
+void KoilMachine<Real>::store(const Sample& sample, std::size_t i, Real weight, Real counted_score, const Gone& gone,
+                              Outcome& outcome, const KernelAccess<Real>& access) {
     const int side = sample.side();
     const std::size_t at = slot(side, i);
     outcome.place = static_cast<std::uint32_t>(i);
     outcome.evicted = i < sides_[side].count;
-    if (outcome.evicted) {
-        const Real gone_weight = take_out(at, access);
-        if (keep_weight) {
-            Real* similar = row(at, side, access, kSpareRows);
-            // The sample stands here from now on, and may be the most similar one.
-            similar[i] = sample.similarities[at];
-            const std::size_t heir = loops().online.of<Real>().argmax(similar, sides_[side].count);
-            if (heir == i)
-                weight += gone_weight;
-            else
-                add_weight(slot(side, heir), gone_weight, access);
-        }
-    }
+    if (outcome.evicted) weight += take_out(sample, at, gone, access);
     change(sample.similarities + slot(1 - side, 0), weight);
     apply_changes(1 - side);
 
-    sides_[side].count += !outcome.evicted;
+    if (!outcome.evicted) ++sides_[side].count;
     set_weight(at, weight);
-    scores_[at] = dot(counted_.data(), sample.similarities);  // where the weight of this slot is still 0
+    scores_[at] = counted_score;
     sample.similarities[at] = sample.self_similarity;
     if (matrix_.is_kept()) matrix_.write_row(at, sample.similarities, counts());
 }
 
-// Scores forget the vector in a slot of the side that is behind; returns its weight.
+// Scores forget the vector in a slot, which is of the side that is behind, for the sample's sake; its weight goes to
+// whom it is to go to. Returns what of it goes to the sample.
 template <class Real>
-Real KoilMachine<Real>::take_out(std::size_t at, const KernelAccess<Real>& access) {
+Real KoilMachine<Real>::take_out(const Sample& sample, std::size_t at, const Gone& gone,
+                                 const KernelAccess<Real>& access) {
+    const std::size_t first = slot(behind_, 0);
     matrix_.complete_row(at);
-    const Real weight = coef_[at], factor = -counted_[at];
+    const Real weight = coef_[at], factor = -gone.counted;
     add_weight(at, -weight, access);
-    const Real* own = row(at, behind_, access, kSpareRows);
-    loops().online.of<Real>().add_rows(&own, &factor, 1, scores_.data() + slot(behind_, 0), sides_[behind_].count);
-    counted_[at] = 0;
-    return weight;
+    Real* row = this->row(at, behind_, access, kSpareRows);
+    if (!gone.has_heir) {
+        const Real* only = row;
+        loops().online.of<Real>().add_rows(&only, &factor, 1, scores_.data() + first, sides_[behind_].count);
+        return 0;
+    }
+    row[at - first] = sample.similarities[at];  // the sample stands here from now on, and may be the most similar one
+    const std::size_t heir =
+        first + loops().online.of<Real>().add_and_argmax(row, factor, scores_.data() + first, sides_[behind_].count);
+    if (heir == at) return weight;
+    add_weight(heir, weight, access);
+    return 0;
 }
 
 template <class Real>
@@ -275,19 +289,28 @@ void KoilMachine<Real>::learn(const Sample& sample, const KoilRule& rule, const 
     ++steps_;
     if (behind_ != own) catch_up(access);
     behind_ = own;
-    find_violators(sample, rule.n_neighbors);
+    // Which vector would leave is known, so its weight need not be counted in the score that the sample would have.
+    const std::size_t i = place(sample, rule), at = slot(own, i);
+    const bool gets_in = i < sides_[own].count || !is_full(own);
+    const bool has_heir = rule.policy == BufferPolicy::reservoir_plus || rule.policy == BufferPolicy::fifo_plus;
+    Gone gone{0, has_heir};
+    if (i < sides_[own].count) gone.counted = std::exchange(counted_[at], Real(0));
+    const Scores scores = scores_of(sample, gets_in);
+    find_violators(sample, scores.current, rule.n_neighbors);
     const double rate = learning_rate(rule);
     if (rule.decay) scale_ *= 1.0 - rate;
     const Real weight = push_apart(sample, rule, rate, outcome, access);
     if (weight == 0) {  // well ranked, or steps too small for a number: nothing to learn
+        if (i < sides_[own].count) counted_[at] = gone.counted;
         changes_.count = 0;
         return;
     }
 
-    const bool keep_weight = rule.policy == BufferPolicy::reservoir_plus || rule.policy == BufferPolicy::fifo_plus;
-    const std::size_t i = place(sample, rule);
-    if (i < sides_[own].count || !is_full(own)) return store(sample, i, weight, keep_weight, outcome, access);
-    if (keep_weight) {
+    if (gets_in) {
+        if (is_full(own) && is_first_in_first_out(rule.policy)) sides_[own].oldest = i + 1 == budgets_[own] ? 0 : i + 1;
+        return store(sample, i, weight, scores.counted, gone, outcome, access);
+    }
+    if (has_heir) {
         const Real* similarities = sample.similarities + slot(own, 0);
         const std::size_t heir = slot(own, loops().online.of<Real>().argmax(similarities, sides_[own].count));
         add_weight(heir, weight, access);
@@ -302,6 +325,7 @@ bool KoilMachine<Real>::needs_refresh() const {
 
 template <class Real>
 void KoilMachine<Real>::refresh(const KernelAccess<Real>& access) {
+    const Denormals as_zero(false);
     matrix_.complete_columns(counts());
     for (Real& weight : coef_) {
         weight = Real(weight * scale_);
@@ -330,6 +354,7 @@ void KoilMachine<Real>::fill_matrix(const KernelAccess<Real>& access) {
 
 template <class Real>
 double KoilMachine<Real>::cache_error(const KernelAccess<Real>& access) const {
+    const Denormals as_zero(false);
     KoilMachine cached = *this, fresh = *this;
     cached.catch_up(access);
     fresh.refresh(access);

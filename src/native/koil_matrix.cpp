@@ -41,6 +41,7 @@ void KoilMatrix<Real>::complete_row(std::size_t at) {
 template <class Real>
 void KoilMatrix<Real>::complete_columns(const Counts& counts) {
     if (fresh_begin_ == fresh_end_) return;
+    if (fresh_end_ - fresh_begin_ <= kFewColumns) return complete_one_by_one(counts);
     const std::size_t group = fresh_begin_ / kGroup * kGroup, after = group + kGroup;
     const auto complete = [&](std::size_t begin, std::size_t end) {
         if (begin < end)
@@ -52,6 +53,18 @@ void KoilMatrix<Real>::complete_columns(const Counts& counts) {
         complete(std::max(begin, after), end);
     }
     for (std::size_t at = group; at < after; ++at) complete_row(at);
+    fresh_begin_ = fresh_end_ = 0;
+}
+
+template <class Real>
+void KoilMatrix<Real>::complete_one_by_one(const Counts& counts) {
+    for (std::size_t fresh = fresh_begin_; fresh < fresh_end_; ++fresh) {
+        const Real* values = row(fresh);
+        for (std::size_t s = 0; s < 2; ++s)
+            for (std::size_t at = s * capacity_; at < s * capacity_ + counts[s]; ++at)
+                if (at < fresh_begin_ || at >= fresh_end_) row(at)[fresh] = values[at];
+    }
+    for (std::size_t at = fresh_begin_; at < fresh_end_; ++at) complete_row(at);
     fresh_begin_ = fresh_end_ = 0;
 }
 

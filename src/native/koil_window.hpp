@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "koil_turns.hpp"
+#include "steelyard/denormals.hpp"
 #include "steelyard/koil.hpp"
 #include "steelyard/simd.hpp"
 
@@ -204,6 +205,7 @@ class KoilEnsemble<T>::Window {
         Track& track = tracks_[index];
         if (turns_.reached(index) == n_rows() || track.taken.test_and_set(std::memory_order_acquire)) return false;
         const std::size_t begin = turns_.reached(index);
+        const Denormals as_zero(false);  // once for many samples; kernel values are evaluated with them
         std::size_t i = begin;
         for (; i < n_rows(); ++i) {
             const KoilTurns::Turn turn = turns_.turn(index);
@@ -256,6 +258,7 @@ class KoilEnsemble<T>::Window {
         const KernelSpec& kernel = member.machine.kernel();
         const KernelKind kind = sum_kind(kernel.kind);
         if (kind == KernelKind::squared_distance || kind == KernelKind::cityblock) return;  // 1 with itself
+        const Denormals kept(true);
         batch.alone.replace(0, row(i));
         kernel_row(kernel, row(i), batch.alone, &sample.self_similarity);
     }
@@ -276,6 +279,7 @@ class KoilEnsemble<T>::Window {
     }
 
     static void take_shared(const T* sums, const KoilMachine<T>& machine, T* out) {
+        const Denormals kept(true);
         for (int s = 0; s < 2; ++s) {
             loops().online.of<T>().gather(sums, machine.ids(s), out + machine.slot(s, 0), machine.count(s));
             loops().kernel.finish<T>().from_sums(machine.kernel(), out + machine.slot(s, 0), machine.count(s));
@@ -283,6 +287,7 @@ class KoilEnsemble<T>::Window {
     }
 
     static void evaluate(Rows<T> rows, const Member& member, T* out, std::size_t ld) {
+        const Denormals kept(true);
         for (int s = 0; s < 2; ++s)
             kernel_rows(member.machine.kernel(), rows, member.rows[s], out + member.machine.slot(s, 0), ld, 1);
     }
@@ -309,6 +314,7 @@ class KoilEnsemble<T>::Window {
         if (batch.count == 0 || batch.samples[batch.count - 1] <= i) return;
         const KernelSpec& kernel = member.machine.kernel();
         if (!batch.among_known) {
+            const Denormals kept(true);
             const Rows<T> rows = batch.all_rows(rows_.n_features);
             batch.packed.clear();
             for (std::size_t r = 0; r < batch.count; ++r) batch.packed.append(rows.data + r * rows.n_features);
@@ -317,7 +323,10 @@ class KoilEnsemble<T>::Window {
         }
         T alone[kBatchRows];
         const bool expected = batch.samples[batch.next] == i;
-        if (!expected) kernel_row(kernel, row(i), batch.packed, alone);
+        if (!expected) {
+            const Denormals kept(true);
+            kernel_row(kernel, row(i), batch.packed, alone);
+        }
         const T* values = expected ? batch.among.data() + batch.next * kBatchRows : alone;
         for (std::size_t r = batch.next + expected; r < batch.count; ++r) batch.row(r)[slot] = values[r];
     }

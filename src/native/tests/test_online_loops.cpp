@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "steelyard/denormals.hpp"
 #include "steelyard/linear_online.hpp"
 #include "steelyard/random.hpp"
 #include "steelyard/rows.hpp"
@@ -72,7 +73,7 @@ void check_violators(const std::string& level) {
                 const auto similarities = values_with_ties<Real>(n, 2 + static_cast<unsigned>(n), steps);
                 std::vector<Real> losses(padded(n, kLineOf<Real>));
                 std::vector<typename KeyOf<Real>::Type> keys(padded(n, kKeyPadding) + kKeyPadding);
-                std::vector<std::uint32_t> chosen(n + 1);
+                std::vector<std::uint32_t> chosen(padded(n, kKeyPadding) + kKeyPadding);
                 const ViolatorQuery<Real> query{scores.data(), similarities.data(), n,
                                                 Real(0.1),     Real(-0.7),          most,
                                                 losses.data(), keys.data(),         chosen.data()};
@@ -91,7 +92,7 @@ void check_zeros(const std::string& level) {
     similarities[2] = Real(-1);
     std::vector<Real> losses(16);
     std::vector<typename KeyOf<Real>::Type> keys(32);
-    std::vector<std::uint32_t> chosen(9);
+    std::vector<std::uint32_t> chosen(32);
     chosen.resize(loops().online.of<Real>().violators(
         {scores.data(), similarities.data(), 5, Real(1), Real(1), 2, losses.data(), keys.data(), chosen.data()}));
     CHECK((chosen == std::vector<std::uint32_t>{0, 1}), level);
@@ -138,10 +139,67 @@ void check_sides(const std::string& level) {
         for (const double steps : {0.0001, 1.0, 1e9}) {
             const auto values = values_with_ties<Real>(n, static_cast<unsigned>(n), steps);
             const auto first = std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(n));
-            CHECK(
-                loops().online.of<Real>().argmax(values.data(), n) == static_cast<std::size_t>(first - values.begin()),
-                level, n, steps);
+            const auto place = static_cast<std::size_t>(first - values.begin());
+            CHECK(loops().online.of<Real>().argmax(values.data(), n) == place, level, n, steps);
+            auto target = values_with_ties<Real>(n, 5, 1e9), expected = target;
+            const Real factor = Real(-0.3), *row = values.data();
+            CHECK(loops().online.of<Real>().add_and_argmax(row, factor, target.data(), n) == place, level, n, steps);
+            loops().online.of<Real>().add_rows(&row, &factor, 1, expected.data(), n);
+            CHECK(target == expected, level, n, steps);
         }
+}
+
+template <class Real>
+void check_two_products(const std::string& level) {
+    for (const std::size_t n : {0, 1, 5, 8, 31, 32, 33, 104})
+        for (const std::size_t m : {0, 1, 9, 64, 100}) {
+            const std::size_t apart = 112;
+            auto first = values_with_ties<Real>(2 * apart, 1, 1e9), second = values_with_ties<Real>(2 * apart, 2, 1e9);
+            const auto row = values_with_ties<Real>(2 * apart, 3, 1e9);
+            for (auto* weights : {&first, &second}) {  // zeros beyond the end
+                std::fill(weights->begin() + static_cast<std::ptrdiff_t>(n), weights->begin() + apart, Real(0));
+                std::fill(weights->begin() + static_cast<std::ptrdiff_t>(apart + m), weights->end(), Real(0));
+            }
+            TwoDots<Real> query{{first.data(), second.data()}, row.data(), {n, m}, apart, {}};
+            loops().online.of<Real>().dot_sides_twice(query);
+            for (const std::size_t w : {0, 1})
+                CHECK(query.products[w] == loops().online.of<Real>().dot_sides(query.weights[w], row.data(), n,
+                                                                               query.weights[w] + apart,
+                                                                               row.data() + apart, m),
+                      level, n, m);
+        }
+}
+
+// Similarities that differ in their last bits alone, or are too small for a normal number, are told apart, also where
+// arithmetic takes such numbers as zero.
+template <class Real>
+void check_small_differences(const std::string& level) {
+    const Real steps[] = {std::numeric_limits<Real>::epsilon(), std::numeric_limits<Real>::denorm_min()};
+    for (const std::size_t n : {20, 90, 150})
+        for (const Real step : steps)
+            for (const Real sign : {Real(1), Real(-1)})
+                for (const bool kept : {true, false}) {
+                    AlignedVector<Real> similarities(padded(n, kLineOf<Real>)), scores(similarities.size());
+                    for (std::size_t i = 0; i < n; ++i)
+                        similarities[i] = sign * (step * static_cast<Real>(i * 7 % 64) + (step > Real(1e-20) ? 1 : 0));
+                    std::vector<Real> losses(similarities.size());
+                    std::vector<typename KeyOf<Real>::Type> keys(padded(n, kKeyPadding) + kKeyPadding);
+                    std::vector<std::uint32_t> chosen(n + kKeyPadding);
+                    const ViolatorQuery<Real> query{
+                        scores.data(), similarities.data(), n, Real(1), Real(1), 10, losses.data(),
+                        keys.data(),   chosen.data()};
+                    std::size_t largest = 0;
+                    {
+                        const Denormals mode(kept);
+                        chosen.resize(loops().online.of<Real>().violators(query));
+                        largest = loops().online.of<Real>().argmax(similarities.data(), n);
+                    }
+                    CHECK(chosen == reference_violators(query), level, n, step, sign, kept);
+                    const auto first =
+                        std::max_element(similarities.begin(), similarities.begin() + static_cast<std::ptrdiff_t>(n));
+                    CHECK(largest == static_cast<std::size_t>(first - similarities.begin()), level, n, step, sign,
+                          kept);
+                }
 }
 
 template <class Real>
@@ -178,6 +236,16 @@ TEST(rows_are_added_and_gathered_as_written) {
 TEST(both_sides_are_multiplied_and_the_first_largest_is_found) {
     on_every_level(check_sides<double>);
     on_every_level(check_sides<float>);
+}
+
+TEST(two_products_at_once_are_the_same_bits_as_one_by_one) {
+    on_every_level(check_two_products<double>);
+    on_every_level(check_two_products<float>);
+}
+
+TEST(similarities_that_hardly_differ_are_told_apart) {
+    on_every_level(check_small_differences<double>);
+    on_every_level(check_small_differences<float>);
 }
 
 TEST(rows_of_one_cache_line_become_columns) {

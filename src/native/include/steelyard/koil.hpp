@@ -106,7 +106,8 @@ class KoilMachine {
 
     // Makes room for one more vector on this side; slots move when their number grows.
     void reserve(int side);
-    // `outcome` is as new. (Returned, it would be copied, and the copy wait for all that was written before.)
+    // `outcome` is as new. (Returned, it would be copied, and the copy wait for all that was written before.) To be
+    // called with denormal numbers as zero: see denormals.hpp.
     void learn(const Sample& sample, const KoilRule& rule, const KernelAccess<Real>& access, Outcome& outcome);
     // To be called when learn() is through and the sample stands among the vectors.
     bool needs_refresh() const;
@@ -118,14 +119,25 @@ class KoilMachine {
 
   private:
     struct Side {
-        std::size_t count = 0, oldest = 0;
-        std::uint64_t seen = 0;
+        std::size_t count = 0;
+        std::uint64_t seen = 0;  // stands between: counts that are read with what was just written would wait for it
+        std::size_t oldest = 0;
     };
     // What to add to scores: factors times kernel rows.
     struct Changes {
         std::vector<const Real*> rows;
         std::vector<Real> factors;
         std::size_t count = 0;
+    };
+
+    // Of a sample, unscaled: by all weights, and by those that are counted.
+    struct Scores {
+        Real current, counted;
+    };
+    // A vector that leaves.
+    struct Gone {
+        Real counted;   // its weight as it was counted
+        bool has_heir;  // its weight stays
     };
 
     void grow(std::size_t capacity);
@@ -141,13 +153,14 @@ class KoilMachine {
     void add_weight(std::size_t at, Real weight, const KernelAccess<Real>& access);
     void catch_up(const KernelAccess<Real>& access);
     double learning_rate(const KoilRule& rule) const;
-    void find_violators(const Sample& sample, std::size_t most);
+    Scores scores_of(const Sample& sample, bool may_be_stored) const;
+    void find_violators(const Sample& sample, Real unscaled_score, std::size_t most);
     Real push_apart(const Sample& sample, const KoilRule& rule, double rate, Outcome& outcome,
                     const KernelAccess<Real>& access);
-    std::size_t place(const Sample& sample, const KoilRule& rule);
-    void store(const Sample& sample, std::size_t i, Real weight, bool keep_weight, Outcome& outcome,
+    std::size_t place(const Sample& sample, const KoilRule& rule) const;
+    void store(const Sample& sample, std::size_t i, Real weight, Real counted_score, const Gone& gone, Outcome& outcome,
                const KernelAccess<Real>& access);
-    Real take_out(std::size_t at, const KernelAccess<Real>& access);
+    Real take_out(const Sample& sample, std::size_t at, const Gone& gone, const KernelAccess<Real>& access);
 
     KernelSpec kernel_;
     KoilBudgets budgets_;

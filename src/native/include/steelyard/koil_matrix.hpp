@@ -33,7 +33,11 @@ class KoilMatrix {
     void complete_columns(const Counts& counts);
 
   private:
+    // So few columns cost less one by one than the group they lie in.
+    static constexpr std::size_t kFewColumns = 2;
     static constexpr std::size_t kMostSlots = 4096;  // 128 MB of doubles
+
+    void complete_one_by_one(const Counts& counts);
 
     std::size_t capacity_ = 0, stride_ = 0;
     AlignedVector<Real> values_;

@@ -1,4 +1,5 @@
-// The hot loops of the online kernel learners: everything that is done once a sample and once a support vector.
+// The hot loops of the online kernel learners: everything that is done once a sample and once a support vector. Sums of
+// products are slow where there are denormal numbers (denormals.hpp); selection tells these apart in any mode.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +37,17 @@ struct ViolatorQuery {
     std::size_t most;                  // how many may be taken
     Real* losses;                      // out: loss of each of the n, also where it is not positive
     typename KeyOf<Real>::Type* keys;  // room for n, rounded up to a multiple of kKeyPadding
-    std::uint32_t* chosen;             // out: positions taken, ascending; room for n
+    std::uint32_t* chosen;             // out: positions taken, ascending; room for n and kKeyPadding more
+};
+
+// Products of one row with two rows of weights, all of two sides that begin `apart` from each other. Numbers up to the
+// end of a line are counted as well: zeros in the weights.
+template <class Real>
+struct TwoDots {
+    const Real* weights[2];
+    const Real* row;
+    std::size_t counts[2], apart;
+    Real products[2];  // out
 };
 
 template <class Real>
@@ -50,10 +61,14 @@ struct OnlineLoopsOf {
     void (*add_rows)(const Real* const* rows, const Real* factors, std::size_t n_rows, Real* target, std::size_t n);
     // sum of a[i] * b[i] and of c[i] * d[i]. Numbers up to the end of a line are counted as well: zeros in a, c.
     Real (*dot_sides)(const Real* a, const Real* b, std::size_t n, const Real* c, const Real* d, std::size_t m);
+    // The same bits as dot_sides() gives one by one.
+    void (*dot_sides_twice)(TwoDots<Real>& query);
     // to[j * ld + c] = from[c * ld + j] for c < a line and j < n, a whole number of lines.
     void (*transpose)(const Real* from, Real* to, std::size_t ld, std::size_t n);
-    // The position of the largest value, the first of equals; n > 0.
+    // The position of the largest value, the first of equals; n > 0. Values can be read up to the end of a line.
     std::size_t (*argmax)(const Real* values, std::size_t n);
+    // target[j] += factor * row[j], up to the end of a line; returns argmax(row, n).
+    std::size_t (*add_and_argmax)(const Real* row, Real factor, Real* target, std::size_t n);
 };
 
 struct OnlineLoops {

@@ -1,0 +1,519 @@
+// Which support vectors violate, and which of them are nearest. Similarities are compared as integers of the same
+// order.
+//
+// Few neighbours are found on words of 32 bits, of a double the upper half, because a vector holds twice as many of
+// them: the k-th largest of the largest in each of 16 groups leaves little more than k words, and who of them is among
+// the k largest is counted pair by pair. Only if the last one taken and the first one left are the same word do all
+// bits, or the positions, decide. Many neighbours are found by halving an interval of whole keys, which costs the same
+// for every k.
+#pragma once
+
+#include "functions.hpp"
+#include "steelyard/loops_online.hpp"
+
+namespace steelyard::STEELYARD_LEVEL {
+
+template <class Real>
+using IntVec = typename Lane<Real>::IntVec;
+template <class Real>
+using Key = typename KeyOf<Real>::Type;
+template <class Real>
+constexpr size_t kLanes = Lane<Real>::count;
+template <class Real>
+constexpr Key<Real> kLargestKey = sizeof(Real) == 8 ? INT64_MAX : INT32_MAX;
+template <class Real>
+constexpr Key<Real> kNoKey = -kLargestKey<Real> - 1;
+
+typedef Key<float> Word;
+typedef IntVec<float> WordVec;
+constexpr size_t kWords = kLanes<float>;
+constexpr Word kNoWord = kNoKey<float>;
+
+constexpr size_t kGroups = 16;       // neighbours that counting can find
+constexpr size_t kMostCounted = 64;  // keys that are counted rather than halved
+constexpr size_t kGroupVectors = kGroups / kWords;
+static_assert(kKeyPadding == kGroups && kWords <= kGroups);
+
+// -- lanes ------------------------------------------------------------------------------------------------------------
+
+template <class Real>
+[[gnu::always_inline]] static inline IntVec<Real> load_keys(const Key<Real>* p) {
+    IntVec<Real> v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+}
+
+template <class Real>
+[[gnu::always_inline]] static inline IntVec<Real> all_lanes(Key<Real> key) {
+    return key - IntVec<Real>{};
+}
+
+// j, j + 1, ...
+template <class Real>
+[[gnu::always_inline]] static inline IntVec<Real> positions_from(size_t j) {
+    IntVec<Real> at;
+#pragma GCC unroll 16
+    for (size_t lane = 0; lane < kLanes<Real>; ++lane) at[lane] = static_cast<Key<Real>>(lane);
+    return at + static_cast<Key<Real>>(j);
+}
+
+// One bit a lane, the first lane's lowest, of a vector whose lanes are all zeros or all ones.
+template <class Real>
+[[gnu::always_inline]] static inline std::uint64_t lane_bits(IntVec<Real> mask) {
+    if constexpr (sizeof(Real) == 8) {
+#if defined(__AVX512DQ__)
+        typedef long long LongVec __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
+        return static_cast<std::uint8_t>(__builtin_ia32_cvtq2mask512((LongVec)mask));
+#elif defined(__AVX__)
+        return static_cast<std::uint64_t>(__builtin_ia32_movmskpd256((VecD)mask));
+#elif defined(__SSE2__)
+        return static_cast<std::uint64_t>(__builtin_ia32_movmskpd((VecD)mask));
+#endif
+    } else {
+#if defined(__AVX512DQ__)
+        typedef int IntWords __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
+        return static_cast<std::uint16_t>(__builtin_ia32_cvtd2mask512((IntWords)mask));
+#elif defined(__AVX__)
+        return static_cast<std::uint64_t>(__builtin_ia32_movmskps256((VecF)mask));
+#elif defined(__SSE2__)
+        return static_cast<std::uint64_t>(__builtin_ia32_movmskps((VecF)mask));
+#endif
+    }
+    std::uint64_t bits = 0;
+    for (size_t lane = 0; lane < kLanes<Real>; ++lane) bits |= static_cast<std::uint64_t>(mask[lane] & 1) << lane;
+    return bits;
+}
+
+// One bit a lane, set where a >= b. GCC would write the comparison to a vector and read the bits from there.
+[[gnu::always_inline]] static inline std::uint64_t bits_at_least(WordVec a, WordVec b) {
+#if defined(__AVX512F__)
+    typedef int IntWords __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
+    constexpr int not_less = 5;
+    return static_cast<std::uint16_t>(
+        __builtin_ia32_cmpd512_mask((IntWords)a, (IntWords)b, not_less, static_cast<unsigned short>(-1)));
+#else
+    return lane_bits<float>(a >= b);
+#endif
+}
+
+// The lanes moved round by `Shift`: combining a vector with itself moved by 1, 2, 4, 8 puts the result of all lanes in
+// each.
+template <class Real, size_t Shift>
+constexpr size_t rotated_from(size_t lane) {
+    return (lane + Shift) % kLanes<Real>;
+}
+template <class Real, size_t Shift, class V>
+[[gnu::always_inline]] static inline V rotated(V v) {
+    return shuffled<rotated_from<Real, Shift>>(v, v);
+}
+
+template <class V>
+[[gnu::always_inline]] static inline V smaller_of(V a, V b) {
+    return a < b ? a : b;
+}
+template <class V>
+[[gnu::always_inline]] static inline V larger_of(V a, V b) {
+    return a > b ? a : b;
+}
+template <class V>
+[[gnu::always_inline]] static inline V sum_of(V a, V b) {
+    return a + b;
+}
+
+// The result of all lanes, in each lane.
+template <class Real, auto Combine, class V>
+[[gnu::always_inline]] static inline V over_all_lanes(V v) {
+    if constexpr (kLanes<Real> > 8) v = Combine(v, rotated<Real, 8>(v));
+    if constexpr (kLanes<Real> > 4) v = Combine(v, rotated<Real, 4>(v));
+    if constexpr (kLanes<Real> > 2) v = Combine(v, rotated<Real, 2>(v));
+    return Combine(v, rotated<Real, 1>(v));
+}
+template <class Real, auto Combine, class V>
+[[gnu::always_inline]] static inline auto over_lanes(V v) {
+    return over_all_lanes<Real, Combine>(v)[0];
+}
+
+#if defined(__AVX512F__)
+// Appends the lanes in which the mask is set to the n that are there. Whole vectors are written.
+template <class Out>
+[[gnu::always_inline]] static inline size_t append(Out* out, size_t n, WordVec values, std::uint64_t lanes) {
+    static_assert(sizeof(Out) == sizeof(Word));
+    typedef int IntWords __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
+    const IntWords packed =
+        __builtin_ia32_compresssi512_mask((IntWords)values, IntWords{}, static_cast<unsigned short>(lanes));
+    std::memcpy(out + n, &packed, sizeof packed);
+    return n + static_cast<size_t>(__builtin_popcountll(lanes));
+}
+#endif
+
+// -- few neighbours: words --------------------------------------------------------------------------------------------
+
+[[gnu::always_inline]] static inline WordVec load_words(const void* keys, size_t j) {
+    WordVec words;
+    std::memcpy(&words, static_cast<const Word*>(keys) + j, sizeof words);
+    return words;
+}
+
+// Of the words at positions that differ by multiples of kGroups the largest.
+struct GroupWords {
+    WordVec largest[kGroupVectors];
+};
+
+// The bits of the similarities where the loss is positive, and all ones, which is no number, elsewhere. Losses are
+// written. Unless all lanes are in range, those that are not are left out.
+template <class Real, bool InRange>
+[[gnu::always_inline]] static inline IntVec<Real> violating_bits(const ViolatorQuery<Real>& q, size_t j) {
+    typedef IntVec<Real> VecI;
+    const VecI none = all_lanes<Real>(-1);
+    if (!InRange && j >= q.n) return none;
+    const Vec<Real> loss = load(q.scores + j) * q.slope + q.base;
+    store(q.losses + j, loss);
+    VecI violates = loss > Vec<Real>{};
+    if (!InRange) violates &= positions_from<Real>(j) < all_lanes<Real>(static_cast<Key<Real>>(q.n));
+    return violates ? (VecI)load(q.similarities + j) : none;
+}
+
+// Of two vectors of doubles the upper halves.
+constexpr size_t upper_half(size_t lane) { return 2 * lane + 1; }
+
+// Words in the order of the similarities, kNoWord where there is no violator. What a double has beyond a word is left
+// away, so that the order of words is that of the numbers where it tells. -0 and 0 are the same.
+template <class Real, bool InRange>
+[[gnu::always_inline]] static inline WordVec violating_words(const ViolatorQuery<Real>& q, size_t j) {
+    WordVec bits;
+    if constexpr (sizeof(Real) == sizeof(Word)) {
+        bits = violating_bits<Real, InRange>(q, j);
+    } else {
+        const IntVec<Real> first = violating_bits<Real, InRange>(q, j);
+        const IntVec<Real> second = violating_bits<Real, InRange>(q, j + kLanes<Real>);
+        bits = shuffled<upper_half>((WordVec)first, (WordVec)second);
+    }
+    bits = bits == all_lanes<float>(kNoWord) ? WordVec{} : bits;
+    return bits ^ ((bits >> 31) & kLargestKey<float>);
+}
+
+// Writes losses, and words in place of keys up to a whole number of groups.
+template <class Real>
+[[gnu::always_inline]] static inline GroupWords mark_violators(const ViolatorQuery<Real>& q) {
+    GroupWords groups;
+    for (size_t v = 0; v < kGroupVectors; ++v) groups.largest[v] = all_lanes<float>(kNoWord);
+    const auto put = [&](size_t j, size_t v, WordVec words) __attribute__((always_inline)) {
+        std::memcpy(reinterpret_cast<Word*>(q.keys) + j, &words, sizeof words);
+        groups.largest[v] = larger_of(words, groups.largest[v]);
+    };
+    size_t first = 0;
+    for (; first + kGroups <= q.n; first += kGroups)
+#pragma GCC unroll 4
+        for (size_t v = 0; v < kGroupVectors; ++v)
+            put(first + v * kWords, v, violating_words<Real, true>(q, first + v * kWords));
+    if (first < q.n)
+#pragma GCC unroll 4
+        for (size_t v = 0; v < kGroupVectors; ++v)
+            put(first + v * kWords, v, violating_words<Real, false>(q, first + v * kWords));
+    return groups;
+}
+
+template <size_t Shift>
+[[gnu::always_inline]] static inline void count_reached(const GroupWords& groups, WordVec (&reached)[kGroupVectors]) {
+#pragma GCC unroll 4
+    for (size_t other = 0; other < kGroupVectors; ++other) {
+        const WordVec words = rotated<float, Shift>(groups.largest[other]);
+#pragma GCC unroll 4
+        for (size_t v = 0; v < kGroupVectors; ++v)
+            reached[v] = words >= groups.largest[v] ? reached[v] + 1 : reached[v];
+    }
+}
+template <size_t... Shift>
+[[gnu::always_inline]] static inline void count_all_reached(const GroupWords& groups, WordVec (&reached)[kGroupVectors],
+                                                            std::index_sequence<Shift...>) {
+    (count_reached<Shift>(groups, reached), ...);
+}
+
+// In each lane a word that at least `most` of all equal or exceed, and not many more; most <= kGroups. If there are
+// less violators than that, a word that all of them equal or exceed. Lanes meet by being moved round: GCC would take a
+// lane out of a vector by way of memory, each time anew.
+[[gnu::always_inline]] static inline WordVec lower_bound_of(const GroupWords& groups, size_t most) {
+    WordVec reached[kGroupVectors] = {}, bound = all_lanes<float>(kNoWord + 1);
+    count_all_reached(groups, reached, std::make_index_sequence<kWords>());
+#pragma GCC unroll 4
+    for (size_t v = 0; v < kGroupVectors; ++v) {
+        const WordVec enough = reached[v] >= all_lanes<float>(static_cast<Word>(most));
+        bound = enough ? larger_of(groups.largest[v], bound) : bound;
+    }
+    return over_all_lanes<float, larger_of<WordVec>>(bound);
+}
+
+// Words that are not kNoWord.
+[[gnu::always_inline]] static inline size_t count_words(const void* words, size_t n) {
+    WordVec counts = {};
+    for (size_t j = 0; j < n; j += kWords) counts -= load_words(words, j) > all_lanes<float>(kNoWord);
+    return static_cast<size_t>(over_lanes<float, sum_of<WordVec>>(counts));
+}
+
+// Positions of the words from `bound` on, ascending.
+[[gnu::always_inline]] static inline size_t positions_above(const void* words, size_t n, WordVec bound,
+                                                            std::uint32_t* positions) {
+    size_t found = 0;
+#if defined(__AVX512F__)
+    for (size_t j = 0; j < n; j += kWords)
+        found = append(positions, found, positions_from<float>(j), bits_at_least(load_words(words, j), bound));
+#else
+    for (size_t first = 0; first < n; first += 64) {
+        std::uint64_t above = 0;
+        for (size_t j = first; j < n && j < first + 64; j += kWords)
+            above |= bits_at_least(load_words(words, j), bound) << (j - first);
+        for (; above; above &= above - 1)
+            positions[found++] = static_cast<std::uint32_t>(first) + static_cast<std::uint32_t>(__builtin_ctzll(above));
+    }
+#endif
+    return found;
+}
+
+// Words and where they stand; after the last two groups of kNoWord.
+struct FewWords {
+    size_t count = 0;
+    Word words[kMostCounted + 3 * kGroups], positions[kMostCounted + 2 * kGroups];
+};
+
+// The words from `bound` on, as long as they are few: at most kMostCounted, or some of more.
+[[gnu::always_inline]] static inline void collect(const void* words, size_t n, WordVec bound, FewWords& few) {
+    size_t count = 0;
+#if defined(__AVX512F__)
+    for (size_t j = 0; j < n && count <= kMostCounted; j += kWords) {
+        const WordVec here = load_words(words, j);
+        const std::uint64_t lanes = bits_at_least(here, bound);
+        append(few.words, count, here, lanes);
+        count = append(few.positions, count, positions_from<float>(j), lanes);
+    }
+#else
+    // All bits first: which vectors have some is more than a processor can guess.
+    for (size_t first = 0; first < n; first += 64) {
+        std::uint64_t above = 0;
+        for (size_t j = first; j < n && j < first + 64; j += kWords)
+            above |= bits_at_least(load_words(words, j), bound) << (j - first);
+        for (; above && count <= kMostCounted; above &= above - 1) {
+            const size_t at = first + static_cast<size_t>(__builtin_ctzll(above));
+            few.positions[count] = static_cast<Word>(at);
+            std::memcpy(few.words + count++, static_cast<const Word*>(words) + at, sizeof(Word));
+        }
+    }
+#endif
+    const WordVec none = all_lanes<float>(kNoWord);
+    for (size_t v = 0; v < 2 * kGroupVectors; ++v) std::memcpy(few.words + count + v * kWords, &none, sizeof none);
+    few.count = count;
+}
+
+// One bit for each of up to `Groups` groups of words, set where less than `most` of them are larger.
+template <size_t Groups>
+[[gnu::always_inline]] static inline std::uint64_t largest_of(const FewWords& few, size_t most) {
+    constexpr size_t vectors = Groups * kGroupVectors;
+    WordVec mine[vectors], larger[vectors] = {};
+    for (size_t v = 0; v < vectors; ++v) mine[v] = load_words(few.words, v * kWords);
+#pragma GCC unroll 4
+    for (size_t i = 0; i < Groups * kGroups; ++i) {
+        const WordVec word = all_lanes<float>(few.words[i]);
+#pragma GCC unroll 16
+        for (size_t v = 0; v < vectors; ++v) larger[v] = word > mine[v] ? larger[v] + 1 : larger[v];
+    }
+    std::uint64_t taken = 0;
+#pragma GCC unroll 16
+    for (size_t v = 0; v < vectors; ++v)
+        taken |= bits_at_least(all_lanes<float>(static_cast<Word>(most) - 1), larger[v]) << v * kWords;
+    return taken;
+}
+
+// Whether the `most` largest are larger than all others; then their positions are written, ascending.
+[[gnu::always_inline]] static inline bool take_larger(const FewWords& few, size_t most, std::uint32_t* chosen) {
+    static_assert(kMostCounted == 4 * kGroups);
+    std::uint64_t taken = few.count <= kGroups       ? largest_of<1>(few, most)
+                          : few.count <= 2 * kGroups ? largest_of<2>(few, most)
+                                                     : largest_of<4>(few, most);
+    if (static_cast<size_t>(__builtin_popcountll(taken)) != most) return false;
+#if defined(__AVX512F__)
+    for (size_t c = 0, n = 0; taken; c += kWords, taken >>= kWords)
+        n = append(chosen, n, load_words(few.positions, c), taken & 0xffff);
+#else
+    for (; taken; taken &= taken - 1) *chosen++ = static_cast<std::uint32_t>(few.positions[__builtin_ctzll(taken)]);
+#endif
+    return true;
+}
+
+// -- whole keys -------------------------------------------------------------------------------------------------------
+
+// Integers in the order of the numbers; -0 and 0 are the same. Smaller integers than kNoKey + 1 do not occur.
+template <class Real>
+[[gnu::always_inline]] static inline IntVec<Real> ordered_keys(Vec<Real> x) {
+    const IntVec<Real> given = (IntVec<Real>)x, bits = given == all_lanes<Real>(kNoKey<Real>) ? IntVec<Real>{} : given;
+    return bits ^ ((bits >> (8 * sizeof(Real) - 1)) & kLargestKey<Real>);
+}
+
+// The smallest key that a word can stand for. That of 0 also stands for the negative numbers next to it.
+template <class Real>
+static Key<Real> smallest_key(Word word) {
+    if constexpr (sizeof(Real) == sizeof(Word))
+        return word;
+    else
+        return (Key<Real>{word} << 32) - (word == 0 ? Key<Real>{1} << 32 : 0);
+}
+
+// ranks[j]: how many of the n keys come before key j, the larger ones and of equals those in front of it. n is a
+// multiple of the lanes.
+template <class Real>
+static void rank_keys(const Key<Real>* keys, size_t n, Key<Real>* ranks) {
+    typedef IntVec<Real> VecI;
+    for (size_t j = 0; j < n; j += kLanes<Real>) {
+        const VecI mine = load_keys<Real>(keys + j), at = positions_from<Real>(j);
+        VecI before = {};
+        for (size_t i = 0; i < n; ++i) {
+            const VecI in_front = mine - (at <= all_lanes<Real>(static_cast<Key<Real>>(i)));
+            before = all_lanes<Real>(keys[i]) >= in_front ? before + 1 : before;
+        }
+        std::memcpy(ranks + j, &before, sizeof before);
+    }
+}
+
+// The positions of the `most` largest of few, ascending; of equals the lower positions.
+template <class Real>
+static size_t take_first(const ViolatorQuery<Real>& q, const FewWords& few) {
+    constexpr size_t room = kMostCounted + kLanes<Real>;
+    Key<Real> keys[room], ranks[room];
+    Real similarities[room] = {};
+    for (size_t c = 0; c < few.count; ++c) similarities[c] = q.similarities[few.positions[c]];
+    const size_t padded = (few.count + kLanes<Real> - 1) / kLanes<Real> * kLanes<Real>;
+    for (size_t c = 0; c < padded; c += kLanes<Real>) {
+        const IntVec<Real> ordered = ordered_keys<Real>(load(similarities + c));
+        std::memcpy(keys + c, &ordered, sizeof ordered);
+    }
+    for (size_t c = few.count; c < padded; ++c) keys[c] = kNoKey<Real>;
+    rank_keys<Real>(keys, padded, ranks);
+    size_t taken = 0;
+    for (size_t c = 0; c < few.count; ++c)
+        if (ranks[c] < static_cast<Key<Real>>(q.most)) q.chosen[taken++] = static_cast<std::uint32_t>(few.positions[c]);
+    return taken;
+}
+
+// Keys of the similarities where losses, which are written already, are positive; kNoKey elsewhere.
+template <class Real>
+static void write_keys(const ViolatorQuery<Real>& q) {
+    typedef IntVec<Real> VecI;
+    const VecI end = all_lanes<Real>(static_cast<Key<Real>>(q.n)), none = all_lanes<Real>(kNoKey<Real>);
+    for (size_t j = 0; j < q.n; j += kLanes<Real>) {
+        const VecI violates = (load(q.losses + j) > Vec<Real>{}) & (positions_from<Real>(j) < end);
+        const VecI keys = violates ? ordered_keys<Real>(load(q.similarities + j)) : none;
+        std::memcpy(q.keys + j, &keys, sizeof keys);
+    }
+}
+
+// How many keys lie at or above each of three bounds.
+struct Counts {
+    size_t of[3];
+};
+
+template <class Real>
+static Counts count_from(const Key<Real>* keys, size_t n, const Key<Real> (&bounds)[3]) {
+    typedef IntVec<Real> VecI;
+    VecI counts[3] = {};
+    for (size_t j = 0; j < n; j += kLanes<Real>) {
+        const VecI here = load_keys<Real>(keys + j);
+        for (size_t b = 0; b < 3; ++b) counts[b] -= here >= all_lanes<Real>(bounds[b]);
+    }
+    Counts totals;
+    for (size_t b = 0; b < 3; ++b) totals.of[b] = static_cast<size_t>(over_lanes<Real, sum_of<VecI>>(counts[b]));
+    return totals;
+}
+
+// Taken are all keys from `bound` on, and the first `ties` of those just below it.
+template <class Real>
+struct Cut {
+    Key<Real> bound;
+    size_t ties;
+};
+
+template <class Int>
+[[gnu::always_inline]] static inline Int middle_of(Int a, Int b) {
+    return static_cast<Int>((a >> 1) + (b >> 1) + (a & b & 1));
+}
+
+template <class Real>
+static size_t count_above(const Key<Real>* keys, size_t n, Key<Real> bound) {
+    typedef IntVec<Real> VecI;
+    VecI count = {};
+    for (size_t j = 0; j < n; j += kLanes<Real>) count -= load_keys<Real>(keys + j) > all_lanes<Real>(bound);
+    return static_cast<size_t>(over_lanes<Real, sum_of<VecI>>(count));
+}
+
+// The cut that takes `most` of the keys, which are more; none of those that it takes is below `least`. Each pass
+// quarters the interval: three counts cost hardly more than one, since a pass is mostly waiting for its sum.
+template <class Real>
+static Cut<Real> cut_keys(const Key<Real>* keys, size_t n, size_t most, Key<Real> least) {
+    typedef IntVec<Real> VecI;
+    constexpr Key<Real> largest = kLargestKey<Real>;
+    VecI lowest = all_lanes<Real>(largest), highest = all_lanes<Real>(kNoKey<Real>);
+    for (size_t j = 0; j < n; j += kLanes<Real>) {
+        const VecI here = load_keys<Real>(keys + j);
+        highest = larger_of(here, highest);
+        lowest = smaller_of(here < all_lanes<Real>(least) ? all_lanes<Real>(largest) : here, lowest);
+    }
+    Key<Real> low = over_lanes<Real, smaller_of<VecI>>(lowest);
+    Key<Real> high = over_lanes<Real, larger_of<VecI>>(highest) + 1;
+    // Kernels so narrow or so wide that nearly all values are the same.
+    const size_t larger = count_above<Real>(keys, n, low);
+    if (larger <= most) return {low + 1, most - larger};
+    // Always: more than `most` keys from `low` on, at most `most` from `high` on.
+    size_t above = 0;
+    while (high - 1 > low && above != most) {
+        const Key<Real> middle = middle_of(low, high);
+        const Key<Real> bounds[3] = {middle_of(low, middle), middle, middle_of(middle, high)};
+        const Counts counts = count_from<Real>(keys, n, bounds);
+        for (size_t b = 0; b < 3; ++b) low = counts.of[b] > most && bounds[b] > low ? bounds[b] : low;
+        for (size_t b = 3; b-- > 0;) {
+            const bool closer = counts.of[b] <= most && bounds[b] > low && bounds[b] < high;
+            high = closer ? bounds[b] : high;
+            above = closer ? counts.of[b] : above;
+        }
+    }
+    return {high, most - above};
+}
+
+template <class Real>
+static size_t take_cut(const Key<Real>* keys, size_t n, Cut<Real> cut, std::uint32_t* chosen) {
+    size_t taken = 0, ties_left = cut.ties;
+    for (size_t first = 0; first < n; first += 64) {
+        std::uint64_t above = 0, ties = 0;
+        for (size_t j = first; j < n && j < first + 64; j += kLanes<Real>) {
+            const IntVec<Real> here = load_keys<Real>(keys + j);
+            above |= lane_bits<Real>(here >= all_lanes<Real>(cut.bound)) << (j - first);
+            ties |= lane_bits<Real>(here == all_lanes<Real>(cut.bound - 1)) << (j - first);
+        }
+        for (std::uint64_t here = ties_left ? above | ties : above; here; here &= here - 1) {
+            const int at = __builtin_ctzll(here);
+            chosen[taken++] = static_cast<std::uint32_t>(first) + static_cast<std::uint32_t>(at);
+            ties_left -= ties >> at & 1;
+            if (ties_left == 0) here &= above | (std::uint64_t{1} << at);
+        }
+    }
+    return taken;
+}
+
+template <class Real>
+static size_t violators(const ViolatorQuery<Real>& q) {
+    const GroupWords groups = mark_violators(q);
+    Key<Real> least = kNoKey<Real> + 1;
+    if (q.most <= kGroups) {
+        const WordVec bound = lower_bound_of(groups, q.most);
+        FewWords few;
+        collect(q.keys, q.n, bound, few);
+        if (few.count <= kMostCounted) {
+            const size_t most = few.count < q.most ? few.count : q.most;
+            return take_larger(few, most, q.chosen) ? most : take_first<Real>(q, few);
+        }
+        least = smallest_key<Real>(bound[0]);
+    } else {
+        const size_t count = count_words(q.keys, q.n);
+        if (count <= q.most) return positions_above(q.keys, q.n, all_lanes<float>(kNoWord + 1), q.chosen);
+    }
+    write_keys(q);
+    return take_cut<Real>(q.keys, q.n, cut_keys<Real>(q.keys, q.n, q.most, least), q.chosen);
+}
+
+}  // namespace steelyard::STEELYARD_LEVEL
