@@ -297,6 +297,6 @@ def test_without_a_name_the_committee_is_fitted_and_every_command_takes_its_file
     ):
         refused = cli_runner().invoke(main, [str(word) for word in words])
         assert refused.exit_code == 1
-        assert "StreamClassifier" in refused.output
-        assert "ProximalSVC" in refused.output or "--model proximal" in refused.output
+        assert "StreamClassifier" in refused.stderr
+        assert "ProximalSVC" in refused.stderr or "--model proximal" in refused.stderr
     assert not (files / "n").exists()

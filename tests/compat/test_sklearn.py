@@ -10,9 +10,11 @@ import sklearn
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
+from sklearn.metrics import get_scorer
 from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.utils.fixes import parse_version
 
 from steelyard import KOIL, EnclosingClassifier, ProximalSVC, RandomFeatures
 
@@ -26,13 +28,27 @@ def frame():
     return table, y, rng.integers(1, 4, size=500)
 
 
-def test_weights_are_routed_through_pipelines_and_searches(frame):
+@pytest.mark.parametrize(
+    "scoring",
+    [
+        "balanced_accuracy",
+        pytest.param(
+            None,
+            marks=pytest.mark.skipif(
+                parse_version(sklearn.__version__) < parse_version("1.8"),
+                reason="scikit-learn 1.7 asks the pipeline, not its last step, if score takes weights",
+            ),
+        ),
+    ],
+)
+def test_weights_are_routed_through_pipelines_and_searches(frame, scoring):
     table, y, weights = frame
     X = table[["a", "b", "c"]].to_numpy()
     with sklearn.config_context(enable_metadata_routing=True):
         learner = ProximalSVC().set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
         plain = StandardScaler().set_fit_request(sample_weight=False)
-        search = GridSearchCV(make_pipeline(plain, learner), {"proximalsvc__C": [0.5]})
+        scorer = scoring and get_scorer(scoring).set_score_request(sample_weight=True)
+        search = GridSearchCV(make_pipeline(plain, learner), {"proximalsvc__C": [0.5]}, scoring=scorer)
         search.fit(X, y, sample_weight=weights)
     scaled = StandardScaler().fit_transform(X)
     expected = ProximalSVC(C=0.5).fit(scaled, y, sample_weight=weights)
