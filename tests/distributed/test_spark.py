@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,9 +23,14 @@ pd = pytest.importorskip("pandas", reason="the extra tables is not installed")
 if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
     pytest.skip("Spark needs Java, and there is none on this machine", allow_module_level=True)
 
-from steelyard.distributed import spark as engine  # noqa: E402  # after the checks above
+import pyspark  # noqa: E402  # after the checks above
+
+from steelyard.distributed import spark as engine  # noqa: E402
 
 NAMES = ["age", "amount", "hour", "place", "days"]
+HAS_CONNECT = any((Path(pyspark.__file__).parent / "jars").glob("spark-connect_*.jar"))
+WITHOUT = "pyspark before 4 comes without the server of Spark Connect"
+SESSIONS = ["classic", pytest.param("connect", marks=pytest.mark.skipif(not HAS_CONNECT, reason=WITHOUT))]
 # One session for the module; Spark itself warns of versions that are new to it.
 pytestmark = [
     pytest.mark.xdist_group("spark"),
@@ -39,7 +45,6 @@ pytestmark = [
 def sessions():
     """A classic session, and a client of the Connect server that runs in the same Spark."""
     from pyspark.sql import SparkSession
-    from pyspark.sql.connect.session import SparkSession as ConnectSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     with socket.socket() as probe:
@@ -53,22 +58,28 @@ def sessions():
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100",
-        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
-        "spark.connect.grpc.binding.port": str(port),
     }
+    if HAS_CONNECT:
+        settings["spark.plugins"] = "org.apache.spark.sql.connect.SparkConnectPlugin"
+        settings["spark.connect.grpc.binding.port"] = str(port)
     builder = SparkSession.builder.master("local[2]")
     for name, value in settings.items():
         builder = builder.config(name, value)
     classic = builder.getOrCreate()
-    connect = ConnectSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
-    yield {"classic": classic, "connect": connect}
-    connect.client.close()
+    if HAS_CONNECT:
+        from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+        connect = ConnectSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
+        yield {"classic": classic, "connect": connect}
+        connect.client.close()
+    else:
+        yield {"classic": classic}
     classic.stop()
 
 
 @pytest.fixture
 def spark(sessions):
-    return sessions["connect"]
+    return sessions["connect" if HAS_CONNECT else "classic"]
 
 
 def frame_of(X, y, **more):
@@ -93,7 +104,7 @@ def spread(spark, frame, cuts):
 # -- the same result ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("session", ["classic", "connect"])
+@pytest.mark.parametrize("session", SESSIONS)
 def test_a_dataframe_trains_like_one_machine_and_keeps_the_names(rng, sessions, session):
     X, y = imbalanced(rng)
     frame = frame_of(X, np.where(y, "fraud", "ok"))
@@ -164,7 +175,7 @@ def test_partial_fit_and_forget_leave_what_the_remaining_rows_would_teach(rng, s
 # -- rows that come and rows that go, at once -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("session", ["classic", "connect"])
+@pytest.mark.parametrize("session", SESSIONS)
 @pytest.mark.parametrize("C", [1.0, "auto"])
 def test_an_update_is_that_of_one_machine(rng, sessions, session, C):
     X, y = imbalanced(rng, 440)
