@@ -12,6 +12,7 @@ import pytest
 
 from steelyard.exceptions import DataError, FileAccessError
 from steelyard.tables import open_stream
+from steelyard.tables.databases import open_database
 
 ROWS = [
     (1.5, "NZ", 3, datetime(2026, 1, 2, 3, 4), 1),  # noqa: DTZ001  databases have such moments
@@ -94,3 +95,13 @@ def test_nothing_can_be_written_through_an_address(address):
     with pytest.raises(DataError, match="'; odd'"):
         open_stream(address + "?" + urlencode({"query": 'SELECT 1 AS "; odd" -- ; really'}), "fraud")
     assert len(next(iter(open_stream(address + TABLE, "fraud", drop="at", missing="mean")))) == 3
+
+
+def test_duckdb_tells_the_kinds_of_columns_without_a_row(tmp_path):
+    types = {"a": "BOOLEAN", "b": "DOUBLE", "c": "INTEGER", "d": "DECIMAL(9, 2)", "e": "VARCHAR", "f": "DATE"}
+    with duckdb.connect(str(tmp_path / "kinds.db")) as connection:
+        connection.execute(f"CREATE TABLE kinds ({', '.join(f'{n} {t}' for n, t in types.items())})")
+    rows = open_database(f"duckdb:///{tmp_path / 'kinds.db'}?table=kinds")
+    kinds = rows.declared
+    rows.close()
+    assert list(kinds.values()) == ["truth", "double", "whole", "decimal", "text", "moment"]

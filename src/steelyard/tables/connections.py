@@ -66,6 +66,11 @@ class Connection:
         cursor = self.raw.cursor()
         return (cursor.execute(query, tuple(parameters)) if parameters else cursor.execute(query)) or cursor
 
+    def head(self, query: str, parameters: Sequence[Any] = ()) -> tuple[list[tuple[str, Any]], list[Any]]:
+        """Names and types of the columns of a query that gives few rows, and these rows."""
+        cursor = self.run(query, parameters)
+        return [(str(column[0]), column[1]) for column in cursor.description], cursor.fetchall()
+
     def rows(self, query: str, parameters: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
         """The rows of a query that may give any number, some at a time."""
         cursor = self.run(query, parameters)
@@ -125,6 +130,11 @@ class _DuckDB(Connection):
 
     def run(self, query: str, parameters: Sequence[Any] = ()) -> Any:
         return self.raw.execute(query, list(parameters)) if parameters else self.raw.execute(query)
+
+    def head(self, query: str, parameters: Sequence[Any] = ()) -> tuple[list[tuple[str, Any]], list[Any]]:
+        # A cursor of an older DuckDB says NUMBER of whole numbers, doubles and decimals alike.
+        relation = self.raw.sql(query, params=list(parameters) or None)
+        return list(zip(relation.columns, relation.types, strict=True)), relation.fetchall()
 
     def kind(self, type_code: Any, values: Sequence[Any]) -> str:  # noqa: ARG002
         name = str(type_code).upper().partition("(")[0]

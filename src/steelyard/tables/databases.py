@@ -131,13 +131,11 @@ class DatabaseSource:
 
     def _look(self) -> None:
         """Names and kinds of the columns."""
-        head = self.connection.run(self.selected("*", FIRST_ROWS), self.parameters)
-        description = [column[:2] for column in head.description]
-        rows = head.fetchall()
-        self.names = [str(name) for name, _ in description]
+        columns, rows = self.connection.head(self.selected("*", FIRST_ROWS), self.parameters)
+        self.names = [name for name, _ in columns]
         self.declared = {
-            str(name): self.connection.kind(code, [row[place] for row in rows])
-            for place, (name, code) in enumerate(description)
+            name: self.connection.kind(code, [row[place] for row in rows])
+            for place, (name, code) in enumerate(columns)
         }
 
     def selected(self, chosen: str, limit: int | None = None) -> str:
