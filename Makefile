@@ -206,7 +206,8 @@ test-lowest:
 	$(PYTHON) -m venv build/lowest
 	build/lowest/bin/python -m pip install --quiet $(BUILD_TOOLS) $(OLD_BUILD_TOOLS) -r tests/lowest-requirements.txt
 	build/lowest/bin/python -m pip install --quiet --no-build-isolation --no-deps .
-	build/lowest/bin/python -m pytest -n 2 -p no:cacheprovider -o testpaths=tests --ignore=tests/test_stubs.py
+	build/lowest/bin/python -m pytest -n 2 --dist loadgroup -p no:cacheprovider -o testpaths=tests \
+	  --ignore=tests/test_stubs.py
 
 # Wheels, clean environments of every Python here, both compilers, both processors: a table at the end.
 .PHONY: release-check lock

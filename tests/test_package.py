@@ -103,3 +103,39 @@ def test_the_lock_file_names_hashes_and_no_index():
         if "==" in block:
             assert "--hash=sha256:" in block, block
     assert len(versions) > 50
+
+
+# -- the lower bounds ----------------------------------------------------------------------------------------
+
+
+def lower_bounds():
+    """The lower bound of every package that is needed or that dev brings, and the names that tests need."""
+    requirement = pytest.importorskip("packaging.requirements", reason="packaging reads bounds")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    bounds, needed = {}, set()
+    for line in [*project["dependencies"], *wanted("dev", extras)]:
+        need = requirement.Requirement(line)
+        (bound,) = need.specifier
+        bounds[need.name] = bound.version
+        if line not in extras["dev"]:  # dev's own are tools
+            needed.add(need.name)
+    return bounds, needed
+
+
+def lowest():
+    text = (ROOT / "tests" / "lowest-requirements.txt").read_text(encoding="utf-8")
+    return dict(re.findall(r"^([\w.-]+)(?:\[[^]]*\])?==(\S+)$", text, re.MULTILINE))
+
+
+def test_the_lowest_versions_tested_are_the_lower_bounds():
+    version = pytest.importorskip("packaging.version", reason="packaging compares versions").Version
+    bounds, _ = lower_bounds()
+    for name, tried in lowest().items():
+        if name in bounds:
+            assert version(tried) == version(bounds[name]), f"tests/lowest-requirements.txt: {name}"
+
+
+def test_every_bound_that_a_user_relies_on_is_tested():
+    _, needed = lower_bounds()
+    assert sorted(needed - set(lowest())) == []
