@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import io
 import json
 import logging
 import tempfile
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -110,6 +111,18 @@ class _Log(logging.Handler):
         _Log.last = " | ".join(record.getMessage().splitlines()[-3:])
 
 
+@contextlib.contextmanager
+def _listening() -> Iterator[None]:
+    """The log of the service is kept here meanwhile, and is afterwards what it was to other tests."""
+    log = logging.getLogger("steelyard.service")
+    before = log.handlers, log.propagate
+    log.handlers, log.propagate = [_Log()], False
+    try:
+        yield
+    finally:
+        log.handlers, log.propagate = before
+
+
 _served: Served | None = None
 
 
@@ -118,9 +131,8 @@ def _service() -> Served:
     if _served is None or _served.n_left <= 0:
         if _served is not None:
             _served.close()
-        log = logging.getLogger("steelyard.service")
-        log.handlers, log.propagate = [_Log()], False
-        _served = Served()
+        with _listening():
+            _served = Served()
     _served.n_left -= 1
     return _served
 
@@ -137,7 +149,8 @@ def trial(rng: np.random.Generator) -> bool:
     if rng.random() < 0.05:
         method = ["GET", "PUT", "POST", "DELETE", "PATCH"][rng.integers(5)]
     before = service.state()
-    status, answer, told = service.ask(method, path, headers, body)
+    with _listening():
+        status, answer, told = service.ask(method, path, headers, body)
     what = f"{method} {path} {headers} {body[:80]!r}"
     assert status != 500, f"{_Log.last[-150:]} {what}"
     assert status < 600

@@ -220,6 +220,7 @@ def test_acknowledged_events_survive_any_power_loss(history, crash_at, seed):
         assert found is not None, "the model was acknowledged and is gone"
         allowed = expected[n_acknowledged - 1 : n_acknowledged + 1]
         assert found.facts()["digest"] in allowed
+    scribe.store.close()  # here, not when some other test is tried and the disk is gone
     vfs.unregister()
 
 
