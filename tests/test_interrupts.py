@@ -55,9 +55,13 @@ LONG = {
             print(kernel(walks[:2], walks[:2]).shape == (2, 2))
     """,
 }
+# A shell that runs jobs in the background lets them, and whatever they start, pass over SIGINT.
 PREFACE = """
+import signal
+
 import numpy as np
 
+signal.signal(signal.SIGINT, signal.default_int_handler)
 rng = np.random.default_rng(0)
 
 
