@@ -10,6 +10,8 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 import steelyard
 
@@ -84,11 +86,10 @@ def wanted(extra, extras):
 
 
 def test_the_lock_file_has_every_dependency_within_its_bounds():
-    requirement = pytest.importorskip("packaging.requirements", reason="packaging reads bounds")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     _, versions = locked()
     lines = [*project["dependencies"], *wanted("dev", project["optional-dependencies"])]
-    for need in map(requirement.Requirement, lines):
+    for need in map(Requirement, lines):
         name = need.name.replace("_", "-").lower()
         assert name in versions, f"{name} is not locked: make lock"
         assert need.specifier.contains(versions[name], prereleases=True), (
@@ -110,12 +111,11 @@ def test_the_lock_file_names_hashes_and_no_index():
 
 def lower_bounds():
     """The lower bound of every package that is needed or that dev brings, and the names that tests need."""
-    requirement = pytest.importorskip("packaging.requirements", reason="packaging reads bounds")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     bounds, needed = {}, set()
     for line in [*project["dependencies"], *wanted("dev", extras)]:
-        need = requirement.Requirement(line)
+        need = Requirement(line)
         (bound,) = need.specifier
         bounds[need.name] = bound.version
         if line not in extras["dev"]:  # dev's own are tools
@@ -129,11 +129,10 @@ def lowest():
 
 
 def test_the_lowest_versions_tested_are_the_lower_bounds():
-    version = pytest.importorskip("packaging.version", reason="packaging compares versions").Version
     bounds, _ = lower_bounds()
     for name, tried in lowest().items():
         if name in bounds:
-            assert version(tried) == version(bounds[name]), f"tests/lowest-requirements.txt: {name}"
+            assert Version(tried) == Version(bounds[name]), f"tests/lowest-requirements.txt: {name}"
 
 
 def test_every_bound_that_a_user_relies_on_is_tested():
