@@ -156,11 +156,17 @@ def _mapped(features: RandomFeatures, graph: _Graph) -> str:
     turned = graph("Add", graph("MatMul", entries, settled.weights), settled.starts)
     if isinstance(settled, FourierMap):
         within = graph("Sub", turned, graph("Floor", turned))  # full turns change nothing
-        values = graph("Mul", graph("Cos", graph("Mul", within, 2.0 * np.pi)), settled.height)
+        values = graph("Mul", _cosine_of_turns(within, graph), settled.height)
     else:
         assert isinstance(settled, ReluMap)
         values = graph("Clip", turned, 0.0, settled.height)
     return _rounded(values, settled.quantum, graph)
+
+
+def _cosine_of_turns(turns: str, graph: _Graph) -> str:
+    """1 - 2 sin(pi t)^2: most versions of onnxruntime have a sine of doubles and no cosine."""
+    half = graph("Sin", graph("Mul", turns, np.pi))
+    return graph("Sub", 1.0, graph("Mul", graph("Mul", half, half), 2.0))
 
 
 def _landmarks(settled: LandmarkMap, scaled: str, graph: _Graph) -> str:
