@@ -58,6 +58,9 @@ class Watched:
         self.n_asked = self.n_learned = 0
         Watched.asked = []
 
+    def n_alike(self):
+        return 0
+
     def scores(self, X):
         Watched.asked.append((self.n_asked, self.n_learned))
         self.n_asked += len(X)
@@ -80,6 +83,33 @@ def test_rows_are_scored_before_they_are_learned_and_labels_come_as_late_as_is_s
     watched = bench.peers.Contender("watched", Watched)
     bench.cells.run(watched, file, bench.cells.Setting(1_200, chunk, late))
     assert Watched.asked == [(begin, max(0, begin - late)) for begin in range(0, 1_200, chunk)]
+
+
+@pytest.mark.parametrize(("chunk", "late"), [(1, 0), (100, 0), (1, 120), (70, 130)])
+def test_who_is_fitted_anew_now_and_then_answers_as_if_asked_chunk_by_chunk(bench, file, chunk, late):
+    class Asked(bench.peers.Refitted):
+        n_calls = 0
+
+        def scores(self, X):
+            Asked.n_calls += 1
+            return super().scores(X)
+
+    class AskedOften(Asked):
+        def n_alike(self):
+            return 0
+
+    def scores(kind):
+        Asked.n_calls = 0
+        contender = bench.peers.Contender(
+            kind.__name__, lambda: kind(lambda: SGDClassifier(loss="log_loss", random_state=0), 300)
+        )
+        given, *_ = bench.cells.run(contender, file, bench.cells.Setting(1_200, chunk, late))
+        return given, Asked.n_calls
+
+    (together, few), (one_by_one, many) = scores(Asked), scores(AskedOften)
+    np.testing.assert_allclose(together, one_by_one, rtol=1e-12)
+    assert few < many
+    assert len(np.unique(together)) > 600
 
 
 @pytest.mark.parametrize("chunk", [1, 50])

@@ -22,6 +22,10 @@ class Learner:
     def __init__(self, model: Any, own_cut: float = 0.0) -> None:
         self.model, self.own_cut = model, own_cut
 
+    def n_alike(self) -> int:
+        """Rows that it may learn before it answers otherwise."""
+        return 0
+
     def learn(self, X: FloatArray, y: IntArray) -> None:
         self.model.partial_fit(X, y)
 
@@ -48,6 +52,10 @@ class Refitted:
         self.model: Any = None
         self.X: FloatArray | None = None
         self.n_seen = self.fitted_at = 0
+
+    def n_alike(self) -> int:
+        """Rows that it may learn before it answers otherwise: until it is fitted anew."""
+        return 0 if self.model is None else self.every - self.n_seen % self.every
 
     def learn(self, X: FloatArray, y: IntArray) -> None:
         self.X = X if self.X is None else np.concatenate([self.X, X])[-self.window :]
