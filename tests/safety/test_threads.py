@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -94,3 +96,11 @@ def test_two_learners_that_merge_each_other_do_not_wait_for_ever():
             for thread in threads:
                 thread.join(timeout=60.0)
         assert not any(thread.is_alive() for thread in threads)
+
+
+def test_a_python_that_was_told_to_do_without_its_lock_gets_a_sentence():
+    told = "import sys; sys._is_gil_enabled = lambda: False; import steelyard._native"
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "ImportError: steelyard needs the interpreter's lock" in done.stderr
+    assert "hint: leave out PYTHON_GIL=0" in done.stderr

@@ -18,9 +18,20 @@ void check_signals() {
     if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
 }
 
+// Locks and what is derived belong to whoever holds the interpreter's lock. A Python that can do without it takes it
+// back while this is imported, unless it was told not to; then nothing here would be safe.
+void require_the_lock_of_the_interpreter() {
+    const nanobind::object sys = nanobind::module_::import_("sys");
+    if (!nanobind::hasattr(sys, "_is_gil_enabled") || nanobind::cast<bool>(sys.attr("_is_gil_enabled")())) return;
+    throw nanobind::import_error(
+        "steelyard needs the interpreter's lock, and this Python was told to do without it; nothing was imported.\n"
+        "hint: leave out PYTHON_GIL=0 and -X gil=0, and the lock is taken back when steelyard is imported");
+}
+
 }  // namespace
 
 NB_MODULE(_native, m) {
+    require_the_lock_of_the_interpreter();
     // A model that is still alive when the interpreter ends is the user's affair and no leak of ours.
     nanobind::set_leak_warnings(false);
     steelyard::set_interrupt_check(&check_signals);
