@@ -228,7 +228,7 @@ def made_target(target: str, *needed: str) -> str:
     for tool in needed:
         if shutil.which(tool) is None:
             raise Missing(f"{tool} is not installed")
-    said = run(target, "make", target)
+    said = run(target, "make", "--no-print-directory", target)
     return last_line(said)[:80]
 
 

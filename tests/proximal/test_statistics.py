@@ -14,8 +14,8 @@ from steelyard.proximal import ClassStatistics
 from steelyard.proximal.state.part import Part
 from tests.proximal.data import imbalanced, relative_difference
 
-# A value is rounded by half a quantum at most, and the typical deviation has 2**33 quanta or more: over n rows the
-# errors of a sum add up to about 6e-11 / sqrt(n) of it, 1e-11 for the few dozen rows of a rare class.
+# A value is rounded by half a quantum at most, and the typical deviation has 2**33 quanta or more: over n
+# rows the errors of a sum add up to about 6e-11 / sqrt(n) of it, 1e-11 for the few dozen of a rare class.
 ROUNDED = 1e-10
 
 

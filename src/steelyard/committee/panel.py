@@ -31,6 +31,7 @@ _ENOUGH = 5  # rows of each side below which nothing is judged
 _SHARPNESS = 30.0  # an expert whose AUC is 0.033 better weighs e times as much
 _MANY = 2000  # rows from which to score them on several threads pays
 _REMEMBERED = 5000  # rows at most whose scores are kept for the moment
+_TRUSTED = 0.5  # of the cut with the largest G-mean on recent rows: which it is, is much of chance
 _BEYOND = 0.5  # normal scores by which a score beyond all known ones, by their whole range, is higher
 
 
@@ -109,6 +110,8 @@ def judge(sides: Sides, threshold: Any, priors: FloatArray) -> Judgement | None:
     weights = _weights(auc, priors)
     total = weights[heard] @ records.by_row
     cut = choose_cut(total[:n_positive], total[n_positive:], threshold, sides.share)
+    if threshold == "gmean":
+        cut *= _TRUSTED  # normal scores count both sides alike, so at 0 these are about level
     return Judgement(tables, auc, weights, cut)
 
 
