@@ -110,6 +110,7 @@ def test_who_is_fitted_anew_now_and_then_answers_as_if_asked_chunk_by_chunk(benc
     np.testing.assert_allclose(together, one_by_one, rtol=1e-12)
     assert few < many
     assert len(np.unique(together)) > 600
+    assert (together[:100] == 0.5).all()  # single rows do not make it fit a handful of them
 
 
 @pytest.mark.parametrize("chunk", [1, 50])

@@ -43,9 +43,14 @@ class Learner:
 
 
 class Refitted:
-    """A batch classifier, fitted anew on the last rows after every 500."""
+    """A batch classifier, fitted anew on the last rows after every 500.
+
+    The first fit comes after some hundred rows, when both classes are there: fitted to a handful of single
+    rows, boosting would answer nothing until row 500.
+    """
 
     own_cut = 0.5
+    first = 100
 
     def __init__(self, make: Callable[[], Any], window: int, every: int = 500) -> None:
         self.make, self.window, self.every = make, window, every
@@ -55,13 +60,16 @@ class Refitted:
 
     def n_alike(self) -> int:
         """Rows that it may learn before it answers otherwise: until it is fitted anew."""
-        return 0 if self.model is None else self.every - self.n_seen % self.every
+        return 0 if self.model is None or self._is_due() else self.every - self.n_seen % self.every
+
+    def _is_due(self) -> bool:
+        return self.n_seen // self.every > self.fitted_at // self.every
 
     def learn(self, X: FloatArray, y: IntArray) -> None:
         self.X = X if self.X is None else np.concatenate([self.X, X])[-self.window :]
         self.y = y if len(self.X) == len(X) else np.concatenate([self.y, y])[-self.window :]
-        self.n_seen += len(y)
-        due = self.model is None or self.n_seen // self.every > self.fitted_at // self.every
+        n_before, self.n_seen = self.n_seen, self.n_seen + len(y)
+        due = self._is_due() if self.model is not None else self.n_seen // self.first > n_before // self.first
         if due and len(np.unique(self.y)) == 2:
             self.model, self.fitted_at = self.make().fit(self.X, self.y), self.n_seen
 
