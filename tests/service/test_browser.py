@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 
 import numpy as np
@@ -38,6 +39,11 @@ def browser():
         browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+def wait_for_version(page, version):
+    """Until the page has followed; as a locator, since the page allows no script to be evaluated."""
+    page.locator("#pulse", has_text=re.compile(rf"version {version:,}$")).wait_for()
 
 
 def test_a_committee_shows_its_experts_and_many_classes_are_told_in_words(http, browser):
@@ -109,10 +115,7 @@ def test_a_curve_is_read_and_zoomed_by_keyboard_and_stays_zoomed_while_rows_come
     zoomed = chart.evaluate(span)
     assert zoomed < whole
     learned = http.post("/v1/models/payments/learn", json={"rows": records(100, first=9_000)}).json()
-    page.wait_for_function(
-        "version => document.getElementById('pulse').textContent.endsWith(version)",
-        arg=f"version {learned['version']:,}",
-    )
+    wait_for_version(page, learned["version"])
     assert chart.evaluate(span) == zoomed
     page.keyboard.press("Escape")
     page.wait_for_timeout(100)
@@ -139,10 +142,7 @@ def test_the_page_draws_and_follows_without_errors(http, browser, width, scheme)
     first = 2_000 + 1_000 * (width == 390) + 500 * (scheme == "dark")
     learned = http.post("/v1/models/payments/learn", json={"rows": records(100, first=first)}).json()
     http.post("/v1/models/payments/learn", json={"rows": records(1, first=first + 400)})
-    page.wait_for_function(
-        "version => document.getElementById('pulse').textContent.endsWith(version)",
-        arg=f"version {learned['version'] + 1}",
-    )
+    wait_for_version(page, learned["version"] + 1)
     digest = http.get("/v1/models/payments").json()["digest"]
     page.get_by_text(digest).wait_for()  # the last change is drawn, also when it came soon after another
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
