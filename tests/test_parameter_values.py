@@ -149,6 +149,14 @@ def test_cuts_of_many_normal_scores_are_the_same(rng):
     np.testing.assert_allclose(cuts, normal_gmean_cut(*moments)[0], atol=0.12)
 
 
+def test_a_side_that_hardly_spreads_is_cut_off_just_beyond_it():
+    """The other side is so wide that its scores decide nothing: all of this one is to be kept."""
+    for spread in (1e-3, 1e-9, 0.0):
+        cut = normal_gmean_cut(np.array([[0.0, 1e12]]), np.array([[1.0, spread**2]]))[0]
+        # 1 less some of its spreads, which count as a millionth of the gap at least
+        assert 1.0 - 12.0 * max(spread, 1e-6) < cut < 1.0 - 2.0 * max(spread, 1e-6)
+
+
 # -- the page that lists them -----------------------------------------------------------------------
 
 PAGE = Path(__file__).parents[1] / "docs" / "parameters.md"

@@ -9,7 +9,7 @@ themselves (:func:`gmean_cut`), the same where they are few and chance is to be 
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr
+from scipy.special import erfcx, ndtr
 
 from steelyard._types import FloatArray
 
@@ -119,6 +119,6 @@ def normal_gmean_cut(negative: FloatArray, positive: FloatArray) -> FloatArray:
 
 
 def _hazard(x: FloatArray) -> FloatArray:
-    """phi(x) / Phi(x) without underflow."""
-    result: FloatArray = np.exp(-0.5 * np.square(x) - log_ndtr(x)) / np.sqrt(2.0 * np.pi)
+    """phi(x) / Phi(x), to the last digits however far x is."""
+    result: FloatArray = np.sqrt(2.0 / np.pi) / erfcx(-np.sqrt(0.5) * x)
     return result
