@@ -41,6 +41,7 @@ def interruptions(seed: int, share: float) -> fuzz.Report:
                 return interrupt_at(skip - 1, run)
 
             _count(report, f"{subject.name} {name}", subject, call, interrupt, 1_000_000)
+        print(f"    {subject.name}: {report.tried:,} moments so far, {len(report.faults)} faults", flush=True)
     return report
 
 
