@@ -87,9 +87,10 @@ class KoilEnsemble<T>::Window {
     void settle() {
         SharedRows<T>& shared = ensemble_.shared_;
         std::vector<std::uint32_t> ids(n_rows(), kNoVector);
-        const auto id_of = [&](std::uint32_t id) { return id < n_shared_ ? id : ids[id - n_shared_]; };
         for (std::size_t index = 0; index < n_machines_; ++index)
             for (const Stored& stored : tracks_[index].stored) {
+                const std::uint32_t stands = ensemble_.members_[index].machine.ids(stored.side)[stored.place];
+                if (stands != n_shared_ + stored.sample) continue;  // it has been replaced since
                 std::uint32_t& id = ids[stored.sample];
                 if (id == kNoVector) id = shared.add(row(stored.sample));
                 shared.hold(id);
@@ -97,8 +98,8 @@ class KoilEnsemble<T>::Window {
         for (std::size_t index = 0; index < n_machines_; ++index) {
             for (const Stored& stored : tracks_[index].stored) {
                 std::uint32_t& id = ensemble_.members_[index].machine.ids(stored.side)[stored.place];
-                if (id == n_shared_ + stored.sample) id = ids[stored.sample];  // else it has been replaced since
-                if (stored.evicted != kNoVector) shared.release(id_of(stored.evicted));
+                if (id == n_shared_ + stored.sample) id = ids[stored.sample];
+                if (stored.evicted < n_shared_) shared.release(stored.evicted);
             }
             tracks_[index].stored.clear();
         }

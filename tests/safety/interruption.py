@@ -171,7 +171,8 @@ def try_call(
     call(done)
     after = essence(done)
     reference = {before: taught, after: done}
-    answers: dict[bytes, tuple[Any, Any]] = {}  # of each state: questions of its width, what a reloaded learner says
+    # Of each state: questions of its width, and what a learner that was loaded says to them.
+    answers: dict[bytes, tuple[Any, Any]] = {}
     for number in range(n_times):
         model = copy.deepcopy(taught)
         model.decision_function(questions)  # so that there is something remembered that could be stale

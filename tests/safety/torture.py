@@ -12,6 +12,7 @@ import argparse
 import os
 import pickle
 import random
+import re
 import resource
 import sys
 import tempfile
@@ -28,10 +29,12 @@ PIECE = 2000  # fuzzed inputs of one process
 MEMORY = 6 << 30  # and the address space that it may take; the libraries alone take two gigabytes
 
 
-def interruptions(seed: int, share: float) -> fuzz.Report:
+def interruptions(seed: int, share: float, learners: str) -> fuzz.Report:
     """Every call of every learner, interrupted at all moments (or a share of them)."""
     report, random_ = fuzz.Report("moments"), random.Random(seed)
     for subject in SUBJECTS:
+        if not re.search(learners, subject.name):
+            continue
         for name, call in subject.calls():
             skip = 0
 
@@ -144,6 +147,7 @@ def main() -> int:
     parser.add_argument("--size", type=int, default=20_000, help="fuzzed inputs of each area")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--areas", default="files,tables,calls,commands,bodies,moments,signals,threads,saves")
+    parser.add_argument("--learners", default="", help="of moments: expression that finds names")
     parser.add_argument("--piece", nargs=4, metavar=("AREA", "FIRST", "SIZE", "SEED"), help="one piece alone")
     options = parser.parse_args()
     if options.piece:
@@ -153,7 +157,7 @@ def main() -> int:
         return 0
     share = min(1.0, options.size / 20_000)
     makers: dict[str, Callable[[], fuzz.Report]] = {
-        "moments": lambda: interruptions(options.seed, share),
+        "moments": lambda: interruptions(options.seed, share, options.learners),
         "signals": lambda: signals(options.seed, max(5, int(200 * share))),
         "threads": lambda: threads(max(0.2, 5.0 * share)),
         "saves": lambda: saves(options.seed, max(20, int(412 * share))),

@@ -85,10 +85,16 @@ struct Cityblock : Laplacian<T> {
 
 template <class T>
 [[gnu::always_inline]] static inline void store_some(T* out, Vec<T> values, size_t wanted) {
-    if (wanted >= Lane<T>::count)
-        store(out, values);
+    if (wanted >= Lane<T>::count) return store(out, values);
+#if defined(__AVX512F__)
+    const unsigned lanes = (1u << wanted) - 1;  // one bit each
+    if constexpr (sizeof(T) == sizeof(double))
+        __builtin_ia32_storeupd512_mask(out, values, static_cast<unsigned char>(lanes));
     else
-        for (size_t j = 0; j < wanted; ++j) out[j] = values[j];
+        __builtin_ia32_storeups512_mask(out, values, static_cast<unsigned short>(lanes));
+#else
+    for (size_t j = 0; j < wanted; ++j) out[j] = values[j];
+#endif
 }
 
 template <class Kernel, class T, class Sum, size_t Rows, size_t Vectors>

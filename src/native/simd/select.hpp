@@ -496,7 +496,8 @@ static size_t take_cut(const Key<Real>* keys, size_t n, Cut<Real> cut, std::uint
 }
 
 template <class Real>
-static size_t violators(const ViolatorQuery<Real>& q) {
+static size_t violators(const ViolatorQuery<Real>& query) {
+    const ViolatorQuery<Real> q = query;  // of our own: what is written cannot be part of it
     const GroupWords groups = mark_violators(q);
     Key<Real> least = kNoKey<Real> + 1;
     if (q.most <= kGroups) {
