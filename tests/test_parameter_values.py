@@ -14,7 +14,6 @@ import steelyard.memory
 import steelyard.online
 from steelyard import AlignedSVC, EnclosingClassifier, IncrementalSVC, ProximalSVC, RandomFeatures
 from steelyard._limits import LARGEST
-from steelyard.cuts import gmean_cut, normal_gmean_cut, smooth_gmean_cut
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.kernels import Kernel
 from steelyard.online import KOIL, NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
@@ -129,32 +128,6 @@ def test_one_limit_of_magnitude_for_kernel_values(learner, rows):
     X, y = rows
     with pytest.raises(DataError, match=r"overflow|beyond"):
         learner(kernel="linear").fit(X * 1e51, y)
-
-
-# -- the three ways to cut agree where they can ---------------------------------------------------
-
-
-def test_cuts_take_the_negative_side_first_and_part_two_sides_in_the_middle():
-    negative, positive = np.array([-1.2, -1.0, -0.8]), np.array([2.8, 3.0, 3.2])
-    assert gmean_cut(negative, positive) == pytest.approx(1.0)
-    assert smooth_gmean_cut(negative, positive) == pytest.approx(1.0, abs=0.1)
-    moments = [np.array([[side.mean(), side.var()]]) for side in (negative, positive)]
-    assert normal_gmean_cut(*moments)[0] == pytest.approx(1.0)
-
-
-def test_cuts_of_many_normal_scores_are_the_same(rng):
-    negative, positive = rng.normal(size=4000), rng.normal(size=400) * 0.5 + 1.5
-    moments = [np.array([[side.mean(), side.var()]]) for side in (negative, positive)]
-    cuts = [gmean_cut(negative, positive), smooth_gmean_cut(negative, positive)]
-    np.testing.assert_allclose(cuts, normal_gmean_cut(*moments)[0], atol=0.12)
-
-
-def test_a_side_that_hardly_spreads_is_cut_off_just_beyond_it():
-    """The other side is so wide that its scores decide nothing: all of this one is to be kept."""
-    for spread in (1e-3, 1e-9, 0.0):
-        cut = normal_gmean_cut(np.array([[0.0, 1e12]]), np.array([[1.0, spread**2]]))[0]
-        # 1 less some of its spreads, which count as a millionth of the gap at least
-        assert 1.0 - 12.0 * max(spread, 1e-6) < cut < 1.0 - 2.0 * max(spread, 1e-6)
 
 
 # -- the page that lists them -----------------------------------------------------------------------

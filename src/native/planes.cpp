@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "steelyard/normal_cut.hpp"
 #include "steelyard/simd.hpp"
 
 namespace steelyard {
@@ -156,6 +157,19 @@ struct Moments {
             variances[side] = std::max(square - means[side] * means[side], 0.0);
         }
     }
+    // What they would be, had the rows not been learned, given the mean leverages of both sides: of a (weighted) ridge
+    // regression the score of a row left out is y - (y - s) / (1 - leverage).
+    Moments left_out(const double (&leverages)[2]) const {
+        constexpr double most = 0.95;  // a class of a single row would have no other row to be judged by
+        Moments moments = *this;
+        for (std::size_t side = 0; side < 2; ++side) {
+            const double kept = 1.0 - std::clamp(leverages[side], 0.0, most), target = side == 0 ? 1.0 : -1.0;
+            moments.means[side] = target - (target - means[side]) / kept;
+            moments.variances[side] = variances[side] / (kept * kept);
+        }
+        return moments;
+    }
+    double gmean_cut() const { return normal_gmean_cut({means[1], variances[1]}, {means[0], variances[0]}); }
     double slope() const {  // of the log-odds
         const double spread = 0.5 * (variances[0] + variances[1]);
         const double slope = spread > 0.0 ? (means[0] - means[1]) / spread : std::numeric_limits<double>::infinity();
@@ -211,9 +225,7 @@ class OnePlane {
         loops.solve(matrix_.get(), size_, stride_, solution_.data());
         if (rule_.pairs) solution_[d_] = 0.0;
         const Moments moments = score_moments();
-        const bool half_way = rule_.pairs && sums_.n_classes() > 1;
-        write_plane(sums_, solution_.data(), 1, half_way ? 0.5 * (moments.means[0] + moments.means[1]) : 0.0, coef,
-                    intercept);
+        write_plane(sums_, solution_.data(), 1, cut(moments), coef, intercept);
         *slope = moments.slope();
         return true;
     }
@@ -250,6 +262,28 @@ class OnePlane {
                 matrix_[i * stride_ + j] = own_[from] / count_ + (sums_.total[from] - own_[from]) / rest_ -
                                            mine[i] * mine[j] - rest[i] * rest[j] + solution_[i] * solution_[j];
             }
+    }
+
+    double cut(const Moments& moments) const {
+        if (sums_.n_classes() == 1) return 0.0;
+        if (rule_.gmean) return (sums_.n_classes() == 2 ? left_out(moments) : moments).gmean_cut();
+        return rule_.pairs ? 0.5 * (moments.means[0] + moments.means[1]) : 0.0;
+    }
+
+    // The mean leverage of a side is weight * trace(inv(A) M) / rows, with A the matrix of the plane and M the side's.
+    Moments left_out(const Moments& moments) const {
+        AlignedVector<double> inverse(size_ * stride_), room(size_ * stride_);
+        steelyard::loops().factor.invert(matrix_.get(), size_, stride_, room.data(), inverse.data());
+        double own = 0.0, all = 0.0;
+        for (std::size_t i = 0; i < size_; ++i)
+            for (std::size_t j = 0; j <= i; ++j) {
+                const double entry = (i == j ? 1.0 : 2.0) * inverse[i * stride_ + j];
+                own += entry * own_[i * size_ + j];
+                all += entry * sums_.total[i * size_ + j];
+            }
+        const double share = rule_.balanced ? count_ / sums_.n_rows : 1.0;
+        const double own_share = rule_.balanced ? rest_ / sums_.n_rows : 1.0;
+        return moments.left_out({own_share * own / count_, share * (all - own) / rest_});
     }
 
     Moments score_moments() const {
@@ -326,8 +360,9 @@ class PlaneLanes {
                 own_sum += sums_.sum_of(plane)[j] * u[j * lanes_];
                 all_sum += sums_.all[j] * u[j * lanes_];
             }
-            write_plane(sums_, u, lanes_, 0.0, coef + lane * d, intercept + lane);
-            slope[lane] = Moments(sums_, plane, own_sum, all_sum, own[lane], all[lane]).slope();
+            const Moments moments(sums_, plane, own_sum, all_sum, own[lane], all[lane]);
+            write_plane(sums_, u, lanes_, rule_.gmean ? moments.gmean_cut() : 0.0, coef + lane * d, intercept + lane);
+            slope[lane] = moments.slope();
         }
         return true;
     }

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard import ProximalSVC
+from steelyard.exceptions import DataError
 from steelyard.proximal.state.folds import FoldedStatistics
 
 
@@ -204,11 +205,14 @@ def test_parameters_that_change_are_followed_at_once(rng):
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.sampled_from(["row", "chunk", "forget", "ask", "merge", "copy", "fade"]), max_size=25))
-def test_any_history_of_rows_chunks_and_losses_ends_alike(steps):
+@given(
+    st.lists(st.sampled_from(["row", "chunk", "forget", "ask", "merge", "copy", "fade"]), max_size=25),
+    st.sampled_from(["zero", "gmean"]),
+)
+def test_any_history_of_rows_chunks_and_losses_ends_alike(steps, threshold):
     rng = np.random.default_rng(len(steps))
     X, y = rows_of(rng, 600, 3, 3)
-    short, long = pair(X[:260], y[:260])
+    short, long = pair(X[:260], y[:260], threshold=threshold)
     learned = list(range(260))
     place = 260
     does = {
@@ -278,14 +282,33 @@ def test_tables_with_names_never_take_the_short_way(rng):
         model.predict(X[:1])
 
 
-def test_ledgers_folds_and_maps_keep_the_general_way(rng):
+def test_folds_keep_the_general_way(rng):
     X, y = rows_of(rng)
-    for parameters in ({"ledger": True}, {"C": "auto"}):
-        model = ProximalSVC(**parameters).fit(X, y)
+    model = ProximalSVC(C="auto").fit(X, y)
+    for _ in range(3):
         model.predict(X[:1])
-        assert isinstance(model._state, FoldedStatistics)
-        assert model._state.rows_in_turn is None
-        model.partial_fit(X[:1], y[:1])
+    assert isinstance(model._state, FoldedStatistics)
+    assert model._state.rows_in_turn is None
+    model.partial_fit(X[:1], y[:1])
+
+
+def test_a_learner_with_a_ledger_answers_in_the_short_way_and_learns_in_the_long_one(rng):
+    X, y = rows_of(rng)
+    model, expected = ProximalSVC(ledger=True).fit(X[:50], y[:50]), LongWay(ledger=True).fit(X[:50], y[:50])
+    for i in range(50, len(X)):
+        asked = i % 4  # not at all, once (in the long way), and again
+        for _ in range(asked):
+            np.testing.assert_array_equal(model.predict(X[i : i + 1]), expected.predict(X[i : i + 1]))
+        assert (model._state.rows_in_turn is not None) == (asked >= 2)
+        for each in (model, expected):
+            each.partial_fit(X[i : i + 1], y[i : i + 1])
+    assert model.digest() == expected.digest()
+    for each in (model, expected):
+        each.forget(X[60:70], y[60:70])  # the ledger has all of them
+        with pytest.raises(DataError):
+            each.forget(X[60:61] + 1.0, y[60:61])
+    assert model.digest() == expected.digest()
+    np.testing.assert_array_equal(model.predict(X[:1]), expected.predict(X[:1]))
 
 
 def test_threads_that_ask_while_one_learns_see_whole_states(rng):

@@ -10,7 +10,14 @@ import pytest
 from steelyard import ProximalSVC, _native
 from steelyard.proximal.rule.small import solve_small
 
-CHOICES = list(product(["balanced", None], [True, False], ["margin", "auc"], [True, False]))
+CHOICES = list(
+    product(
+        ["balanced", None],
+        [True, False],
+        [("margin", "zero"), ("margin", "gmean"), ("auc", "zero")],
+        [True, False],
+    )
+)
 
 
 def _rows(rng, n_rows, n_features, n_classes):
@@ -29,7 +36,7 @@ def _both(model, C):
 @pytest.mark.parametrize("n_classes", [1, 2, 3, 7])
 @pytest.mark.parametrize("choices", CHOICES, ids=str)
 def test_native_planes_are_the_reference_planes(rng, level, n_classes, choices):
-    class_weight, standardize, objective, penalize_intercept = choices
+    class_weight, standardize, (objective, threshold), penalize_intercept = choices
     before = _native.simd_level()
     try:
         _native.use_simd_level(level)
@@ -37,7 +44,7 @@ def test_native_planes_are_the_reference_planes(rng, level, n_classes, choices):
             X, y = _rows(rng, 400, n_features, n_classes)
             model = ProximalSVC(
                 class_weight=class_weight, standardize=standardize, objective=objective,
-                penalize_intercept=penalize_intercept,
+                threshold=threshold, penalize_intercept=penalize_intercept,
             ).fit(X, y)  # fmt: skip
             for C in (0.01, 10.0):
                 given, expected = _both(model, C)
@@ -61,6 +68,17 @@ def test_wide_systems_are_solved_alike(rng):
     np.testing.assert_allclose(given.coef, expected.coef, rtol=0.0, atol=10.0 * TOLERANCE * size)
 
 
+@pytest.mark.parametrize("n_features", [3, 64, 101, 200])
+def test_cuts_of_rows_left_out_are_alike(rng, n_features):
+    """Few rows a feature: leverages are large, and the cut of learned rows would be another one."""
+    X, y = _rows(rng, 250, n_features, 2)
+    y[rng.random(len(y)) < 0.4] = 0
+    given, expected = _both(ProximalSVC(threshold="gmean").fit(X, y), 1.0)
+    scores = [planes.coef @ X[:9].T + planes.intercept[:, None] for planes in (given, expected)]
+    np.testing.assert_allclose(*scores, rtol=0.0, atol=1e-9 * np.abs(scores[1]).max())
+    assert np.abs(given.intercept - ProximalSVC().fit(X, y).intercept_).max() > 1e-3
+
+
 def test_a_constant_feature_has_no_weight(rng):
     X, y = _rows(rng, 300, 4, 2)
     X[:, 2] = 5.0
@@ -74,7 +92,9 @@ def test_matrices_that_rounding_denies_go_to_the_reference():
     assert np.isfinite(model.decision_function(X)).all()
 
 
-@pytest.mark.parametrize("parameters", [{"threshold": "gmean"}, {"class_weight": {0: 2.0}}])
+@pytest.mark.parametrize(
+    "parameters", [{"threshold": "gmean", "objective": "auc"}, {"class_weight": {0: 2.0}}], ids=str
+)
 def test_what_is_not_solved_natively_is_left_to_the_reference(rng, parameters):
     X, y = _rows(rng, 200, 3, 2)
     given, expected = _both(ProximalSVC(**parameters).fit(X, y), 1.0)
@@ -84,14 +104,18 @@ def test_what_is_not_solved_natively_is_left_to_the_reference(rng, parameters):
 
 @pytest.mark.parametrize("level", _native.simd_levels())
 @pytest.mark.parametrize("class_weight", ["balanced", None])
-def test_many_planes_side_by_side_are_the_reference_planes(rng, level, class_weight):
+@pytest.mark.parametrize("threshold", ["zero", "gmean"])
+def test_many_planes_side_by_side_are_the_reference_planes(rng, level, class_weight, threshold):
     before = _native.simd_level()
     try:
         _native.use_simd_level(level)
         X, y = _rows(rng, 900, 12, 45)
-        given, expected = _both(ProximalSVC(class_weight=class_weight).fit(X, y), 1.0)
+        model = ProximalSVC(class_weight=class_weight, threshold=threshold).fit(X, y)
+        given, expected = _both(model, 1.0)
         size = np.abs(expected.coef).max()
         np.testing.assert_allclose(given.coef, expected.coef, rtol=0.0, atol=TOLERANCE * size)
+        moved = given.coef @ X[0] + given.intercept, expected.coef @ X[0] + expected.intercept
+        np.testing.assert_allclose(*moved, rtol=0.0, atol=TOLERANCE * (1.0 + size * 1000.0))
         np.testing.assert_allclose(given.slope, expected.slope, rtol=1e-6)
     finally:
         _native.use_simd_level(before)

@@ -7,6 +7,7 @@
 #include "plain_row.hpp"
 #include "slots.hpp"
 #include "steelyard/held_sums.hpp"
+#include "steelyard/normal_cut.hpp"
 #include "steelyard/planes.hpp"
 #include "steelyard/row_answers.hpp"
 #include "turn_lock.hpp"
@@ -86,7 +87,8 @@ void bind_planes(nb::module_& m) {
     m.def(
         "solve_planes",
         [](const ExactSums& held, std::vector<std::int32_t> slots, Array<double, 2> coef, Array<double, 1> intercept,
-           double C, bool balanced, bool standardize, bool pairs, bool penalize_intercept, unsigned n_threads) {
+           double C, bool balanced, bool standardize, bool pairs, bool penalize_intercept, bool gmean,
+           unsigned n_threads) {
             const std::size_t n_planes = n_planes_of(slots.size());
             const std::size_t d = held.look([](const ExactState& state) { return state.n_features; });
             require(!slots.empty() && coef.shape(0) == n_planes && coef.shape(1) == d && intercept.size() == n_planes,
@@ -95,28 +97,41 @@ void bind_planes(nb::module_& m) {
             double slope = 0.0;
             nb::gil_scoped_release unlocked;
             const ExactView view = held.view(slots, n_threads);
-            const PlaneRule rule{C, balanced, standardize, pairs, penalize_intercept};
+            const PlaneRule rule{C, balanced, standardize, pairs, penalize_intercept, gmean};
             return solve_planes(view, rule, coef.data(), intercept.data(), &slope) ? slope : -1.0;
         },
         "sums"_a, "slots"_a, "coef"_a.noconvert(), "intercept"_a.noconvert(), "C"_a, "balanced"_a, "standardize"_a,
-        "pairs"_a, "penalize_intercept"_a, "n_threads"_a = 1,
+        "pairs"_a, "penalize_intercept"_a, "gmean"_a, "n_threads"_a = 1,
         "Writes the planes of the classes in these slots and returns the slope of the log-odds; negative if a matrix "
         "is not positive definite.");
+    m.def(
+        "normal_gmean_cuts",
+        [](Array<const double, 2> negative, Array<const double, 2> positive, Array<double, 1> cuts) {
+            const std::size_t n = cuts.size();
+            require(
+                negative.shape(0) == n && negative.shape(1) == 2 && positive.shape(0) == n && positive.shape(1) == 2,
+                "normal_gmean_cuts: array shapes disagree");
+            for (std::size_t k = 0; k < n; ++k)
+                cuts.data()[k] = normal_gmean_cut({negative.data()[2 * k], negative.data()[2 * k + 1]},
+                                                  {positive.data()[2 * k], positive.data()[2 * k + 1]});
+        },
+        "negative"_a, "positive"_a, "cuts"_a.noconvert(),
+        "Writes the cut of each pair of normal distributions, given by mean and variance, with the largest G-mean.");
     nb::class_<RowsInTurn>(m, "RowsInTurn",
                            "A learner that is asked and taught one row at a time, in the shortest way.")
         .def(
             "__init__",
             [](RowsInTurn* self, ExactSums& sums, std::uint64_t version, std::vector<std::int32_t> slots, Labels labels,
                LabelCodes codes, Attributes parameters, nb::str forbidden, double C, bool balanced, bool standardize,
-               bool pairs, bool penalize_intercept) {
+               bool pairs, bool penalize_intercept, bool gmean) {
                 require(!slots.empty() && labels.size() == slots.size(), "RowsInTurn: every slot has one label");
                 check_present(slots);
-                const PlaneRule rule{C, balanced, standardize, pairs, penalize_intercept};
+                const PlaneRule rule{C, balanced, standardize, pairs, penalize_intercept, gmean};
                 new (self) RowsInTurn(sums, version, std::move(slots), std::move(labels), std::move(codes),
                                       std::move(parameters), std::move(forbidden), rule);
             },
             "sums"_a, "version"_a, "slots"_a, "labels"_a, "codes"_a, "parameters"_a, "forbidden"_a, "C"_a, "balanced"_a,
-            "standardize"_a, "pairs"_a, "penalize_intercept"_a, nb::keep_alive<1, 2>())
+            "standardize"_a, "pairs"_a, "penalize_intercept"_a, "gmean"_a, nb::keep_alive<1, 2>())
         .def("learn", &RowsInTurn::learn, "learner"_a, "attributes"_a, "X"_a.none(), "y"_a.none(),
              "Learns one row; False, and nothing has changed, if that is for others to do.")
         .def("label", &RowsInTurn::label, "attributes"_a, "X"_a.none(),

@@ -158,6 +158,44 @@ static void solve_factored(const double* factor, size_t n, size_t stride, double
     }
 }
 
+// target += sum over r of factors[r] * rows[r], up to the end of the vector that number n - 1 lies in.
+template <size_t Rows>
+[[gnu::always_inline]] static inline void add_multiples(const double* rows, size_t stride, const double* factors,
+                                                        size_t n, double* target) {
+    VecD each[Rows];
+    for (size_t r = 0; r < Rows; ++r) each[r] = broadcast(factors[r]);
+    for (size_t k = 0; k < n; k += kDoubles) {
+        VecD sum = load(target + k);
+        for (size_t r = 0; r < Rows; ++r) sum += each[r] * load(rows + r * stride + k);
+        store(target + k, sum);
+    }
+}
+
+static void invert_factored(const double* factor, size_t n, size_t stride, double* room, double* inverse) {
+    constexpr size_t together = 4;
+    for (size_t i = 0; i < n; ++i) {  // row i of inv(L), from those above
+        const double* row = factor + i * stride;
+        double* mine = room + i * stride;
+        const double pivot = 1.0 / row[i];
+        size_t k = 0;
+        for (; k + together <= i; k += together)
+            add_multiples<together>(room + k * stride, stride, row + k, k + together, mine);
+        for (; k < i; ++k) add_multiples<1>(room + k * stride, stride, row + k, k + 1, mine);
+        for (k = 0; k < i; ++k) mine[k] *= -pivot;
+        mine[i] = pivot;
+    }
+    size_t i = 0;
+    for (; i + together <= n; i += together)  // inv(L)' inv(L)
+        for (size_t a = 0; a < i + together; ++a) {
+            const double* rows = room + i * stride;
+            const double factors[together] = {rows[a], rows[stride + a], rows[2 * stride + a], rows[3 * stride + a]};
+            add_multiples<together>(rows, stride, factors, a + 1, inverse + a * stride);
+        }
+    for (; i < n; ++i)
+        for (size_t a = 0; a <= i; ++a)
+            add_multiples<1>(room + i * stride, stride, room + i * stride + a, a + 1, inverse + a * stride);
+}
+
 static double quadratic_form(const double* matrix, size_t n, size_t stride, const double* x) {
     double total = 0.0, product;
     for (size_t i = 0; i < n; ++i) {
@@ -260,7 +298,7 @@ static void quadratic_lanes(const double* own, const double* shared, size_t n, c
     store(of_shared, shared_total);
 }
 
-constexpr FactorLoops factor_loops{factor_matrix, solve_factored, quadratic_form, kDoubles,
-                                   combine_lanes, factor_lanes,   solve_lanes,    quadratic_lanes};
+constexpr FactorLoops factor_loops{factor_matrix, solve_factored, invert_factored, quadratic_form, kDoubles,
+                                   combine_lanes, factor_lanes,   solve_lanes,     quadratic_lanes};
 
 }  // namespace steelyard::STEELYARD_LEVEL

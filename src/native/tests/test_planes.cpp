@@ -176,6 +176,32 @@ TEST(a_factor_times_itself_is_the_matrix_on_every_level) {
     }
 }
 
+TEST(an_inverse_times_its_matrix_is_the_unit_matrix_on_every_level) {
+    for (const std::size_t n : {1u, 2u, 4u, 7u, 8u, 9u, 31u, 40u, 101u}) {
+        const std::size_t stride = (n + 7) / 8 * 8;
+        const std::vector<double> rows = random_values<double>(2 * n * n, 7);
+        std::vector<double> matrix(n * n);
+        for (std::size_t i = 0; i < n; ++i)
+            for (std::size_t j = 0; j < n; ++j) {
+                matrix[i * n + j] = i == j ? 0.5 : 0.0;
+                for (std::size_t r = 0; r < 2 * n; ++r) matrix[i * n + j] += rows[r * n + i] * rows[r * n + j];
+            }
+        on_every_level([&](const std::string& level) {
+            AlignedVector<double> factor(n * stride), room(n * stride), inverse(n * stride);
+            for (std::size_t i = 0; i < n; ++i) std::copy_n(&matrix[i * n], i + 1, &factor[i * stride]);
+            CHECK(loops().factor.factor(factor.data(), n, stride), level, n);
+            loops().factor.invert(factor.data(), n, stride, room.data(), inverse.data());
+            for (std::size_t i = 0; i < n; ++i)
+                for (std::size_t j = 0; j < n; ++j) {
+                    double product = 0.0;
+                    for (std::size_t k = 0; k < n; ++k)
+                        product += inverse[std::max(i, k) * stride + std::min(i, k)] * matrix[k * n + j];
+                    CHECK(std::abs(product - (i == j ? 1.0 : 0.0)) < 1e-10, level, n, i, j);
+                }
+        });
+    }
+}
+
 TEST(sums_that_are_made_ready_chunk_by_chunk_are_those_of_all_rows_at_once) {
     const std::size_t d = 9;
     const Labelled rows = rows_of(2000, d, 2, 51);
@@ -238,13 +264,14 @@ TEST(few_rows_make_up_the_matrix_of_a_class_however_it_is_kept) {
 
 TEST(single_rows_are_answered_and_learned_as_by_the_long_way) {
     const std::size_t d = 5;
-    for (const std::size_t n_classes : {1u, 2u, 6u}) {
+    for (const std::size_t n_classes : {1u, 2u, 3u, 6u, 12u}) {
+        const PlaneRule rule{.gmean = n_classes % 2 == 0};
         const Labelled rows = rows_of(kRows, d, n_classes, 21), stream = rows_of(200, d, n_classes, 22);
         ExactSums sums(state_of(rows, d)), others(state_of(rows, d));
-        RowAnswers answers(sums, sums.version(), slots_up_to(n_classes), {});
+        RowAnswers answers(sums, sums.version(), slots_up_to(n_classes), rule);
         for (std::size_t i = 0; i < 200; ++i) {
             const std::span<const double> row(stream.X.data() + i * d, d);
-            const Solved solved(others.view(slots_up_to(n_classes), 1), {});
+            const Solved solved(others.view(slots_up_to(n_classes), 1), rule);
             std::vector<std::uint64_t> places(std::max<std::size_t>(n_classes, 2));
             for (std::size_t k = 0; k < places.size(); ++k) places[k] = std::min(k, n_classes - 1);
             std::uint64_t expected;
@@ -256,7 +283,7 @@ TEST(single_rows_are_answered_and_learned_as_by_the_long_way) {
                 add_rows<double>(state, {{row.data(), 1, d}, {&stream.slots[i], 1}, {}}, 1);
             });
         }
-        const Solved one(sums.view(slots_up_to(n_classes), 1), {}), two(others.view(slots_up_to(n_classes), 1), {});
+        const Solved one(sums.view(slots_up_to(n_classes), 1), rule), two(others.view(slots_up_to(n_classes), 1), rule);
         CHECK(one.coef == two.coef && one.intercept == two.intercept, n_classes);
     }
 }

@@ -202,7 +202,7 @@ class ProximalSVC(OneRowMixin, StatisticsLearner):
         if rows is not None and rows.learn(self, attributes, X, y):  # the one moment
             return self
         super().partial_fit(X, y)
-        if type(X) is np.ndarray and len(X) == 1 and X.dtype.char == "d":
+        if self._ledger is None and type(X) is np.ndarray and len(X) == 1 and X.dtype.char == "d":
             self._shorten_the_way()
         return self
 
@@ -398,8 +398,13 @@ class ProximalSVC(OneRowMixin, StatisticsLearner):
 
     def _shorten_the_way(self) -> None:
         """Let single rows be answered and learned natively from here on, as long as nothing else comes."""
-        if type(self) is not ProximalSVC or self._ledger is not None:
+        if type(self) is not ProximalSVC:
             return  # a subclass may see rows otherwise
+        # Where a ledger is kept only answers become shorter, which pays from the second question on.
+        keeps_ledger, asked = self._ledger is not None, self._state
+        if keeps_ledger and asked.asked_at != asked.statistics.version:
+            asked.asked_at = asked.statistics.version
+            return
         with lock_of(self):
             rule, state = self._rule(), self._state
             if not state.is_plain or rule.C == "auto":
@@ -414,7 +419,7 @@ class ProximalSVC(OneRowMixin, StatisticsLearner):
                 version,
                 slots,
                 [classes.array[k : k + 1].copy() for k in range(len(labels))],
-                dict(zip(labels, slots, strict=True)),
+                {} if keeps_ledger else dict(zip(labels, slots, strict=True)),
                 {name: self.__dict__[name] for name in self._constraints},
                 "feature_names_in_",
                 *native_rule(rule, float(rule.C)),

@@ -11,6 +11,9 @@ struct FactorLoops {
     bool (*factor)(double* matrix, std::size_t n, std::size_t stride);
     // right becomes the solution of L L' x = right.
     void (*solve)(const double* factor, std::size_t n, std::size_t stride, double* right);
+    // The lower triangle of the inverse of L L'. Rows of all three begin on a cache line and end with one; `room`, for
+    // the inverse of L, and `inverse` are zeros before.
+    void (*invert)(const double* factor, std::size_t n, std::size_t stride, double* room, double* inverse);
     // x' M x of a symmetric matrix given by its lower triangle.
     double (*quadratic)(const double* matrix, std::size_t n, std::size_t stride, const double* x);
 

@@ -20,20 +20,24 @@ __all__ = ["is_small", "native_rule", "solve_small"]
 _MOST_FEATURES = 2000  # beyond, the threads of LAPACK make up for the way there
 _MOST_CLASSES = 30  # beyond, planes share a factor
 _FEW_FEATURES = 64  # up to which many planes are solved side by side sooner than one factor is shared
+_MOST_INVERTED = 200  # features up to which leverages, which take an inverse, do not call for LAPACK
 _ALONE = 100  # features up to which waking other threads costs more than they give
 
 
 def is_small(rule: Rule, n_features: int, n_classes: int) -> bool:
     """Whether the planes are solved natively: a matter of the rule and of sizes, so never of a history."""
+    if rule.threshold == "gmean" and (
+        rule.objective == "auc" or (n_classes == 2 and n_features > _MOST_INVERTED)
+    ):
+        return False
     return (
         n_features <= (_MOST_FEATURES if n_classes <= _MOST_CLASSES else _FEW_FEATURES)
         and (rule.objective == "margin" or n_classes <= _MOST_CLASSES)
-        and rule.threshold == "zero"
         and rule.class_weight in ("balanced", None)
     )
 
 
-def native_rule(rule: Rule, C: float) -> tuple[float, bool, bool, bool, bool]:
+def native_rule(rule: Rule, C: float) -> tuple[float, bool, bool, bool, bool, bool]:
     """The rule as native calls take it."""
     return (
         C,
@@ -41,14 +45,15 @@ def native_rule(rule: Rule, C: float) -> tuple[float, bool, bool, bool, bool]:
         rule.standardize,
         rule.objective == "auc",
         rule.penalize_intercept,
+        rule.threshold == "gmean",
     )
 
 
 def solve_small(rule: Rule, statistics: ClassStatistics, labels: list[Label], C: float) -> Planes | None:
     """The planes as :meth:`Rule.reference_planes` has them; None where that is to be asked.
 
-    Natively planes are cut at zero (or half-way), with balanced weights or none, and all matrices must be
-    positive definite in rounded numbers too.
+    Natively weights are balanced or there are none, and all matrices must be positive definite in rounded
+    numbers too.
     """
     d, n_classes = statistics.n_features, len(labels)
     if not is_small(rule, d, n_classes):

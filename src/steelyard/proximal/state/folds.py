@@ -98,6 +98,7 @@ class FoldedStatistics:
         )
         self.choice: Any = None  # of C, as long as rows only come: what is made of these statistics has none
         self.rows_in_turn: Any = None  # the short way of single rows, as long as nothing else comes
+        self.asked_at: Any = None  # the version at which a single row was last answered in the long way
         self._derived: dict[str, tuple[Any, Any]] = {}
         self._kept: dict[str, tuple[Any, Any]] = {}
 
@@ -263,7 +264,7 @@ class FoldedStatistics:
 
     def __getstate__(self) -> dict[str, Any]:
         # Remembered answers are no part of a copy.
-        return self.__dict__ | {"rows_in_turn": None, "_derived": {}, "_kept": {}}
+        return self.__dict__ | {"rows_in_turn": None, "asked_at": None, "_derived": {}, "_kept": {}}
 
     def digest(self) -> str:
         """A name for the sums of all rows and the map: equal ones give equal names, whatever the folds."""
