@@ -36,6 +36,7 @@ QUESTIONS = rng.normal(size=(7, 3)) + 1.0
 LEARNERS = {
     "ProximalSVC": ProximalSVC(),
     "ProximalSVC auto": ProximalSVC(C="auto", threshold="gmean"),
+    "ProximalSVC with ledger": ProximalSVC(ledger=True, threshold="gmean"),
     "ProximalSVC mapped": ProximalSVC(feature_map=RandomFeatures(6, kind="rbf", gamma=0.3, random_state=0)),
     "IncrementalSVC": IncrementalSVC(gamma=0.4),
     "IncrementalSVC balanced": IncrementalSVC(gamma=0.4, class_weight="balanced"),
@@ -134,7 +135,7 @@ class Subject:
             else:
                 other = self._new().fit(X[half : 2 * half], np.full(half, 9))
             yield "merge", lambda m: m.merge(other)
-        if hasattr(self.learner, "fade"):
+        if hasattr(self.learner, "fade") and not getattr(self.learner, "ledger", False):
             yield "fade", lambda m: m.fade(0.5)
         if hasattr(self.learner, "grow") and getattr(self.learner, "feature_map", None) is None:
             yield "grow", lambda m: m.grow(5)
