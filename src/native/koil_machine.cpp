@@ -13,6 +13,9 @@ namespace {
 
 constexpr std::size_t kSpareRows = 16;  // kernel rows that are evaluated before they are added up
 constexpr std::size_t kBits = 64;
+constexpr std::uint64_t kRare = 4;      // a class is rare if the other one is so many times as frequent
+constexpr std::size_t kMostAsked = 16;  // neighbours whose scores are worked out one by one
+constexpr std::size_t kTried = 4;       // scores that tell whether to begin with that
 // Steps whose rounding may add up in the scores.
 template <class Real>
 constexpr std::uint32_t kStepsToRefresh = sizeof(Real) == sizeof(double) ? 4096 : 1024;
@@ -200,6 +203,42 @@ void KoilMachine<Real>::find_violators(const Sample& sample, Real unscaled_score
          Real(1.0 - sample.y * score), Real(sample.y * scale_), most, losses_.data(), keys_.data(), chosen_.data()});
 }
 
+// The scores of the side that is behind are asked for: either those of the sample's nearest neighbours there, which do
+// as long as all of these violate, or all of them, brought up to date. The former is less work for a class so rare that
+// many weights have changed since a sample of it came. (Not inlined: the code around it is that of every sample.)
+template <class Real>
+[[gnu::noinline]] void KoilMachine<Real>::ask_other_side(const Sample& sample, const KoilRule& rule,
+                                                         const KernelAccess<Real>& access) {
+    const int own = sample.side();
+    const bool is_rare = kRare * sides_[own].seen < sides_[1 - own].seen;
+    if (is_rare && matrix_.is_kept() && find_nearest(sample, rule.n_neighbors)) return;
+    catch_up(access);
+    behind_ = own;
+}
+
+// Whether the `most` vectors of the other side that are nearest to the sample all violate; then they are chosen.
+template <class Real>
+bool KoilMachine<Real>::find_nearest(const Sample& sample, std::size_t most) {
+    const int other = 1 - sample.side();
+    const std::size_t n = sides_[other].count;
+    if (most > kMostAsked || n < most) return false;
+    const double score = scale_ * dot(coef_.data(), sample.similarities);
+    const Real base = Real(1.0 - sample.y * score), slope = Real(sample.y * scale_);
+    // By scores as they were. Where some do not violate, one of the nearest is not likely to either.
+    const Real *scores = scores_.data() + slot(other, 0), *similarities = sample.similarities + slot(other, 0);
+    if (!std::all_of(scores, scores + std::min(n, kTried), [&](Real g) { return base + slope * g > 0; })) return false;
+    n_chosen_ = loops().online.of<Real>().violators(
+        {scores, similarities, n, Real(1), Real(0), most, losses_.data(), keys_.data(), chosen_.data()});
+    for (std::size_t v = 0; v < n_chosen_; ++v) {
+        const std::size_t at = slot(other, chosen_[v]);
+        matrix_.complete_row(at);
+        const Real loss = base + slope * dot(coef_.data(), matrix_.row(at));
+        if (!(loss > 0)) return false;
+        losses_[chosen_[v]] = loss;
+    }
+    return true;
+}
+
 // Moves the violators away from the sample; returns the weight that the sample gets for it.
 template <class Real>
 Real KoilMachine<Real>::push_apart(const Sample& sample, const KoilRule& rule, double rate, Outcome& outcome,
@@ -233,7 +272,7 @@ std::size_t KoilMachine<Real>::place(const Sample& sample, const KoilRule& rule)
 }
 
 // Puts the sample into position i, whose vector leaves if there is one. By the weights that are counted, of which that
-// of the vector is none any more, the sample's score is `counted_score`.
+// of the vector is none any more, the sample's score is `counted_score`; it is of no use where its side is not behind.
 template <class Real>
 void KoilMachine<Real>::store(const Sample& sample, std::size_t i, Real weight, Real counted_score, const Gone& gone,
                               Outcome& outcome, const KernelAccess<Real>& access) {
@@ -242,34 +281,41 @@ void KoilMachine<Real>::store(const Sample& sample, std::size_t i, Real weight, 
     outcome.place = static_cast<std::uint32_t>(i);
     outcome.evicted = i < sides_[side].count;
     if (outcome.evicted) weight += take_out(sample, at, gone, access);
-    change(sample.similarities + slot(1 - side, 0), weight);
-    apply_changes(1 - side);
+    change(sample.similarities + slot(1 - behind_, 0), weight);
+    apply_changes(1 - behind_);
 
     if (!outcome.evicted) ++sides_[side].count;
     set_weight(at, weight);
-    scores_[at] = counted_score;
     sample.similarities[at] = sample.self_similarity;
-    if (matrix_.is_kept()) matrix_.write_row(at, sample.similarities, counts());
+    scores_[at] = side == behind_ ? counted_score : dot(coef_.data(), sample.similarities);
+    if (!matrix_.is_kept()) return;
+    if (side == behind_)
+        matrix_.write_row(at, sample.similarities, counts());
+    else
+        matrix_.write_row_and_column(at, sample.similarities, counts());
 }
 
-// Scores forget the vector in a slot, which is of the side that is behind, for the sample's sake; its weight goes to
-// whom it is to go to. Returns what of it goes to the sample.
+// Scores forget the vector in a slot, for the sake of the sample, which is of its side; its weight goes to whom it is
+// to go to. Returns what of it goes to the sample.
 template <class Real>
 Real KoilMachine<Real>::take_out(const Sample& sample, std::size_t at, const Gone& gone,
                                  const KernelAccess<Real>& access) {
-    const std::size_t first = slot(behind_, 0);
+    const int side = sample.side();
+    const std::size_t first = slot(side, 0), count = sides_[side].count;
     matrix_.complete_row(at);
     const Real weight = coef_[at], factor = -gone.counted;
     add_weight(at, -weight, access);
-    Real* row = this->row(at, behind_, access, kSpareRows);
-    if (!gone.has_heir) {
+    Real *scores = scores_.data() + slot(behind_, 0), *row = this->row(at, behind_, access, kSpareRows);
+    if (!gone.has_heir || side != behind_) {
         const Real* only = row;
-        loops().online.of<Real>().add_rows(&only, &factor, 1, scores_.data() + first, sides_[behind_].count);
-        return 0;
+        loops().online.of<Real>().add_rows(&only, &factor, 1, scores, sides_[behind_].count);
     }
-    row[at - first] = sample.similarities[at];  // the sample stands here from now on, and may be the most similar one
+    if (!gone.has_heir) return 0;
+    Real* kin = side == behind_ ? row : matrix_.row(at) + first;  // where only neighbours are asked, the matrix is kept
+    kin[at - first] = sample.similarities[at];  // the sample stands here from now on, and may be the most similar one
     const std::size_t heir =
-        first + loops().online.of<Real>().add_and_argmax(row, factor, scores_.data() + first, sides_[behind_].count);
+        first + (side == behind_ ? loops().online.of<Real>().add_and_argmax(kin, factor, scores, count)
+                                 : loops().online.of<Real>().argmax(kin, count));
     if (heir == at) return weight;
     add_weight(heir, weight, access);
     return 0;
@@ -287,16 +333,18 @@ void KoilMachine<Real>::learn(const Sample& sample, const KoilRule& rule, const 
     const int own = sample.side();
     ++sides_[own].seen;
     ++steps_;
-    if (behind_ != own) catch_up(access);
-    behind_ = own;
+    if (behind_ != own) ask_other_side(sample, rule, access);
     // Which vector would leave is known, so its weight need not be counted in the score that the sample would have.
     const std::size_t i = place(sample, rule), at = slot(own, i);
     const bool gets_in = i < sides_[own].count || !is_full(own);
     const bool has_heir = rule.policy == BufferPolicy::reservoir_plus || rule.policy == BufferPolicy::fifo_plus;
     Gone gone{0, has_heir};
     if (i < sides_[own].count) gone.counted = std::exchange(counted_[at], Real(0));
-    const Scores scores = scores_of(sample, gets_in);
-    find_violators(sample, scores.current, rule.n_neighbors);
+    Scores scores{};
+    if (behind_ == own) {
+        scores = scores_of(sample, gets_in);
+        find_violators(sample, scores.current, rule.n_neighbors);
+    }
     const double rate = learning_rate(rule);
     if (rule.decay) scale_ *= 1.0 - rate;
     const Real weight = push_apart(sample, rule, rate, outcome, access);
@@ -315,7 +363,7 @@ void KoilMachine<Real>::learn(const Sample& sample, const KoilRule& rule, const 
         const std::size_t heir = slot(own, loops().online.of<Real>().argmax(similarities, sides_[own].count));
         add_weight(heir, weight, access);
     }
-    apply_changes(1 - own);
+    apply_changes(1 - behind_);
 }
 
 template <class Real>

@@ -30,6 +30,14 @@ void KoilMatrix<Real>::write_row(std::size_t at, const Real* values, const Count
 }
 
 template <class Real>
+void KoilMatrix<Real>::write_row_and_column(std::size_t at, const Real* values, const Counts& counts) {
+    std::copy_n(values, 2 * capacity_, row(at));
+    for (std::size_t s = 0; s < 2; ++s)
+        for (std::size_t other = s * capacity_; other < s * capacity_ + counts[s]; ++other)
+            row(other)[at] = values[other];
+}
+
+template <class Real>
 void KoilMatrix<Real>::complete_row(std::size_t at) {
     const bool is_fresh = fresh_begin_ <= at && at < fresh_end_;
     for (std::size_t fresh = is_fresh ? at + 1 : fresh_begin_; fresh < fresh_end_; ++fresh)

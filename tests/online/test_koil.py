@@ -121,6 +121,41 @@ def test_thousands_of_samples_and_a_refresh_follow_the_algorithm():
     check_against_transcription(X, y, "rbf", loss="hinge", policy="fifo++", budget=20, n_neighbors=5)
 
 
+def rare_class(share, apart, n=900, d=3):
+    """Classes that overlap (a rare sample's nearest neighbours all violate) or hardly (few do)."""
+    rng = np.random.default_rng(int(100 * share + apart))
+    y = np.where(rng.random(n) < share, 1, -1)
+    return rng.normal(size=(n, d)) + apart * (y[:, None] > 0), y
+
+
+@pytest.mark.parametrize("level", _native.simd_levels())
+@pytest.mark.parametrize("policy", ["fifo", "fifo++", "reservoir++"])
+@pytest.mark.parametrize(("share", "apart"), [(0.02, 0.3), (0.1, 0.3), (0.1, 1.2), (0.1, 3.0), (0.95, 0.5)])
+def test_a_rare_class_follows_the_algorithm(level, policy, share, apart):
+    before = _native.simd_level()
+    try:
+        _native.use_simd_level(level)
+        X, y = rare_class(share, apart)
+        for loss, k in (("hinge", 10), ("smooth", 4)):
+            check_against_transcription(X, y, "rbf", loss=loss, policy=policy, budget=40, n_neighbors=k)
+    finally:
+        _native.use_simd_level(before)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("apart", [0.3, 3.0])
+def test_a_rare_class_goes_on_bit_by_bit_wherever_a_learner_is_saved(dtype, apart):
+    X, y = rare_class(0.1, apart, n=2000)
+    X, whole = X.astype(dtype), KOIL(budget=50, random_state=0)
+    parts = KOIL(budget=50, random_state=0)
+    for begin in range(0, len(X), 37):
+        whole.partial_fit(X[begin : begin + 37], y[begin : begin + 37])
+        parts.partial_fit(X[begin : begin + 37], y[begin : begin + 37])
+        parts = _saved(parts) if begin % 2 else _pickled(parts)
+    np.testing.assert_array_equal(whole.decision_function(X), parts.decision_function(X))
+    assert whole._ensemble.cache_error() < (1e-10 if dtype == np.float64 else 1e-3)
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("loss", ["hinge", "smooth"])
 def test_unbounded_follows_the_algorithm(kernel, loss):

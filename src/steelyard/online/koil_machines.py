@@ -122,8 +122,10 @@ class KoilLearner(KernelLearner):
         return (negative, positive) if first_is_positive else (positive, negative)
 
     def _check_two_classes(self, batch: Batch) -> None:
+        if self._budgets[0] == self._budgets[1]:
+            return
         known = {*self._labels, *(batch.labels[code] for code in np.unique(batch.codes))}
-        if self._budgets[0] != self._budgets[1] and len(known) > 2:
+        if len(known) > 2:
             raise DataError(
                 f"a pair of budgets is for two classes, and {len(known)} have come; nothing was changed.",
                 who=type(self).__name__,

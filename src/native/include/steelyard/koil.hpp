@@ -67,7 +67,8 @@ struct KoilMachineState {
 constexpr std::uint32_t kNoVector = UINT32_MAX;
 
 // A sample needs the scores of the opposite side alone. Those of its own side fall behind and are brought up to date
-// when a sample of the other class asks for them: what many samples have done to a weight is then one change.
+// when a sample of the other class asks for them: what many samples have done to a weight is then one change. Where
+// that class is rare, it mostly asks for the scores of a few neighbours only, and the side stays behind.
 //
 // Real is the type of kernel values, weights and scores. A float64 machine and a float32 one that see the same samples
 // differ by rounding, until a rounding decides whether a vector violates or which one leaves: from there on they are
@@ -154,6 +155,8 @@ class KoilMachine {
     void catch_up(const KernelAccess<Real>& access);
     double learning_rate(const KoilRule& rule) const;
     Scores scores_of(const Sample& sample, bool may_be_stored) const;
+    void ask_other_side(const Sample& sample, const KoilRule& rule, const KernelAccess<Real>& access);
+    bool find_nearest(const Sample& sample, std::size_t most);
     void find_violators(const Sample& sample, Real unscaled_score, std::size_t most);
     Real push_apart(const Sample& sample, const KoilRule& rule, double rate, Outcome& outcome,
                     const KernelAccess<Real>& access);

@@ -23,11 +23,13 @@ class KoilMatrix {
     bool is_kept() const { return 2 * capacity_ <= kMostSlots; }
     // Slots move to where the sides begin now; columns must be complete.
     void grow(std::size_t capacity, const Counts& counts);
-    // Values of the vector in a slot with all slots. Those with vectors of its own side that came since may be missing
+    // Values of the vector in a slot with all slots. Those with vectors that came by write_row() since may be missing
     // until complete_row() or complete_columns().
     Real* row(std::size_t at) { return values_.data() + at * stride_; }
     // A vector stands in a slot from now on; its values with all slots, itself included.
     void write_row(std::size_t at, const Real* values, const Counts& counts);
+    // The same, and nobody has to wait for the column.
+    void write_row_and_column(std::size_t at, const Real* values, const Counts& counts);
     // Fills in the values of the vector in a slot with those that came since.
     void complete_row(std::size_t at);
     void complete_columns(const Counts& counts);
