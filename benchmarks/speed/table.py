@@ -107,10 +107,18 @@ def definite(d: int, count: int) -> np.ndarray:
 
 def single_rows() -> Iterator[Line]:
     """Predict, then learn, row by row."""
-    for d, n_classes in ((7, 2), (30, 2), (100, 2), (30, 10)):
+    cases = [
+        (7, 2, "zero"),
+        (30, 2, "zero"),
+        (100, 2, "zero"),
+        (30, 10, "zero"),
+        (7, 2, "gmean"),
+        (30, 2, "gmean"),
+    ]
+    for d, n_classes, threshold in cases:
         n = 1000 if d < 100 else 300
         X, y = rows_of(300 + n * ROUNDS, d, n_classes)
-        model = ProximalSVC().fit(X[:300], y[:300])
+        model = ProximalSVC(threshold=threshold).fit(X[:300], y[:300])
         place = iter(range(300, len(X)))
 
         def ours(
@@ -127,8 +135,9 @@ def single_rows() -> Iterator[Line]:
             calls += river_rows(X[:n], y[:n])
         times = best(*calls)
         n_planes = n_classes if n_classes > 2 else 1
+        cut = "" if threshold == "zero" else f' with `threshold="{threshold}"`'
         yield Line(
-            f"`ProximalSVC`, d = {d}, {n_classes} classes: predict, then learn",
+            f"`ProximalSVC`{cut}, d = {d}, {n_classes} classes: predict, then learn",
             times[0] / n,
             n_planes * times[1] / 100,
             "the Cholesky factors",
@@ -286,24 +295,25 @@ def committee() -> Iterator[Line]:
 
 
 def kernel_learners() -> Iterator[Line]:
+    n = 50_000  # so many that the first call's preparations do not count
     for d in (8, 20):
-        X, y = rows_of(20_000, d)
+        X, y = rows_of(n, d)
         X /= np.sqrt(d)
         ours, floor = best(
             lambda X=X, y=y: KOIL(policy="fifo++", budget=100, random_state=0).partial_fit(X, y),
             kernel_values(X, 200),
         )
-        yield Line(f"`KOIL` fifo++, d = {d}, budget 100 + 100", ours / 20_000, floor / 20_000,
+        yield Line(f"`KOIL` fifo++, d = {d}, budget 100 + 100", ours / n, floor / n,
                    "the kernel values", "bench_koil.py")  # fmt: skip
     for d, budget in ((20, 100), (60, 400)):
-        X, y = rows_of(10_000, d)
+        X, y = rows_of(n, d)
         X /= np.sqrt(d)
         wide, single = best(*[
             lambda rows=rows, y=y, budget=budget: KOIL(budget=budget, random_state=0).partial_fit(rows, y)
             for rows in (X, X.astype(np.float32))
         ])  # fmt: skip
-        yield Line(f"`KOIL` on float32 rows, d = {d}, budget {budget} + {budget}", single / 10_000, None, "",
-                   "bench_koil.py", ("the same rows in float64", wide / 10_000))  # fmt: skip
+        yield Line(f"`KOIL` on float32 rows, d = {d}, budget {budget} + {budget}", single / n, None, "",
+                   "bench_koil.py", ("the same rows in float64", wide / n))  # fmt: skip
     X, y = rows_of(2_000, 20)
     kernel, narrow = Kernel("rbf", gamma=0.05), X.astype(np.float32)
     wide, single = best(*[lambda rows=rows: kernel.block(rows, rows, n_threads=1) for rows in (X, narrow)])

@@ -87,8 +87,8 @@ class OnlineLearner(Learner):
                 self._enter(new_label)
             position = {label: index for index, label in enumerate(self._labels)}
             # A label that comes only later has no position yet, and no row in this segment.
-            targets = np.array([position.get(label, -1) for label in batch.labels])[codes[begin:end]]
-            self._sweep(X[begin:end], self._signs(targets))
+            signs = self._signs(np.array([position.get(label, -1) for label in batch.labels]))
+            self._sweep(X[begin:end], signs.take(codes[begin:end], axis=1))
 
     def _weighted_rows(self, batch: Batch) -> tuple[Any, NDArray[np.int32]]:
         """A row of weight k is a row that comes k times."""
