@@ -3,8 +3,9 @@
     python benchmarks/speed/compare.py BASE HEAD [--jobs koil] [--rounds 15] [--slower 1.05]
 
 BASE and HEAD are commits, or folders into which a build was installed (``pip install --target``). A commit
-is checked out and built under ``build/compare``, once. Two processes then hold one build each and take turns,
-job by job, in an order that changes from round to round, so that whatever else the machine does hits both.
+is checked out and built under ``build/compare``, once. Processes then hold one build each and take turns, job
+by job, in an order that changes from round to round, so that whatever else the machine does hits both. There
+are several of each build: where its memory lies can make one faster than another by a tenth.
 What is told is the ratio of processor times in the same round, HEAD to BASE: its median, and the interval
 that holds the true median with a probability of 95 %. The exit code is 1 if the whole interval of a job lies
 above ``--slower``.
@@ -30,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ONE_THREAD = dict.fromkeys(
     ("STEELYARD_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
 )
+PROCESSES = 4  # of each build
 LEAST_SECONDS = 0.1  # a quick job is repeated so long in a turn
 
 
@@ -98,29 +100,35 @@ def seconds_of(run: Any) -> float:
 
 
 class Side:
-    """A process with one of the builds."""
+    """Processes with one of the builds, which take turns."""
 
     def __init__(self, folder: Path) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, "--work", str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **ONE_THREAD},
-        )
+        self._processes = [
+            subprocess.Popen(
+                [sys.executable, __file__, "--work", str(folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env={**os.environ, **ONE_THREAD},
+            )
+            for _ in range(PROCESSES)
+        ]
 
     def run(self, name: str) -> float | str:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{name}\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline().strip()
+        process = self._processes.pop(0)
+        self._processes.append(process)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(f"{name}\n")
+        process.stdin.flush()
+        answer = process.stdout.readline().strip()
         if not answer:
-            sys.exit(f"the process that ran {name} has ended with code {self._process.wait()}")
+            sys.exit(f"the process that ran {name} has ended with code {process.wait()}")
         return answer if answer.startswith("missing") else float(answer)
 
     def close(self) -> None:
-        self._process.communicate()
+        for process in self._processes:
+            process.communicate()
 
 
 # -- what the times say -------------------------------------------------------------------------------
