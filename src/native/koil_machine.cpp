@@ -236,7 +236,7 @@ bool KoilMachine<Real>::find_nearest(const Sample& sample, std::size_t most) {
         if (!(loss > 0)) return false;
         losses_[chosen_[v]] = loss;
     }
-    return true;
+    return n_chosen_ == most;
 }
 
 // Moves the violators away from the sample; returns the weight that the sample gets for it.
