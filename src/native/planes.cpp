@@ -23,8 +23,12 @@ struct PlaneSums {
     AlignedBuffer<double> total;             // of all rows
     std::vector<double> all;                 // sums of z of all rows
     double n_rows = 0.0;
+    // The same with every row as often as the factor of its class says, where there are any.
+    AlignedBuffer<double> weighted_total;
+    std::vector<double> weighted_all;
+    double weighted_rows = 0.0;
 
-    PlaneSums(const ExactView& seen, bool standardize)
+    PlaneSums(const ExactView& seen, bool standardize, const std::vector<double>& factors)
         : view(seen),
           unit(n_features()),
           counts(n_classes()),
@@ -46,7 +50,13 @@ struct PlaneSums {
         }
         view.total(total.get());
         make_smaller(total.get());
+        if (!factors.empty()) weigh(factors);
     }
+
+    // Of what planes are fitted to.
+    const double* fitted() const { return weighted_all.empty() ? total.get() : weighted_total.get(); }
+    double fitted_sum(std::size_t j) const { return weighted_all.empty() ? all[j] : weighted_all[j]; }
+    double fitted_rows() const { return weighted_all.empty() ? n_rows : weighted_rows; }
 
     // Of one class.
     void matrix(std::size_t k, double* out) const {
@@ -62,6 +72,20 @@ struct PlaneSums {
     const double* sum_of(std::size_t k) const { return sums.data() + k * n_features(); }
 
   private:
+    void weigh(const std::vector<double>& factors) {
+        const std::size_t d = n_features(), entries = size() * size();
+        weighted_total = aligned_buffer<double>(entries);
+        std::fill_n(weighted_total.get(), entries, 0.0);
+        weighted_all.assign(d, 0.0);
+        std::vector<double> own(entries);
+        for (std::size_t k = 0; k < n_classes(); ++k) {
+            matrix(k, own.data());
+            for (std::size_t i = 0; i <= d; ++i)
+                for (std::size_t j = 0; j <= i; ++j) weighted_total[i * size() + j] += factors[k] * own[i * size() + j];
+            for (std::size_t j = 0; j < d; ++j) weighted_all[j] += factors[k] * sum_of(k)[j];
+            weighted_rows += factors[k] * counts[k];
+        }
+    }
     // Weights of raw features are penalised as 1 / unit^2, which small units would make infinite. Tiny features are as
     // good as constant then, and may vanish.
     void keep_large_units() {
@@ -129,6 +153,7 @@ struct Margin {
     double share = 1.0, own_share = 0.0, mine = 2.0, others = 1.0;
 
     Margin(const PlaneSums& sums, const PlaneRule& rule, std::size_t positive) {
+        if (!rule.factors.empty()) mine = 2.0 * rule.factors[positive];
         if (!rule.balanced) return;
         const double part = sums.counts[positive] / sums.n_rows;
         mine = 1.0;
@@ -139,8 +164,8 @@ struct Margin {
     }
     // Coordinate j of the right side.
     double right(const PlaneSums& sums, std::size_t positive, std::size_t j) const {
-        if (j == sums.n_features()) return -mine * sums.counts[positive] + others * sums.n_rows;
-        return mine * sums.sum_of(positive)[j] - others * sums.all[j];
+        if (j == sums.n_features()) return -mine * sums.counts[positive] + others * sums.fitted_rows();
+        return mine * sums.sum_of(positive)[j] - others * sums.fitted_sum(j);
     }
 };
 
@@ -171,9 +196,12 @@ struct Moments {
     }
     double gmean_cut() const { return normal_gmean_cut({means[1], variances[1]}, {means[0], variances[0]}); }
     double slope() const {  // of the log-odds
-        const double spread = 0.5 * (variances[0] + variances[1]);
-        const double slope = spread > 0.0 ? (means[0] - means[1]) / spread : std::numeric_limits<double>::infinity();
-        return std::clamp(slope, 1e-9, 1e9);
+        constexpr double least = 1e-9, rounding = 1e-12;
+        const double gap = means[0] - means[1], spread = 0.5 * (variances[0] + variances[1]);
+        // Of a plane that says the same of all rows, as that of a class without weight, rounding is all there is.
+        if (std::abs(gap) <= rounding * std::max(std::abs(means[0]), std::abs(means[1]))) return least;
+        const double slope = spread > 0.0 ? gap / spread : std::numeric_limits<double>::infinity();
+        return std::clamp(slope, least, 1e9);
     }
 };
 
@@ -233,11 +261,11 @@ class OnePlane {
   private:
     void set_margin() {
         const Margin margin(sums_, rule_, positive_);
-        const double* own = margin.own_share == 0.0 ? sums_.total.get() : own_.get();
+        const double *fitted = sums_.fitted(), *own = margin.own_share == 0.0 ? fitted : own_.get();
         for (std::size_t i = 0; i < size_; ++i)
             for (std::size_t j = 0; j <= i; ++j) {
                 const std::size_t at = i * size_ + j;
-                matrix_[i * stride_ + j] = margin.share * sums_.total[at] + margin.own_share * own[at];
+                matrix_[i * stride_ + j] = margin.share * fitted[at] + margin.own_share * own[at];
             }
     }
     void set_right() {
@@ -281,9 +309,15 @@ class OnePlane {
                 own += entry * own_[i * size_ + j];
                 all += entry * sums_.total[i * size_ + j];
             }
-        const double share = rule_.balanced ? count_ / sums_.n_rows : 1.0;
-        const double own_share = rule_.balanced ? rest_ / sums_.n_rows : 1.0;
-        return moments.left_out({own_share * own / count_, share * (all - own) / rest_});
+        double own_weight = 1.0, rest_weight = 1.0;
+        if (rule_.balanced) {
+            own_weight = rest_ / sums_.n_rows;
+            rest_weight = count_ / sums_.n_rows;
+        } else if (!rule_.factors.empty()) {
+            own_weight = rule_.factors[positive_];
+            rest_weight = rule_.factors[1 - positive_];
+        }
+        return moments.left_out({own_weight * own / count_, rest_weight * (all - own) / rest_});
     }
 
     Moments score_moments() const {
@@ -323,12 +357,14 @@ class PlaneLanes {
           square_(size_ * size_),
           penalty_(Triangle::entries(size_)),
           total_(penalty_.size()),
+          fitted_(penalty_.size()),
           own_(penalty_.size() * lanes_),
           matrix_(own_.size()),
           solution_(size_ * lanes_) {
         add_penalty(penalty, 1.0 / rule.C, true, square_.data(), size_);
         pack(square_.data(), 1, penalty_.data());
         pack(sums.total.get(), 1, total_.data());
+        pack(sums.fitted(), 1, fitted_.data());
     }
 
     std::size_t lanes() const { return lanes_; }
@@ -347,7 +383,7 @@ class PlaneLanes {
             if (lane < n) sums_.matrix(plane, square_.data());
             pack(square_.data(), lanes_, own_.data() + lane);
         }
-        loops.combine_lanes(total_.data(), penalty_.data(), share, own_share, total_.size(), own_.data(),
+        loops.combine_lanes(fitted_.data(), penalty_.data(), share, own_share, total_.size(), own_.data(),
                             matrix_.data());
         if (!loops.factor_lanes(matrix_.data(), size_)) return false;
         loops.solve_lanes(matrix_.data(), size_, solution_.data());
@@ -378,14 +414,14 @@ class PlaneLanes {
     const PlaneSums& sums_;
     const PlaneRule& rule_;
     const std::size_t size_, lanes_;
-    std::vector<double> square_, penalty_, total_;
+    std::vector<double> square_, penalty_, total_, fitted_;
     AlignedVector<double> own_, matrix_, solution_;
 };
 
 }  // namespace
 
 bool solve_planes(const ExactView& view, const PlaneRule& rule, double* coef, double* intercept, double* slope) {
-    const PlaneSums sums(view, rule.standardize);
+    const PlaneSums sums(view, rule.standardize, rule.factors);
     const Penalty penalty = penalty_of(sums, rule);
     const std::size_t n = sums.n_planes(), d = sums.n_features();
     *slope = 0.0;

@@ -241,7 +241,7 @@ def round_to_grid(values: Annotated[NDArray[numpy.float64], dict(shape=(None, No
     values = quantum * round(factor * values) in place, factor a power of two.
     """
 
-def solve_planes(sums: ExactSums, slots: Sequence[int], coef: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], intercept: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], C: float, balanced: bool, standardize: bool, pairs: bool, penalize_intercept: bool, gmean: bool, n_threads: int = 1) -> float:
+def solve_planes(sums: ExactSums, slots: Sequence[int], coef: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], intercept: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], C: float, balanced: bool, standardize: bool, pairs: bool, penalize_intercept: bool, gmean: bool, factors: Sequence[float], n_threads: int = 1) -> float:
     """
     Writes the planes of the classes in these slots and returns the slope of the log-odds; negative if a matrix is not positive definite.
     """
@@ -256,7 +256,7 @@ class RowsInTurn:
     A learner that is asked and taught one row at a time, in the shortest way.
     """
 
-    def __init__(self, sums: ExactSums, version: int, slots: Sequence[int], labels: list[Any], codes: dict[Any, int], parameters: dict[str, Any], forbidden: str, C: float, balanced: bool, standardize: bool, pairs: bool, penalize_intercept: bool, gmean: bool) -> None: ...
+    def __init__(self, sums: ExactSums, version: int, slots: Sequence[int], labels: list[Any], codes: dict[Any, int], parameters: dict[str, Any], forbidden: str, C: float, balanced: bool, standardize: bool, pairs: bool, penalize_intercept: bool, gmean: bool, factors: Sequence[float]) -> None: ...
 
     def learn(self, learner: object, attributes: dict[str, Any], X: object | None, y: object | None) -> bool:
         """

@@ -29,7 +29,10 @@ class RowsInTurn {
           codes_(std::move(codes)),
           parameters_(std::move(parameters)),
           forbidden_(std::move(forbidden)),
-          answers_(sums, version, std::move(slots), rule) {}
+          answers_(sums, version, std::move(slots), rule) {
+        for (const auto& [name, value] : parameters_)
+            if (nb::isinstance<nb::dict>(value)) contents_[name] = value.attr("copy")();
+    }
 
     // The interpreter's lock is held from here to the end, so nobody else can come between the look at the learner's
     // own lock and the change.
@@ -71,12 +74,17 @@ class RowsInTurn {
     bool same_parameters(const Attributes& attributes) const {
         for (const auto& [name, value] : parameters_)
             if (PyDict_GetItemWithError(attributes.ptr(), name.ptr()) != value.ptr()) return false;
+        for (const auto& [name, value] : contents_) {
+            const int same = PyObject_RichCompareBool(parameters_[name].ptr(), value.ptr(), Py_EQ);
+            if (same < 0) PyErr_Clear();  // whatever it is, others will say it
+            if (same != 1) return false;
+        }
         return PyDict_GetItemWithError(attributes.ptr(), forbidden_.ptr()) == nullptr;
     }
 
     Labels labels_;
     LabelCodes codes_;
-    Attributes parameters_;
+    Attributes parameters_, contents_;  // contents: copies of dictionaries, which may change while they stay the same
     nb::str forbidden_;
     RowAnswers answers_;
 };
@@ -88,20 +96,21 @@ void bind_planes(nb::module_& m) {
         "solve_planes",
         [](const ExactSums& held, std::vector<std::int32_t> slots, Array<double, 2> coef, Array<double, 1> intercept,
            double C, bool balanced, bool standardize, bool pairs, bool penalize_intercept, bool gmean,
-           unsigned n_threads) {
+           std::vector<double> factors, unsigned n_threads) {
             const std::size_t n_planes = n_planes_of(slots.size());
             const std::size_t d = held.look([](const ExactState& state) { return state.n_features; });
             require(!slots.empty() && coef.shape(0) == n_planes && coef.shape(1) == d && intercept.size() == n_planes,
                     "solve_planes: array shapes disagree");
+            require(factors.empty() || factors.size() == slots.size(), "solve_planes: every slot has one factor");
             check_present(slots);
             double slope = 0.0;
             nb::gil_scoped_release unlocked;
             const ExactView view = held.view(slots, n_threads);
-            const PlaneRule rule{C, balanced, standardize, pairs, penalize_intercept, gmean};
+            const PlaneRule rule{C, balanced, standardize, pairs, penalize_intercept, gmean, std::move(factors)};
             return solve_planes(view, rule, coef.data(), intercept.data(), &slope) ? slope : -1.0;
         },
         "sums"_a, "slots"_a, "coef"_a.noconvert(), "intercept"_a.noconvert(), "C"_a, "balanced"_a, "standardize"_a,
-        "pairs"_a, "penalize_intercept"_a, "gmean"_a, "n_threads"_a = 1,
+        "pairs"_a, "penalize_intercept"_a, "gmean"_a, "factors"_a, "n_threads"_a = 1,
         "Writes the planes of the classes in these slots and returns the slope of the log-odds; negative if a matrix "
         "is not positive definite.");
     m.def(
@@ -123,15 +132,16 @@ void bind_planes(nb::module_& m) {
             "__init__",
             [](RowsInTurn* self, ExactSums& sums, std::uint64_t version, std::vector<std::int32_t> slots, Labels labels,
                LabelCodes codes, Attributes parameters, nb::str forbidden, double C, bool balanced, bool standardize,
-               bool pairs, bool penalize_intercept, bool gmean) {
+               bool pairs, bool penalize_intercept, bool gmean, std::vector<double> factors) {
                 require(!slots.empty() && labels.size() == slots.size(), "RowsInTurn: every slot has one label");
+                require(factors.empty() || factors.size() == slots.size(), "RowsInTurn: every slot has one factor");
                 check_present(slots);
-                const PlaneRule rule{C, balanced, standardize, pairs, penalize_intercept, gmean};
+                const PlaneRule rule{C, balanced, standardize, pairs, penalize_intercept, gmean, std::move(factors)};
                 new (self) RowsInTurn(sums, version, std::move(slots), std::move(labels), std::move(codes),
                                       std::move(parameters), std::move(forbidden), rule);
             },
             "sums"_a, "version"_a, "slots"_a, "labels"_a, "codes"_a, "parameters"_a, "forbidden"_a, "C"_a, "balanced"_a,
-            "standardize"_a, "pairs"_a, "penalize_intercept"_a, "gmean"_a, nb::keep_alive<1, 2>())
+            "standardize"_a, "pairs"_a, "penalize_intercept"_a, "gmean"_a, "factors"_a, nb::keep_alive<1, 2>())
         .def("learn", &RowsInTurn::learn, "learner"_a, "attributes"_a, "X"_a.none(), "y"_a.none(),
              "Learns one row; False, and nothing has changed, if that is for others to do.")
         .def("label", &RowsInTurn::label, "attributes"_a, "X"_a.none(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from types import NoneType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -297,7 +298,7 @@ class ProximalSVC(OneRowMixin, StatisticsLearner):
         held = self._state if state is None else state
         standardize = self.standardize and not held.is_mapped
         others = self.objective, self.threshold, self.penalize_intercept
-        if isinstance(weights, dict):
+        if isinstance(weights, Mapping):
             return Rule(self.C, dict(weights), standardize, *others)
         return _rule_of(self.C, weights, standardize, *others)
 
@@ -398,8 +399,8 @@ class ProximalSVC(OneRowMixin, StatisticsLearner):
 
     def _shorten_the_way(self) -> None:
         """Let single rows be answered and learned natively from here on, as long as nothing else comes."""
-        if type(self) is not ProximalSVC:
-            return  # a subclass may see rows otherwise
+        if type(self) is not ProximalSVC or not isinstance(self.class_weight, (str, dict, NoneType)):
+            return  # a subclass may see rows otherwise, and another mapping may change without notice
         # Where a ledger is kept only answers become shorter, which pays from the second question on.
         keeps_ledger, asked = self._ledger is not None, self._state
         if keeps_ledger and asked.asked_at != asked.statistics.version:
@@ -422,7 +423,7 @@ class ProximalSVC(OneRowMixin, StatisticsLearner):
                 {} if keeps_ledger else dict(zip(labels, slots, strict=True)),
                 {name: self.__dict__[name] for name in self._constraints},
                 "feature_names_in_",
-                *native_rule(rule, float(rule.C)),
+                *native_rule(rule, float(rule.C), labels),
             )
 
     @of_one_moment

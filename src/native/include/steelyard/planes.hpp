@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "steelyard/exact_sums.hpp"
 
@@ -10,13 +11,14 @@ namespace steelyard {
 
 struct PlaneRule {
     double C = 1.0;
-    bool balanced = true;  // else every row counts once
+    bool balanced = true;  // else every row counts once, or as `factors` say
     bool standardize = true;
     bool pairs = false;  // rank all pairs instead of fitting targets
     bool penalize_intercept = true;
     // Cut where the G-mean is largest if the scores of both sides, of two classes as if their rows had not been
     // learned, are normal; not with `pairs`. Else at zero (pairs: half-way between the mean scores).
     bool gmean = false;
+    std::vector<double> factors = {};  // how much a row of each class counts, if not balanced; empty: 1
 };
 
 // Two classes share one plane, whose positive side is the second.

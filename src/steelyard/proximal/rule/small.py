@@ -9,6 +9,7 @@ import numpy as np
 from steelyard import _native
 from steelyard._threads import num_threads
 from steelyard.base import Label
+from steelyard.params import class_factors
 from steelyard.proximal.rule.planes import Planes
 from steelyard.proximal.state.statistics import ClassStatistics
 
@@ -30,30 +31,31 @@ def is_small(rule: Rule, n_features: int, n_classes: int) -> bool:
         rule.objective == "auc" or (n_classes == 2 and n_features > _MOST_INVERTED)
     ):
         return False
-    return (
-        n_features <= (_MOST_FEATURES if n_classes <= _MOST_CLASSES else _FEW_FEATURES)
-        and (rule.objective == "margin" or n_classes <= _MOST_CLASSES)
-        and rule.class_weight in ("balanced", None)
+    return n_features <= (_MOST_FEATURES if n_classes <= _MOST_CLASSES else _FEW_FEATURES) and (
+        rule.objective == "margin" or n_classes <= _MOST_CLASSES
     )
 
 
-def native_rule(rule: Rule, C: float) -> tuple[float, bool, bool, bool, bool, bool]:
+def native_rule(
+    rule: Rule, C: float, labels: list[Label]
+) -> tuple[float, bool, bool, bool, bool, bool, list[float]]:
     """The rule as native calls take it."""
+    weights = rule.class_weight
     return (
         C,
-        rule.class_weight is not None,
+        weights == "balanced",
         rule.standardize,
         rule.objective == "auc",
         rule.penalize_intercept,
         rule.threshold == "gmean",
+        [] if weights is None or weights == "balanced" else class_factors(weights, labels).tolist(),
     )
 
 
 def solve_small(rule: Rule, statistics: ClassStatistics, labels: list[Label], C: float) -> Planes | None:
     """The planes as :meth:`Rule.reference_planes` has them; None where that is to be asked.
 
-    Natively weights are balanced or there are none, and all matrices must be positive definite in rounded
-    numbers too.
+    Natively all matrices must be positive definite in rounded numbers too.
     """
     d, n_classes = statistics.n_features, len(labels)
     if not is_small(rule, d, n_classes):
@@ -62,5 +64,5 @@ def solve_small(rule: Rule, statistics: ClassStatistics, labels: list[Label], C:
     coef, intercept = np.empty((n_planes, d)), np.empty(n_planes)
     threads = num_threads() if d > _ALONE else 1
     sums, slots = statistics.slots_of(labels)
-    slope = _native.solve_planes(sums, slots, coef, intercept, *native_rule(rule, C), threads)
+    slope = _native.solve_planes(sums, slots, coef, intercept, *native_rule(rule, C, labels), threads)
     return Planes(coef, intercept, slope, C) if slope >= 0.0 else None
