@@ -58,20 +58,22 @@ def interrupt_at(moment: int, call: Callable[[], object]) -> bool:
 def interrupt_by_signal(longest: float, call: Callable[[], object], random_: random.Random) -> bool:
     """Run a call and let a timer's signal interrupt it after a random time; whether it did."""
 
-    fired = False
+    fired = over = False
 
     def handler(_number: int, _frame: Any) -> None:
         nonlocal fired
         fired = True
-        raise Interrupted
+        if not over:
+            raise Interrupted
 
     before = signal.signal(signal.SIGALRM, handler)
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         signal.setitimer(signal.ITIMER_REAL, max(1e-6, random_.uniform(0.0, longest)))
         call()
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        over = True  # a signal that comes from here on is nobody's
     except BaseException:
+        over = True
         if not fired:
             raise
     finally:
