@@ -86,6 +86,7 @@ struct PlaneSums {
             weighted_rows += factors[k] * counts[k];
         }
     }
+
     // Weights of raw features are penalised as 1 / unit^2, which small units would make infinite. Tiny features are as
     // good as constant then, and may vanish.
     void keep_large_units() {

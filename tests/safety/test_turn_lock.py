@@ -82,7 +82,7 @@ def test_who_waits_gets_in_although_another_takes_it_again_and_again():
     thread.start()
     try:
         for _ in range(5):
-            assert lock.acquire(timeout=20.0)
+            assert lock.acquire(timeout=3.0)
             lock.release()
     finally:
         stop.set()
@@ -131,3 +131,28 @@ def test_a_copy_is_another_lock():
     with lock:
         twin = pickle.loads(pickle.dumps(lock))
         assert _in_another_thread(lambda: twin.acquire(blocking=False))
+
+
+def test_who_waits_gets_its_turn_although_another_takes_many_short_ones():
+    """Its turns are far shorter than the time after which those who wait go first."""
+    lock, stop, n_turns = Lock(), threading.Event(), 0
+
+    def take_turns():
+        nonlocal n_turns
+        while not stop.is_set():
+            with lock:
+                time.sleep(0.0005)
+                n_turns += 1
+
+    busy = threading.Thread(target=take_turns)
+    busy.start()
+    try:
+        for _ in range(5):
+            before = n_turns
+            while n_turns < before + 3:
+                time.sleep(0.001)
+            assert lock.acquire(timeout=3.0)
+            lock.release()
+    finally:
+        stop.set()
+        busy.join()

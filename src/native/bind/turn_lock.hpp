@@ -31,6 +31,7 @@ class TurnLock {
             wait(left);
             if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
         }
+        if (n_waiting_ > 0) waiting_since_ = Clock::now();  // of the others: one of those who waited has had its turn
         return take();
     }
 
@@ -69,7 +70,6 @@ class TurnLock {
     bool take() noexcept {
         owner_ = me();
         ++depth_;
-        waiting_since_ = n_waiting_ > 0 ? Clock::now() : waiting_since_;
         return true;
     }
 
