@@ -24,6 +24,7 @@ class TurnLock {
     // Waits for at most so many seconds, for ever if they are negative; whether it was taken.
     bool acquire(double seconds) {
         if (depth_ == 0 ? !others_wait_long() : owner_ == me()) return take();
+        const Waiting counted(*this);
         const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
         for (bool came_late = depth_ == 0; depth_ > 0 || came_late; came_late = false) {
             const auto left = seconds < 0.0 ? kLook : std::min(kLook, Seconds(deadline - Clock::now()));
@@ -31,7 +32,7 @@ class TurnLock {
             wait(left);
             if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
         }
-        if (n_waiting_ > 0) waiting_since_ = Clock::now();  // of the others: one of those who waited has had its turn
+        waiting_since_ = Clock::now();  // of the others, if there are any: one of those who waited has its turn
         return take();
     }
 
@@ -63,6 +64,17 @@ class TurnLock {
         std::uint64_t n_released = 0;
     };
 
+    // Who waits, from its first look to its turn: in between it wakes whenever the lock is given back.
+    struct Waiting {
+        explicit Waiting(TurnLock& lock) : lock_(lock) {
+            if (lock_.n_waiting_++ == 0) lock_.waiting_since_ = Clock::now();
+        }
+        ~Waiting() { --lock_.n_waiting_; }
+        Waiting(const Waiting&) = delete;
+        Waiting& operator=(const Waiting&) = delete;
+        TurnLock& lock_;
+    };
+
     static unsigned long me() noexcept { return PyThread_get_thread_ident(); }
 
     bool others_wait_long() const { return n_waiting_ > 0 && Clock::now() - waiting_since_ > kLong; }
@@ -74,7 +86,6 @@ class TurnLock {
     }
 
     void wait(Seconds most) {
-        if (n_waiting_++ == 0) waiting_since_ = Clock::now();
         Gate& gate = *gate_;
         const std::uint64_t seen = gate.n_released;
         {
@@ -82,7 +93,6 @@ class TurnLock {
             std::unique_lock held(gate.mutex);
             gate.released.wait_for(held, most, [&] { return gate.n_released != seen; });
         }
-        --n_waiting_;
     }
 
     unsigned long owner_ = 0;
