@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "check.hpp"
-#include "steelyard/boosting.hpp"
-#include "steelyard/random.hpp"
+#include "common/random.hpp"
+#include "trees/boosting.hpp"
 
 using namespace steelyard;
 using namespace steelyard::tests;
