@@ -135,10 +135,10 @@ def test_single_precision_rows_map_as_the_numbers_they_are(rng, name):
 def test_mapped_values_are_integers_of_twenty_bits(rng, name):
     X = heavy_rows(rng, 300, 4)
     features = clone(MAPS[name]).fit(X)
-    integers = features.transform(np.concatenate([X, 1e150 * X])) / features.quantum
+    integers = features.transform(np.concatenate([X, 1e150 * X])) / features.step
     np.testing.assert_array_equal(integers, np.rint(integers))
     assert np.abs(integers).max() <= 2**19
-    assert np.frexp(features.quantum)[0] == 0.5
+    assert np.frexp(features.step)[0] == 0.5
     assert not np.signbit(integers[integers == 0.0]).any()
 
 
@@ -146,7 +146,7 @@ def test_rectified_units_by_numbers_are_integers_with_room(rng):
     X = 1e4 * rng.normal(size=(100, 4))
     features = clone(MAPS["rectified numbers"]).fit(X)
     values = features.transform(X)
-    np.testing.assert_array_equal(values / features.quantum, np.rint(values / features.quantum))
+    np.testing.assert_array_equal(values / features.step, np.rint(values / features.step))
     expected = np.maximum(X @ features._map.weights + features._map.starts, 0.0)
     # A coordinate of 1e4 has 24 bits, so a sum is right to a few of its last: 1e4 * 2**-24.
     np.testing.assert_allclose(values, expected, atol=1e4 * 2.0**-22)
@@ -161,7 +161,7 @@ def test_mapped_values_are_those_of_the_formulas(rng, n_features):
     settled = cosines._map
     turns = ((X - settled.shift) * settled.scale) @ settled.weights + settled.starts
     expected = np.sqrt(2.0 / 90) * np.cos(2.0 * np.pi * turns)
-    np.testing.assert_allclose(cosines.transform(X), expected, atol=2.0 * cosines.quantum)
+    np.testing.assert_allclose(cosines.transform(X), expected, atol=2.0 * cosines.step)
 
     landmarks = RandomFeatures(90).fit(X)
     settled = landmarks._map
@@ -214,7 +214,7 @@ def test_a_settled_map_stays_settled_when_cloned(rng):
     """Learners in several places are given one map and must all keep it."""
     features = RandomFeatures(30).fit(rng.normal(size=(50, 3)))
     model = clone(ProximalSVC(feature_map=features))
-    assert model.feature_map.is_settled
+    assert model.feature_map.is_fitted
     X, y = imbalanced(rng, 200, 3)
     here, there = clone(model).fit(X[:90], y[:90]), clone(model).fit(X[90:], y[90:])
     assert_same_planes(here.merge(there), *_planes(clone(model).fit(X, y)), 1e-6)

@@ -18,8 +18,8 @@ from turns import best_times
 
 from steelyard import ProximalSVC
 from steelyard.proximal import ClassStatistics
-from steelyard.proximal.rule.solver import margin_equations, solve
-from steelyard.proximal.rule.system import System
+from steelyard.proximal.solver import margin_equations, solve
+from steelyard.proximal.system import System
 
 
 def report(what: str, ratio: float, target: float, details: str, *, at_most: bool = False) -> None:

@@ -105,7 +105,7 @@ def normal_gmean_cut(negative: FloatArray, positive: FloatArray) -> FloatArray:
     array([1.])
     """
     cuts = np.empty(len(negative))
-    _native.normal_gmean_cuts(
+    _native.normal_gmean_thresholds(
         np.ascontiguousarray(negative, dtype=np.float64),
         np.ascontiguousarray(positive, dtype=np.float64),
         cuts,

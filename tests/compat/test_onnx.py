@@ -61,7 +61,7 @@ def test_a_linear_model_agrees_to_rounding(n_classes, offset):
 def test_a_mapped_model_agrees_to_a_step_of_its_map(kind, gamma):
     X, y = data(3)
     model = ProximalSVC(feature_map=RandomFeatures(60, kind=kind, gamma=gamma)).fit(X, y)
-    step = model.feature_map_.quantum * np.abs(model.coef_).sum(axis=1).max()
+    step = model.feature_map_.step * np.abs(model.coef_).sum(axis=1).max()
     assert_agrees(model, data(3, seed=1)[0], step)
 
 

@@ -65,7 +65,7 @@ def reference_numbers(X, y, labels, quantizer):
     numbers = []
     for label in labels:
         rows = [
-            [*(int(np.floor(v / q + 0.5)) for v, q in zip(row, quantizer.quanta, strict=True)), 1]
+            [*(int(np.floor(v / q + 0.5)) for v, q in zip(row, quantizer.steps, strict=True)), 1]
             for row, own in zip(X, y, strict=True)
             if own == label
         ]

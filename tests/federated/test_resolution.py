@@ -41,7 +41,7 @@ def typical(values):
 def test_typical_deviations_have_2_to_the_25_steps_and_whole_numbers_keep_theirs():
     rows = frame(3_000)
     quantizer = taught(rows).publish().statistics.quantizer
-    steps = dict(zip(rows.columns, 1.0 / quantizer.quanta, strict=False))
+    steps = dict(zip(rows.columns, 1.0 / quantizer.steps, strict=False))
     for name in ("normal", "far"):
         assert 2**24.5 <= typical(rows[name][:255]) * steps[name] <= 2**29.5
     assert 2**20.5 <= typical(rows["tail"][:255]) * steps["tail"] <= 2**25.5

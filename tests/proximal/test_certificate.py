@@ -21,7 +21,7 @@ def test_the_rows_that_remain_prove_a_certificate_and_no_others_do(rows, options
     X, y = rows
     model = ProximalSVC(**options).fit(X, y)
     before = model.digest()
-    paper = model.forget(X[:100], y[:100], certificate=True)
+    paper = model.certify_forget(X[:100], y[:100])
     assert (paper.digest_before, paper.digest_after) == (before, model.digest())
     assert paper.rows == 100
     assert dict(paper.left) == dict(zip(*np.unique(y[100:], return_counts=True), strict=True))
@@ -40,13 +40,13 @@ def test_a_refused_forgetting_gives_no_certificate_and_changes_nothing(rows):
     model = ProximalSVC().fit(X, y)
     before = model.digest()
     with pytest.raises(DataError, match="only"):
-        model.forget(np.concatenate([X, X]), np.concatenate([y, y]), certificate=True)
+        model.certify_forget(np.concatenate([X, X]), np.concatenate([y, y]))
     assert model.digest() == before
 
 
 def test_a_certificate_asks_for_the_map_that_it_names(rows):
     X, y = rows
-    paper = ProximalSVC(feature_map=RandomFeatures(20)).fit(X, y).forget(X[:9], y[:9], certificate=True)
+    paper = ProximalSVC(feature_map=RandomFeatures(20)).fit(X, y).certify_forget(X[:9], y[:9])
     with pytest.raises(DataError, match="feature map"):
         paper.holds_for(X[9:], y[9:])
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from steelyard import ProximalSVC, RandomFeatures, persistence
-from steelyard.proximal.rule import rule as rules
-from steelyard.proximal.rule.selection import C_GRID
-from steelyard.proximal.rule.solver import _Eigen, _Tridiagonal
-from steelyard.proximal.rule.system import System
+from steelyard.proximal import planes as rules
+from steelyard.proximal.model_selection import C_GRID
+from steelyard.proximal.solver import _Eigen, _Tridiagonal
+from steelyard.proximal.system import System
 from tests.proximal.data import imbalanced
 
 
@@ -19,7 +19,7 @@ from tests.proximal.data import imbalanced
 def choices(monkeypatch):
     """How many rows each choice of C was made from."""
     made = []
-    choose = rules.choose_C
+    choose = rules.select_C
 
     def counted(parts, system, equations, make):
         made.append(int(system.n_rows))

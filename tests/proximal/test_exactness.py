@@ -171,11 +171,11 @@ def test_a_count_that_turns_out_to_have_fractions_gets_finer_quanta(rng):
     X = rng.integers(0, 5, size=(1000, 2)).astype(float)
     y = rng.integers(0, 2, 1000)
     model = ProximalSVC().fit(X[:500], y[:500])
-    assert model.quantizer_.quanta.tolist() == [1.0, 1.0]
+    assert model.quantizer_.steps.tolist() == [1.0, 1.0]
     X[600:, 0] += 0.5
     X[700:, 1] += rng.normal(size=300)
     model.partial_fit(X[500:], y[500:])
-    assert model.quantizer_.quanta[0] == 0.5
+    assert model.quantizer_.steps[0] == 0.5
     assert model.quantizer_.rounds.tolist() == [False, True]
     model.forget(X[:500], y[:500])
     assert_same_bits(model, ProximalSVC(quantizer=model.quantizer_).fit(X[500:], y[500:]), rng)

@@ -57,14 +57,14 @@ def test_the_first_thousand_rows_settle_the_map(rng):
     X, y = imbalanced(rng, 1500, 5)
     model = streamed(learner(), X, y, 170)
     assert model._state.feature_map.same_map(RandomFeatures(40).fit(X[:1000]))
-    assert model._state.gathered is None
+    assert model._state.buffer is None
     same(model, ProximalSVC(feature_map=RandomFeatures(40).fit(X[:1000])).fit(X, y), X)
 
 
 def test_fit_settles_the_map_by_what_it_is_given(rng):
     X, y = imbalanced(rng, 300, 5)
     model = learner().fit(X, y)
-    assert model._state.gathered is None
+    assert model._state.buffer is None
     assert model._state.feature_map.same_map(RandomFeatures(40).fit(X))
 
 
@@ -120,7 +120,7 @@ def test_gathering_learners_merge(rng, n_here, n_there):
     merged = pickle.loads(pickle.dumps(here)).merge(there)
     assert merged.statistics_.n_rows == len(X)
     settled = merged._state.feature_map
-    if merged._state.gathered is None:
+    if merged._state.buffer is None:
         same(merged, ProximalSVC(feature_map=settled).fit(X, y), X)
     else:
         same(merged, streamed(learner(), X, y, 100), X)
@@ -148,7 +148,7 @@ def test_a_window_that_never_holds_enough_rows_settles_its_map_all_the_same(rng)
     for begin in range(400, 4400, 400):
         old = slice(begin - 400, begin)
         model.update(add=(X[begin : begin + 400], y[begin : begin + 400]), forget=(X[old], y[old]))
-    assert model._state.gathered is None
+    assert model._state.buffer is None
     assert model.statistics_.n_rows == 400
 
 

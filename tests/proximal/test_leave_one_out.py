@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from steelyard import ProximalSVC, RandomFeatures
-from steelyard.proximal.rule.leave_one_out import moments_left_out
-from steelyard.proximal.rule.solver import score_moments, solve
-from steelyard.proximal.rule.system import System
+from steelyard.proximal.planes import leave_one_out_moments
+from steelyard.proximal.solver import score_moments, solve
+from steelyard.proximal.system import System
 from tests.proximal.data import imbalanced
 
 WEIGHTS = {"balanced": "balanced", "none": None, "dict": {0: 0.5, 1: 3.0}}
@@ -21,7 +21,7 @@ def _left_out(model):
     u = solve(equations, model.C)[0]
     u = u if equations.has_intercept else np.append(u, 0.0)
     learned = score_moments(system, 1, u)
-    return learned, moments_left_out(system, equations, learned[None], rule._side_weights(system), model.C)[0]
+    return learned, leave_one_out_moments(system, equations, learned[None], rule._side_weights(system), model.C)[0]
 
 
 @pytest.mark.parametrize("penalize_intercept", [True, False])
@@ -71,7 +71,7 @@ def test_ranking_is_a_regression_with_a_free_intercept(rng):
         np.testing.assert_allclose(left_out[side, 1], learned[side, 1] / kept**2, rtol=1e-9)
 
 
-def test_moments_left_out_are_near_those_of_refits(rng):
+def test_leave_one_out_moments_are_near_those_of_refits(rng):
     """Row by row, in earnest: the mean leverage of a class stands for the leverages of its rows."""
     X, y = imbalanced(rng, 80, 12)
     model = ProximalSVC(C=1.0, standardize=False, class_weight=None).fit(X, y)

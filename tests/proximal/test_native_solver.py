@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from steelyard import ProximalSVC, _native
-from steelyard.proximal.rule.native_solver import solve_small
+from steelyard.proximal.planes import uses_native_solver
 
 CHOICES = list(
     product(
@@ -30,7 +30,8 @@ def _rows(rng, n_rows, n_features, n_classes):
 
 def _both(model, C):
     rule, statistics = model._rule(), model.statistics_
-    return solve_small(rule, statistics, statistics.classes, C), rule.reference_planes(statistics, C)
+    assert uses_native_solver(rule, statistics.n_features, len(statistics.classes))
+    return rule.native_planes(statistics, C, statistics.classes), rule.reference_planes(statistics, C)
 
 
 @pytest.mark.parametrize("level", _native.simd_levels())
@@ -93,12 +94,31 @@ def test_matrices_that_rounding_denies_go_to_the_reference():
     assert np.isfinite(model.decision_function(X)).all()
 
 
-def test_what_is_not_solved_natively_is_left_to_the_reference(rng):
-    parameters = {"threshold": "gmean", "objective": "auc"}
+@pytest.mark.parametrize(
+    ("parameters", "n_features", "n_classes", "native"),
+    [
+        ({}, 2000, 30, True),
+        ({}, 2001, 2, False),
+        ({}, 64, 31, True),
+        ({}, 65, 31, False),
+        ({"objective": "auc"}, 2000, 30, True),
+        ({"objective": "auc"}, 3, 31, False),
+        ({"threshold": "gmean"}, 200, 2, True),
+        ({"threshold": "gmean"}, 201, 2, False),
+        ({"threshold": "gmean"}, 201, 3, True),
+        ({"threshold": "gmean", "objective": "auc"}, 3, 2, False),
+    ],
+)
+def test_uses_native_solver_depends_on_rule_and_sizes(parameters, n_features, n_classes, native):
+    rule = ProximalSVC(**parameters).fit([[0.0], [1.0]], [0, 1])._rule()
+    assert uses_native_solver(rule, n_features, n_classes) == native
+
+
+def test_planes_outside_the_native_limits_are_those_of_the_reference_solver(rng):
     X, y = _rows(rng, 200, 3, 2)
-    given, expected = _both(ProximalSVC(**parameters).fit(X, y), 1.0)
-    assert given is None
-    np.testing.assert_array_equal(ProximalSVC(**parameters).fit(X, y).coef_, expected.coef)
+    model = ProximalSVC(threshold="gmean", objective="auc").fit(X, y)
+    expected = model._rule().reference_planes(model.statistics_, 1.0)
+    np.testing.assert_array_equal(model.coef_, expected.coef)
 
 
 @pytest.mark.parametrize("level", _native.simd_levels())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from steelyard import ProximalSVC
 from steelyard.exceptions import DataError
 from steelyard.persistence import from_bytes, to_bytes
-from steelyard.proximal.state.row_ledger import RowLedger
+from steelyard.proximal.row_ledger import RowLedger
 from tests.proximal.data import imbalanced
 
 
@@ -96,7 +96,7 @@ def test_a_ledger_is_a_multiset(steps):
     for add, values in steps:
         hashes = np.array(values, dtype=np.uint64)
         if add:
-            track_rows, held = track_rows.added(hashes), held + values
+            track_rows, held = track_rows.with_hashes(hashes), held + values
             continue
         left = list(held)
         try:
@@ -104,9 +104,9 @@ def test_a_ledger_is_a_multiset(steps):
                 left.remove(value)
         except ValueError:
             with pytest.raises(DataError, match="ledger"):
-                track_rows.removed(hashes, "test")
+                track_rows.without_hashes(hashes, "test")
         else:
-            track_rows, held = track_rows.removed(hashes, "test"), left
+            track_rows, held = track_rows.without_hashes(hashes, "test"), left
         assert track_rows.to_array().tolist() == sorted(held)
         assert len(track_rows) == len(held)
 
@@ -114,9 +114,9 @@ def test_a_ledger_is_a_multiset(steps):
 def test_a_ledger_takes_at_most_twelve_bytes_a_row(rng):
     track_rows = RowLedger()
     for _ in range(200):
-        track_rows = track_rows.added(rng.integers(0, 2**63, 100).astype(np.uint64))
+        track_rows = track_rows.with_hashes(rng.integers(0, 2**63, 100).astype(np.uint64))
     assert track_rows.nbytes == 8 * len(track_rows)
     hashes = track_rows.to_array()
     for begin in range(0, 15_000, 100):
-        track_rows = track_rows.removed(hashes[begin : begin + 100], "test")
+        track_rows = track_rows.without_hashes(hashes[begin : begin + 100], "test")
         assert track_rows.nbytes <= 12 * len(track_rows)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from steelyard import ProximalSVC
 from steelyard.exceptions import DataError
-from steelyard.proximal.state.folds import FoldedStatistics
+from steelyard.proximal.folds import FoldState
 
 
 class LongWay(ProximalSVC):
@@ -37,7 +37,7 @@ def pair(X, y, **parameters):
 
 
 def takes_short_way(model):
-    rows = model._state.rows_in_turn
+    rows = model._state.single_row
     return rows is not None and rows.label(model.__dict__, np.zeros((1, model.n_features_in_))) is not None
 
 
@@ -76,7 +76,7 @@ def test_the_first_row_alone_paves_the_way_of_those_that_follow(rng):
             model.partial_fit(X[i : i + 1], y[i : i + 1])
     assert takes_short_way(short)
     check_same(short, long, X)
-    assert ProximalSVC(C="auto").fit(X, y).partial_fit(X[:1], y[:1])._state.rows_in_turn is None
+    assert ProximalSVC(C="auto").fit(X, y).partial_fit(X[:1], y[:1])._state.single_row is None
 
 
 @pytest.mark.parametrize("n_classes", [1, 2, 3, 9])
@@ -266,7 +266,7 @@ def test_copies_and_pickles_go_their_own_way(rng):
     twins = [copy.copy(short), copy.deepcopy(short), pickle.loads(pickle.dumps(short))]
     before = short.digest()
     for twin in twins:
-        assert twin._state.rows_in_turn is None
+        assert twin._state.single_row is None
         twin.predict(X[:1])
         twin.partial_fit(X[300:301], y[300:301])
     assert short.digest() == before
@@ -287,8 +287,8 @@ def test_folds_keep_the_general_way(rng):
     model = ProximalSVC(C="auto").fit(X, y)
     for _ in range(3):
         model.predict(X[:1])
-    assert isinstance(model._state, FoldedStatistics)
-    assert model._state.rows_in_turn is None
+    assert isinstance(model._state, FoldState)
+    assert model._state.single_row is None
     model.partial_fit(X[:1], y[:1])
 
 
@@ -302,7 +302,7 @@ def test_a_learner_with_a_ledger_answers_in_the_short_way_and_learns_in_the_long
         asked = i % 4  # not at all, once (in the long way), and again
         for _ in range(asked):
             np.testing.assert_array_equal(model.predict(X[i : i + 1]), expected.predict(X[i : i + 1]))
-        assert (model._state.rows_in_turn is not None) == (asked >= 2)
+        assert (model._state.single_row is not None) == (asked >= 2)
         for each in (model, expected):
             each.partial_fit(X[i : i + 1], y[i : i + 1])
     assert model.digest() == expected.digest()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.proximal import ClassStatistics
-from steelyard.proximal.state.part import Part
+from steelyard.proximal.statistics import ClassSubset
 from tests.proximal.data import imbalanced, relative_difference
 
 # A value is rounded by half a quantum at most, and the typical deviation has 2**33 quanta or more: over n
@@ -164,7 +164,7 @@ def test_a_part_is_seen_as_statistics_of_its_rows_are_bit_by_bit(rng, largest, n
     statistics = ClassStatistics(3)
     statistics.add(X, keys)
     labels = {0: "a", 2: "b", 3: "a", 5: "a"}
-    part, copied = Part(statistics, labels), statistics.regrouped(labels)
+    part, copied = ClassSubset(statistics, labels), statistics.regrouped(labels)
     assert part.classes == copied.classes == ["a", "b"]
     seen, expected = part.view(["a", "b"]), copied.view(["a", "b"])
     for name in ("origin", "units", "variance"):

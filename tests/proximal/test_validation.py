@@ -8,8 +8,8 @@ from sklearn.metrics import roc_auc_score
 
 from steelyard import ProximalSVC
 from steelyard.exceptions import DataError
-from steelyard.proximal.rule.validation import validate_folds
-from steelyard.proximal.state.batches import fold_numbers
+from steelyard.proximal.model_selection import validate_folds
+from steelyard.proximal.row_ledger import fold_numbers
 from tests.proximal.data import imbalanced
 
 

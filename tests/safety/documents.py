@@ -95,7 +95,7 @@ def _all() -> Iterator[tuple[str, Document]]:
     yield from _messages()
     X, y = frame()[["a"]].to_numpy(), frame()["y"].to_numpy()
     left = ProximalSVC(quantizer=Quantizer.uniform(1, 2.0**-20)).fit(X, y)
-    certificate = left.forget(X[:4], y[:4], certificate=True)
+    certificate = left.certify_forget(X[:4], y[:4])
     yield (
         "certificate",
         Document(

@@ -22,7 +22,7 @@ unsigned threads_for_map(unsigned wanted, std::size_t n_rows, std::size_t n_feat
 // Written so that what is not a number becomes one.
 double between(double value, double most) { return value < most ? (value > -most ? value : -most) : most; }
 
-double to_grid(double value) { return ((value * 0x1p19 + 0x1.8p52) - 0x1.8p52) * 0x1p-19; }
+double to_step(double value) { return ((value * 0x1p19 + 0x1.8p52) - 0x1.8p52) * 0x1p-19; }
 
 // The values of some features as they enter the sums; `feature(i)` is that of value i.
 template <class Feature>
@@ -34,7 +34,7 @@ void enter(const FeatureMap& map, const double* values, std::size_t n, Feature f
             for (std::size_t i = 0; i < n; ++i) entries[i] = scaled(i);
             return;
         case MapKind::halving_2:
-            for (std::size_t i = 0; i < n; ++i) entries[i] = to_grid(between(scaled(i), 64.0));
+            for (std::size_t i = 0; i < n; ++i) entries[i] = to_step(between(scaled(i), 64.0));
             return;
         default:
             for (std::size_t i = 0; i < n; ++i)
@@ -148,12 +148,12 @@ void map_sparse_rows(const FeatureMap& map, std::span<const double> values, std:
     });
 }
 
-void round_to_grid(std::span<double> values, double factor, double quantum, unsigned n_threads) {
+void round_to_step(std::span<double> values, double factor, double step, unsigned n_threads) {
     const auto round = loops().map.round;
     const std::size_t n_tasks = (values.size() + kTaskValues - 1) / kTaskValues;
     parallel_for(n_tasks, n_tasks < 8 ? 1 : n_threads, [&](std::size_t task) {
         const std::size_t begin = task * kTaskValues;
-        round(values.data() + begin, std::min(kTaskValues, values.size() - begin), factor, quantum);
+        round(values.data() + begin, std::min(kTaskValues, values.size() - begin), factor, step);
     });
 }
 

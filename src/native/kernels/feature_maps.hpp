@@ -29,7 +29,7 @@ void map_rows(const FeatureMap& map, Rows<double> rows, double* out, unsigned n_
 void map_sparse_rows(const FeatureMap& map, std::span<const double> values, std::span<const std::int64_t> columns,
                      std::span<const std::int64_t> row_starts, double* out, unsigned n_threads);
 
-// values = quantum * round(factor * values), factor a power of two.
-void round_to_grid(std::span<double> values, double factor, double quantum, unsigned n_threads);
+// values = step * round(factor * values), factor a power of two.
+void round_to_step(std::span<double> values, double factor, double step, unsigned n_threads);
 
 }  // namespace steelyard

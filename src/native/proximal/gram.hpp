@@ -1,6 +1,6 @@
 // Sums of products of whole numbers on the floating-point units, without any rounding.
 //
-// Values are counted in quanta and cut into digits of 21 bits. A product of two digits has at most 42 bits, so the
+// Values are counted in steps and cut into digits of 21 bits. A product of two digits has at most 42 bits, so the
 // doubles that sum up to 2,048 of them (8,192 where no sum of two digits is involved) stay below 2^53: they are whole
 // numbers throughout, and no order in which they are added makes a difference. From there they go into wide integers.
 #pragma once

@@ -221,7 +221,7 @@ void Triangle::translate(std::span<const Big> by) {
     for (std::size_t j = 0; j < d; ++j) moved[j].store(data_.data() + place(d, j) * limbs_, limbs_);
 }
 
-void Triangle::fade(double factor) {
+void Triangle::decay(double factor) {
     int exponent;
     const auto mantissa = static_cast<std::int64_t>(std::ldexp(std::frexp(factor, &exponent), 53));
     const int shift = 53 - exponent;
@@ -244,7 +244,7 @@ bool Triangle::is_zero() const {
     return std::all_of(data_.begin(), data_.end(), [](std::uint64_t limb) { return limb == 0; });
 }
 
-Triangle Triangle::rearranged(std::span<const std::int64_t> from) const {
+Triangle Triangle::permute_features(std::span<const std::int64_t> from) const {
     Triangle result(from.size() + 1);
     if (limbs_ > 2) result.resize(limbs_);
     result.bits_ = bits_;

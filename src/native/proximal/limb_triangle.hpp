@@ -46,11 +46,11 @@ class Triangle {
     void refine(std::span<const unsigned> shifts, unsigned weight_shift);
     // Measures feature j from by[j] on: v becomes v - by[j].
     void translate(std::span<const Big> by);
-    void fade(double factor);  // multiplies and rounds
-    void shrink();             // gives room back that large numbers, gone since, had needed
+    void decay(double factor);  // multiplies and rounds
+    void shrink();              // gives room back that large numbers, gone since, had needed
     bool is_zero() const;
     // Feature j is what feature from[j] was; zero where from[j] is negative.
-    Triangle rearranged(std::span<const std::int64_t> from) const;
+    Triangle permute_features(std::span<const std::int64_t> from) const;
 
     // Numbers of n_bytes() each, little-endian, as short as all of them allow.
     std::vector<std::uint8_t> to_bytes(std::size_t* bytes_each) const;

@@ -37,7 +37,7 @@ struct LogHazard {
 // The logarithm of the product, log Phi((p - t) / s) + log Phi((t - n) / r), is concave in t: its slope is zero where
 // the logarithms of both quotients phi / Phi, each over its spread, are equal. Newton's steps find that place, and an
 // interval that is halved holds them where spreads are so different that a step goes astray.
-double normal_gmean_cut(const NormalScores& negative, const NormalScores& positive) {
+double normal_gmean_threshold(const NormalScores& negative, const NormalScores& positive) {
     const double gap = positive.mean - negative.mean, middle = 0.5 * (positive.mean + negative.mean);
     if (!(gap > 0.0)) return middle;
     // Classes without spread would make the slope infinite; a millionth of the gap is as good as none.

@@ -9,6 +9,6 @@ struct NormalScores {
 
 // The cut that maximises the product of both hit rates, those of scores above it and below it; half-way between the
 // means where that of the positive side is not the larger one.
-double normal_gmean_cut(const NormalScores& negative, const NormalScores& positive);
+double normal_gmean_threshold(const NormalScores& negative, const NormalScores& positive);
 
 }  // namespace steelyard

@@ -28,8 +28,8 @@ struct PlaneSums {
     std::vector<double> weighted_all;
     double weighted_rows = 0.0;
 
-    PlaneSums(const ExactView& seen, bool standardize, const std::vector<double>& factors)
-        : view(seen),
+    PlaneSums(const ExactView& source, bool standardize, const std::vector<double>& factors)
+        : view(source),
           unit(n_features()),
           counts(n_classes()),
           sums(n_classes() * n_features()),
@@ -195,7 +195,7 @@ struct Moments {
         }
         return moments;
     }
-    double gmean_cut() const { return normal_gmean_cut({means[1], variances[1]}, {means[0], variances[0]}); }
+    double gmean_cut() const { return normal_gmean_threshold({means[1], variances[1]}, {means[0], variances[0]}); }
     double slope() const {  // of the log-odds
         constexpr double least = 1e-9, rounding = 1e-12;
         const double gap = means[0] - means[1], spread = 0.5 * (variances[0] + variances[1]);

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "proximal/exact_sums.hpp"
+#include "proximal/sufficient_statistics.hpp"
 
 namespace steelyard {
 

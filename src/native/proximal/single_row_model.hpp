@@ -8,17 +8,17 @@
 #include <span>
 #include <vector>
 
+#include "proximal/exact_sums.hpp"
 #include "proximal/planes.hpp"
-#include "proximal/shared_sums.hpp"
 
 namespace steelyard {
 
 // It follows the sums from one version on, as long as nothing but its own rows comes in. Whatever else happens to them,
 // and whatever is out of the ordinary, it leaves to others.
-class RowAnswers {
+class SingleRowModel {
   public:
     // slots: of the classes that have rows, in the order of their labels. The sums outlive this.
-    RowAnswers(ExactSums& sums, std::uint64_t version, std::vector<std::int32_t> slots, const PlaneRule& rule);
+    SingleRowModel(ExactSums& sums, std::uint64_t version, std::vector<std::int32_t> slots, const PlaneRule& rule);
 
     std::size_t n_features() const { return n_features_; }
     // Adds a row to a slot that has some. False, and nothing has changed, if that is for others to do.

@@ -8,7 +8,7 @@
 
 #include "arrays.hpp"
 #include "proximal/exact_sums.hpp"
-#include "proximal/shared_sums.hpp"
+#include "proximal/sufficient_statistics.hpp"
 #include "simd/loops_gram.hpp"
 #include "slots.hpp"
 
@@ -111,14 +111,14 @@ void bind_sparse(nb::class_<ExactSums>& c) {
         "weights"_a.noconvert().none());
 }
 
-ExactGrid grid_of(Array<const std::int32_t, 1> exponent, Array<const double, 1> origin,
-                  Array<const std::uint8_t, 1> rounds, Array<const std::uint8_t, 1> mixed, std::size_t d) {
+Quantizer quantizer_of(Array<const std::int32_t, 1> exponent, Array<const double, 1> origin,
+                       Array<const std::uint8_t, 1> rounds, Array<const std::uint8_t, 1> mixed, std::size_t d) {
     if (exponent.size() != d || origin.size() != d || rounds.size() != d || mixed.size() != d)
-        throw nb::value_error("a grid has one number of each kind for each feature");
+        throw nb::value_error("a quantizer has one number of each kind for each feature");
     for (std::size_t j = 0; j < d; ++j)
         if (std::abs(exponent.data()[j]) > 1074 || !(std::abs(origin.data()[j]) < 0x1p53) ||
             origin.data()[j] != std::floor(origin.data()[j]))
-            throw nb::value_error("a grid has exponents within 1,074 and whole origins below 2^53");
+            throw nb::value_error("a quantizer has exponents within 1,074 and whole origins below 2^53");
     const auto copy = [](auto array) {
         return std::vector<std::remove_cv_t<std::remove_pointer_t<decltype(array.data())>>>(
             array.data(), array.data() + array.size());
@@ -163,21 +163,21 @@ void bind_whole(nb::class_<ExactSums>& c) {
         },
         "places"_a.noconvert(), "n_slots"_a, "n_threads"_a = 1);
     c.def(
-        "rearranged",
+        "permute_features",
         [](const ExactSums& self, Array<const std::int64_t, 1> sources) {
             const ExactState state = self.snapshot();
             for (std::size_t j = 0; j < sources.size(); ++j)
                 if (sources.data()[j] >= static_cast<std::int64_t>(state.n_features))
                     throw nb::value_error("a feature is out of range");
             nb::gil_scoped_release unlocked;
-            return new ExactSums(rearranged(state, span(sources)), self.version() + 1);
+            return new ExactSums(permute_features(state, span(sources)), self.version() + 1);
         },
         "sources"_a.noconvert(), "Feature j is what feature sources[j] was; zero where that is negative.");
     c.def(
-        "fade",
+        "decay",
         [](ExactSums& self, double factor, unsigned n_threads) {
             nb::gil_scoped_release unlocked;
-            self.change([&](ExactState& state) { fade(state, factor, n_threads); });
+            self.change([&](ExactState& state) { decay(state, factor, n_threads); });
         },
         "factor"_a, "n_threads"_a = 1);
     c.def(
@@ -200,14 +200,14 @@ void bind_whole(nb::class_<ExactSums>& c) {
         "slot"_a);
 }
 
-void bind_grid(nb::class_<ExactSums>& c) {
+void bind_quantizer(nb::class_<ExactSums>& c) {
     c.def(
-        "settle",
+        "freeze_quantizer",
         [](ExactSums& self, unsigned n_threads) {
             nb::gil_scoped_release unlocked;
-            self.change([&](ExactState& state) { settle(state, n_threads); });
+            self.change([&](ExactState& state) { freeze_quantizer(state, n_threads); });
         },
-        "n_threads"_a = 1, "Fixes the grid by the rows that are there.");
+        "n_threads"_a = 1, "Fixes the quantizer by the rows that are there.");
     c.def(
         "fold_all",
         [](ExactSums& self, unsigned n_threads) {
@@ -216,20 +216,20 @@ void bind_grid(nb::class_<ExactSums>& c) {
         },
         "n_threads"_a = 1, "Brings all waiting rows into the sums.");
     c.def(
-        "settle_as",
+        "set_quantizer",
         [](ExactSums& self, Array<const std::int32_t, 1> exponent, Array<const double, 1> origin,
            Array<const std::uint8_t, 1> rounds, Array<const std::uint8_t, 1> mixed) {
             self.change([&](ExactState& state) {
-                if (state.is_settled) throw std::invalid_argument("there is a grid already");
-                settle(state, grid_of(exponent, origin, rounds, mixed, state.n_features));
+                if (state.is_frozen) throw std::invalid_argument("there is a quantizer already");
+                freeze_quantizer(state, quantizer_of(exponent, origin, rounds, mixed, state.n_features));
             });
         },
         "exponent"_a.noconvert(), "origin"_a.noconvert(), "rounds"_a.noconvert(), "mixed"_a.noconvert());
-    c.def("grid", [](const ExactSums& self) {
+    c.def("quantizer", [](const ExactSums& self) {
         const ExactState state = self.snapshot();
-        const ExactGrid& grid = state.grid;
-        return std::make_tuple(state.is_settled, array_of(grid.exponent), array_of(grid.origin), array_of(grid.rounds),
-                               array_of(grid.mixed));
+        const Quantizer& quantizer = state.quantizer;
+        return std::make_tuple(state.is_frozen, array_of(quantizer.exponent), array_of(quantizer.origin),
+                               array_of(quantizer.rounds), array_of(quantizer.mixed));
     });
     c.def_prop_ro("n_features",
                   [](const ExactSums& self) { return self.look([](const ExactState& s) { return s.n_features; }); });
@@ -268,7 +268,8 @@ void bind_grid(nb::class_<ExactSums>& c) {
             std::size_t n = (state.early.rows.size() + 2 * state.early.slots.size()) * sizeof(double);
             for (const auto& block : state.slots)
                 if (block)
-                    n += (block->sums ? block->sums->n_bytes() : 0) + (block->seen ? block->seen->n_bytes() : 0) +
+                    n += (block->sums ? block->sums->n_bytes() : 0) +
+                         (block->partial_sums ? block->partial_sums->n_bytes() : 0) +
                          (block->rows.capacity() + block->weights.capacity()) * sizeof(double);
             return n;
         });
@@ -298,7 +299,7 @@ void bind_state(nb::class_<ExactSums>& c) {
                           Array<const std::int32_t, 1> slots, bool sparse) {
         check_slots(span(slots));
         self.change([&](ExactState& state) {
-            if (state.is_settled || slots.size() != weights.size() || rows.size() != slots.size() * state.n_features)
+            if (state.is_frozen || slots.size() != weights.size() || rows.size() != slots.size() * state.n_features)
                 throw std::invalid_argument("early rows have the wrong shape");
             for (std::size_t i = 0; i < rows.size(); ++i)
                 if (!std::isfinite(rows.data()[i])) throw std::invalid_argument("rows must be finite");
@@ -313,7 +314,7 @@ void bind_state(nb::class_<ExactSums>& c) {
         [](ExactSums& self, std::size_t slot, std::optional<nb::bytes> sums, std::size_t each,
            Array<const double, 1> rows, Array<const std::int64_t, 1> weights) {
             self.change([&](ExactState& state) {
-                if (!state.is_settled || slot >= (1u << 24) || rows.size() != weights.size() * state.n_features)
+                if (!state.is_frozen || slot >= (1u << 24) || rows.size() != weights.size() * state.n_features)
                     throw std::invalid_argument("waiting rows have the wrong shape");
                 auto block = std::make_shared<ExactBlock>();
                 for (std::size_t i = 0; i < rows.size(); ++i)
@@ -331,7 +332,8 @@ void bind_state(nb::class_<ExactSums>& c) {
         },
         "slot"_a, "sums"_a.none(), "each"_a, "rows"_a, "weights"_a);
     c.def("set_weight_exponent", [](ExactSums& self, int exponent) {
-        if (exponent != 0 && exponent != -kFractions) throw nb::value_error("weights are whole or in steps of 2^-20");
+        if (exponent != 0 && exponent != -kWeightFractionBits)
+            throw nb::value_error("weights are whole or in steps of 2^-20");
         self.change([&](ExactState& state) { state.weight_exponent = exponent; });
     });
 }
@@ -408,6 +410,9 @@ void bind_view(nb::module_& m) {
 }  // namespace
 
 void bind_exact_sums(nb::module_& m) {
+    m.attr("QUANTIZER_ROWS") = kQuantizerRows;
+    m.attr("WEIGHT_FRACTION_BITS") = kWeightFractionBits;
+    m.attr("LARGEST_VALUE") = kLargestValue;
     nb::class_<ExactSums> c(m, "ExactSums", "Class-wise sums of products in whole numbers.");
     c.def(
         "__init__",
@@ -422,7 +427,7 @@ void bind_exact_sums(nb::module_& m) {
     bind_sparse<std::int32_t>(c);
     bind_sparse<std::int64_t>(c);
     bind_whole(c);
-    bind_grid(c);
+    bind_quantizer(c);
     bind_state(c);
     bind_view(m);
 }

@@ -5,9 +5,9 @@
 
 #include "arrays.hpp"
 #include "plain_row.hpp"
+#include "proximal/exact_sums.hpp"
 #include "proximal/normal_threshold.hpp"
 #include "proximal/planes.hpp"
-#include "proximal/shared_sums.hpp"
 #include "proximal/single_row_model.hpp"
 #include "slots.hpp"
 #include "turn_lock.hpp"
@@ -21,10 +21,10 @@ using Labels = nb::typed<nb::list, nb::any>;
 
 // Single rows as Python hands them over. Whatever is not a finished row of doubles, or is asked of a learner whose
 // parameters are not those of the beginning, is left to Python.
-class RowsInTurn {
+class BoundSingleRowModel {
   public:
-    RowsInTurn(ExactSums& sums, std::uint64_t version, std::vector<std::int32_t> slots, Labels labels, LabelCodes codes,
-               Attributes parameters, nb::str forbidden, const PlaneRule& rule)
+    BoundSingleRowModel(ExactSums& sums, std::uint64_t version, std::vector<std::int32_t> slots, Labels labels,
+                        LabelCodes codes, Attributes parameters, nb::str forbidden, const PlaneRule& rule)
         : labels_(std::move(labels)),
           codes_(std::move(codes)),
           parameters_(std::move(parameters)),
@@ -86,7 +86,7 @@ class RowsInTurn {
     LabelCodes codes_;
     Attributes parameters_, contents_;  // contents: copies of dictionaries, which may change while they stay the same
     nb::str forbidden_;
-    RowAnswers answers_;
+    SingleRowModel answers_;
 };
 
 }  // namespace
@@ -114,37 +114,37 @@ void bind_planes(nb::module_& m) {
         "Writes the planes of the classes in these slots and returns the slope of the log-odds; negative if a matrix "
         "is not positive definite.");
     m.def(
-        "normal_gmean_cuts",
+        "normal_gmean_thresholds",
         [](Array<const double, 2> negative, Array<const double, 2> positive, Array<double, 1> cuts) {
             const std::size_t n = cuts.size();
             require(
                 negative.shape(0) == n && negative.shape(1) == 2 && positive.shape(0) == n && positive.shape(1) == 2,
-                "normal_gmean_cuts: array shapes disagree");
+                "normal_gmean_thresholds: array shapes disagree");
             for (std::size_t k = 0; k < n; ++k)
-                cuts.data()[k] = normal_gmean_cut({negative.data()[2 * k], negative.data()[2 * k + 1]},
-                                                  {positive.data()[2 * k], positive.data()[2 * k + 1]});
+                cuts.data()[k] = normal_gmean_threshold({negative.data()[2 * k], negative.data()[2 * k + 1]},
+                                                        {positive.data()[2 * k], positive.data()[2 * k + 1]});
         },
         "negative"_a, "positive"_a, "cuts"_a.noconvert(),
         "Writes the cut of each pair of normal distributions, given by mean and variance, with the largest G-mean.");
-    nb::class_<RowsInTurn>(m, "RowsInTurn",
-                           "A learner that is asked and taught one row at a time, in the shortest way.")
+    nb::class_<BoundSingleRowModel>(m, "SingleRowModel",
+                                    "A learner that is asked and taught one row at a time, in the shortest way.")
         .def(
             "__init__",
-            [](RowsInTurn* self, ExactSums& sums, std::uint64_t version, std::vector<std::int32_t> slots, Labels labels,
-               LabelCodes codes, Attributes parameters, nb::str forbidden, double C, bool balanced, bool standardize,
-               bool pairs, bool penalize_intercept, bool gmean, std::vector<double> factors) {
-                require(!slots.empty() && labels.size() == slots.size(), "RowsInTurn: every slot has one label");
-                require(factors.empty() || factors.size() == slots.size(), "RowsInTurn: every slot has one factor");
+            [](BoundSingleRowModel* self, ExactSums& sums, std::uint64_t version, std::vector<std::int32_t> slots,
+               Labels labels, LabelCodes codes, Attributes parameters, nb::str forbidden, double C, bool balanced,
+               bool standardize, bool pairs, bool penalize_intercept, bool gmean, std::vector<double> factors) {
+                require(!slots.empty() && labels.size() == slots.size(), "SingleRowModel: every slot has one label");
+                require(factors.empty() || factors.size() == slots.size(), "SingleRowModel: every slot has one factor");
                 check_present(slots);
                 const PlaneRule rule{C, balanced, standardize, pairs, penalize_intercept, gmean, std::move(factors)};
-                new (self) RowsInTurn(sums, version, std::move(slots), std::move(labels), std::move(codes),
-                                      std::move(parameters), std::move(forbidden), rule);
+                new (self) BoundSingleRowModel(sums, version, std::move(slots), std::move(labels), std::move(codes),
+                                               std::move(parameters), std::move(forbidden), rule);
             },
             "sums"_a, "version"_a, "slots"_a, "labels"_a, "codes"_a, "parameters"_a, "forbidden"_a, "C"_a, "balanced"_a,
             "standardize"_a, "pairs"_a, "penalize_intercept"_a, "gmean"_a, "factors"_a, nb::keep_alive<1, 2>())
-        .def("learn", &RowsInTurn::learn, "learner"_a, "attributes"_a, "X"_a.none(), "y"_a.none(),
+        .def("learn", &BoundSingleRowModel::learn, "learner"_a, "attributes"_a, "X"_a.none(), "y"_a.none(),
              "Learns one row; False, and nothing has changed, if that is for others to do.")
-        .def("label", &RowsInTurn::label, "attributes"_a, "X"_a.none(),
+        .def("label", &BoundSingleRowModel::label, "attributes"_a, "X"_a.none(),
              "The label of one row in an array of its own; None if that is for others to say.");
 }
 

@@ -41,8 +41,8 @@ class BoundRowExperts {
             require(ranks.has_value(), "RowExperts: a map needs ranks");
             std::apply(
                 [this](const std::string& kind, const Vector& shift, const Vector& scale, const Matrix& weights,
-                       const Vector& starts, double amplitude, double quantum, double ceiling) {
-                    experts_.map = checked_map(kind, shift, scale, weights, starts, amplitude, quantum, ceiling);
+                       const Vector& starts, double amplitude, double step, double ceiling) {
+                    experts_.map = checked_map(kind, shift, scale, weights, starts, amplitude, step, ceiling);
                     keep(shift), keep(scale), keep(weights), keep(starts);
                 },
                 *map);

@@ -1,4 +1,4 @@
-// Values counted in quanta, their digits packed, and sums of outer products over packed rows: a register tile of
+// Values counted in steps, their digits packed, and sums of outer products over packed rows: a register tile of
 // `width` rows by 3 panels of columns.
 #pragma once
 
@@ -46,14 +46,14 @@ template <class T>
 
 [[gnu::always_inline]] static inline VecD magnitude(VecD x) { return larger(x, -x); }
 
-// The whole number of quanta nearest to a value, halves upwards. The product is exact, being one with a power of two,
+// The whole number of steps nearest to a value, halves upwards. The product is exact, being one with a power of two,
 // and so are the differences, also the one with the origin: what is learned does not depend on that.
 struct Counted {
-    VecD quanta, whole;
+    VecD steps, whole;
 };
 [[gnu::always_inline]] static inline Counted counted(VecD x, VecD inverse) {
-    const VecD quanta = x * inverse, below = floored(quanta);
-    return {quanta, quanta - below >= 0.5 ? below + 1.0 : below};
+    const VecD steps = x * inverse, below = floored(steps);
+    return {steps, steps - below >= 0.5 ? below + 1.0 : below};
 }
 
 template <class T>
@@ -83,7 +83,7 @@ static void scan(const T* X, const std::uint32_t* index, size_t rows, size_t d, 
             const auto row = [&](size_t i) { return X + (index ? index[first + i] : first + i) * d + j; };
             const auto look = [&](VecD values) {
                 const Counted c = counted(values, inverse);
-                const VecD size = magnitude(c.whole - origin), rest = magnitude(c.quanta - c.whole);
+                const VecD size = magnitude(c.whole - origin), rest = magnitude(c.steps - c.whole);
                 largest = larger(size, largest);
                 remainder = larger(rest, remainder);
                 within = larger(within, size <= kTwoDigits ? broadcast(0.0) : broadcast(1.0));
@@ -129,7 +129,7 @@ template <Digits digits>
 // Whether numbers have no more than these digits and values no more than this slack, lane by lane.
 template <Digits digits>
 [[gnu::always_inline]] static inline auto fits(Counted counted, VecD number, VecD slack) {
-    const VecD size = magnitude(number), rest = magnitude(counted.quanta - counted.whole);
+    const VecD size = magnitude(number), rest = magnitude(counted.steps - counted.whole);
     if constexpr (digits == Digits::one)
         return (size < kOneDigit) & (rest <= slack);
     else

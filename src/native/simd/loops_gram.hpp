@@ -20,15 +20,15 @@ struct PanelRange {
 
 // The steps in which the values of each feature are counted: value = (whole number + origin) / inverse.
 struct Steps {
-    const double* inverse;  // one over the quantum, a power of two
-    const double* origin;   // in quanta, a whole number
-    const double* slack;    // by how many quanta a value may be rounded: none, or any number
+    const double* inverse;  // one over the step, a power of two
+    const double* origin;   // in steps, a whole number
+    const double* slack;    // by how many steps a value may be rounded: none, or any number
 };
 
 // What one look at some rows tells; arrays of one number a feature are only ever raised.
 struct Scan {
     double* largest;       // largest |whole number| of each feature
-    double* remainder;     // largest distance of a value from its whole number, in quanta
+    double* remainder;     // largest distance of a value from its whole number, in steps
     std::uint8_t* beyond;  // for each row, whether a value is beyond kTwoDigits or not a number
 };
 

@@ -8,7 +8,7 @@ namespace steelyard {
 // Outputs that are computed together: a multiple of every level's tile.
 constexpr std::size_t kMapBlock = 64;
 
-// A finished value is quantum * round(...): an integer times a power of two.
+// A finished value is step * round(...): an integer times a power of two.
 //
 //   cosine     round(amplitude * cos(2 pi t)),             t = start + sum of x_k w_k, in turns
 //   rectified  round(amplitude * min(max(t, 0), ceiling)),  t = start + sum of x_k w_k; amplitude a power of two
@@ -19,7 +19,7 @@ enum class MapKind { cosine, rectified, halving, halving_2 };
 struct MapSpec {
     MapKind kind = MapKind::cosine;
     double amplitude = 1.0;
-    double quantum = 1.0;
+    double step = 1.0;
     double ceiling = 1.0;
 };
 
@@ -41,8 +41,8 @@ struct MapLoops {
     // One row of which only `n` values are not zero: values[k] belongs to feature features[k].
     void (*sparse)(const MapSpec& spec, const double* values, const std::size_t* features, std::size_t n,
                    MapBlock block, double* out);
-    // values = quantum * round(factor * values), factor a power of two.
-    void (*round)(double* values, std::size_t n, double factor, double quantum);
+    // values = step * round(factor * values), factor a power of two.
+    void (*round)(double* values, std::size_t n, double factor, double step);
 };
 
 }  // namespace steelyard

@@ -68,14 +68,14 @@ struct Cosine {
     static constexpr bool starts = true;
     [[gnu::always_inline]] static VecD add(VecD sum, VecD x, VecD w) { return sum + x * w; }
     [[gnu::always_inline]] static VecD finish(VecD t, const MapSpec& spec) {
-        return nearest(rounded(cosine_of_turns(t) * spec.amplitude)) * spec.quantum;
+        return nearest(rounded(cosine_of_turns(t) * spec.amplitude)) * spec.step;
     }
 };
 
 struct Rectified : Cosine {
     [[gnu::always_inline]] static VecD finish(VecD t, const MapSpec& spec) {
         t = t > 0.0 ? t : VecD{};
-        return nearest((t < spec.ceiling ? t : broadcast(spec.ceiling)) * spec.amplitude) * spec.quantum;
+        return nearest((t < spec.ceiling ? t : broadcast(spec.ceiling)) * spec.amplitude) * spec.step;
     }
 };
 
@@ -83,7 +83,7 @@ struct Halving {
     static constexpr bool starts = false;
     [[gnu::always_inline]] static VecD add(VecD sum, VecD x, VecD w) { return sum + absolute<double>(x - w); }
     [[gnu::always_inline]] static VecD finish(VecD t, const MapSpec& spec) {
-        return nearest(half_to_the(t) * spec.amplitude) * spec.quantum;
+        return nearest(half_to_the(t) * spec.amplitude) * spec.step;
     }
 };
 
@@ -168,11 +168,11 @@ static void map_sparse(const MapSpec& spec, const double* values, const size_t* 
     map_sparse_of<Rectified>(spec, values, features, n, block, out);
 }
 
-static void map_round(double* values, size_t n, double factor, double quantum) {
+static void map_round(double* values, size_t n, double factor, double step) {
     size_t i = 0;
-    for (; i + kDoubles <= n; i += kDoubles) store(values + i, nearest(load(values + i) * factor) * quantum);
+    for (; i + kDoubles <= n; i += kDoubles) store(values + i, nearest(load(values + i) * factor) * step);
     constexpr double magic = Lane<double>::round_to_int;
-    for (; i < n; ++i) values[i] = ((values[i] * factor + magic) - magic) * quantum;
+    for (; i < n; ++i) values[i] = ((values[i] * factor + magic) - magic) * step;
 }
 
 constexpr MapLoops map_loops{map_block, map_sparse, map_round};

@@ -4,8 +4,8 @@
 #include <random>
 
 #include "check.hpp"
-#include "proximal/exact_sums.hpp"
 #include "proximal/gram.hpp"
+#include "proximal/sufficient_statistics.hpp"
 
 using namespace steelyard;
 using namespace steelyard::tests;
@@ -180,7 +180,7 @@ TEST(rows_that_come_and_go_leave_the_sums_of_those_that_stay) {
     };
     for (std::size_t i = 0; i < n; i += 90) add_rows(lived, part(i, i + 90), 1);
     ExactState fresh = state_of(d);
-    settle(fresh, lived.grid);
+    freeze_quantizer(fresh, lived.quantizer);
     add_rows(fresh, part(450, n), 1);
     for (std::size_t i = 0; i < 450; i += 50)
         CHECK(remove_rows(lived, part(i, i + 50), 1).refusal == Refusal::none, text(i));
@@ -196,9 +196,9 @@ TEST(a_view_does_not_depend_on_the_grid_of_whole_numbers) {
     constexpr std::size_t n = 300, d = 4;
     const std::vector<double> X = whole_numbers(n * d, 50.0, 4);
     const std::vector<std::int32_t> slots(n, 0);
-    ExactGrid grid{{0, -3, -20, 0}, {0.0, 5.0, 0.0, -100.0}, {0, 0, 0, 0}, {0, 0, 0, 0}};
+    Quantizer quantizer{{0, -3, -20, 0}, {0.0, 5.0, 0.0, -100.0}, {0, 0, 0, 0}, {0, 0, 0, 0}};
     ExactState settled = state_of(d), given = state_of(d);
-    settle(given, grid);
+    freeze_quantizer(given, quantizer);
     for (ExactState* state : {&settled, &given}) add_rows(*state, ExactBatch<double>{{X.data(), n, d}, slots, {}}, 1);
     const ExactView one(settled, SlotGroups{{0}}, 1), other(given, SlotGroups{{0}}, 1);
     CHECK(one.canonical(0) == other.canonical(0), "canonical");
@@ -244,7 +244,7 @@ TEST(sums_of_rows_are_semidefinite_and_those_that_no_rows_leave_are_not) {
         remove_rows(less, ExactBatch<double>{{stranger.data(), 1, d}, {slots.data(), 1}, {}}, 1);
         CHECK(!ExactView(less, SlotGroups{{0}}, 1).is_semidefinite(0, 1e-8), level);
         // Where coarser values were merged into a feature, it proves nothing.
-        less.grid.mixed[3] = 1;
+        less.quantizer.mixed[3] = 1;
         CHECK(ExactView(less, SlotGroups{{0}}, 1).is_semidefinite(0, 1e-8), level);
     });
 }

@@ -268,7 +268,7 @@ TEST(single_rows_are_answered_and_learned_as_by_the_long_way) {
         const PlaneRule rule{.gmean = n_classes % 2 == 0};
         const Labelled rows = rows_of(kRows, d, n_classes, 21), stream = rows_of(200, d, n_classes, 22);
         ExactSums sums(state_of(rows, d)), others(state_of(rows, d));
-        RowAnswers answers(sums, sums.version(), slots_up_to(n_classes), rule);
+        SingleRowModel answers(sums, sums.version(), slots_up_to(n_classes), rule);
         for (std::size_t i = 0; i < 200; ++i) {
             const std::span<const double> row(stream.X.data() + i * d, d);
             const Solved solved(others.view(slots_up_to(n_classes), 1), rule);
@@ -292,7 +292,7 @@ TEST(what_is_out_of_the_ordinary_is_left_to_others_and_changes_nothing) {
     const std::size_t d = 5;
     const Labelled rows = rows_of(kRows, d, 2, 31);
     ExactSums sums(state_of(rows, d));
-    RowAnswers answers(sums, sums.version(), slots_up_to(2), {});
+    SingleRowModel answers(sums, sums.version(), slots_up_to(2), {});
     const std::span<const double> row(rows.X.data(), d);
     std::vector<double> bad(row.begin(), row.end());
     bad[2] = std::nan("");
@@ -311,7 +311,7 @@ TEST(threads_may_ask_while_one_learns) {
     const std::size_t d = 5;
     const Labelled rows = rows_of(kRows, d, 3, 41), stream = rows_of(2000, d, 3, 42);
     ExactSums sums(state_of(rows, d));
-    RowAnswers answers(sums, sums.version(), slots_up_to(3), {});
+    SingleRowModel answers(sums, sums.version(), slots_up_to(3), {});
     std::atomic<bool> stop{false};
     std::atomic<std::size_t> answered{0};
     std::vector<std::thread> threads;

@@ -110,7 +110,7 @@ def _exactness(taught: Any) -> dict[str, Any]:
         return {}
     quantizer = learner.quantizer_
     low, high = int(quantizer.exponents.min()), int(quantizer.exponents.max())
-    facts = {"digest": learner.digest(), "quantizer": f"quanta 2^{low} to 2^{high}, {quantizer.note()}"}
+    facts = {"digest": learner.digest(), "quantizer": f"steps 2^{low} to 2^{high}, {quantizer.note()}"}
     if learner.statistics_.from_floats:
         facts["note"] = "learned by an earlier version in floating point, and rounded to this grid since"
     return facts

@@ -240,7 +240,7 @@ def cross_validate(
     Returns
     -------
     dict of str to ndarray of shape (folds,)
-        See :func:`steelyard.proximal.rule.validation.validate_folds` for what is exact among the measures.
+        See :func:`steelyard.proximal.model_selection.validate_folds` for what is exact among the measures.
     """
     probe = fold_probe(model, folds)
     _run(probe, "fit", (X, y, sample_weight), client)
@@ -305,7 +305,7 @@ def _merged(level: list[Any], engine: Any) -> list[Message]:
 
 def _shared(kinds: list[Kind]) -> Any:
     """What all tasks need: copied into each while that is small, so that they have no common ancestor."""
-    small = all(kind.feature_map is None or not kind.feature_map.is_settled for kind in kinds)
+    small = all(kind.feature_map is None or not kind.feature_map.is_fitted for kind in kinds)
     return kinds if small else dask.delayed(kinds)
 
 

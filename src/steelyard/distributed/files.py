@@ -81,7 +81,7 @@ class StatisticsPart(BaseEstimator):
                 hint="give every part once; a pattern such as part*.stats may match copies",
             )
         mine, theirs = _ledger_of(self.model), _ledger_of(other.model)
-        if mine and theirs and len(mine) and len(theirs) and (mine.holds(theirs) or theirs.holds(mine)):
+        if mine and theirs and len(mine) and len(theirs) and (mine.contains(theirs) or theirs.contains(mine)):
             raise DataError(
                 f"all {min(len(mine), len(theirs)):,} rows of one of two parts are inside the other, as "
                 "their ledgers say; they would count twice, so nothing was combined.",

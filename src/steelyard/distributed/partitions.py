@@ -23,7 +23,8 @@ from steelyard.base import check_parameters
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError
 from steelyard.features import RandomFeatures
 from steelyard.proximal import FoldedStatistics, ProximalSVC, Quantizer
-from steelyard.proximal.state.row_ledger import RowLedger
+from steelyard.proximal.folds import FoldState
+from steelyard.proximal.row_ledger import RowLedger
 
 __all__ = [
     "GRID_ROWS",
@@ -92,7 +93,7 @@ class Kind:
         if method == "fit" or held is None:
             n_folds = model.n_folds if model.C == "auto" else 1
             return cls(n_folds, model.feature_map, model.quantizer, model.track_rows)
-        known = method == "forget" or held.statistics.is_settled
+        known = method == "forget" or held.statistics.is_frozen
         quantizer = held.statistics.quantizer if known else model.quantizer
         return cls(held.n_folds, held.feature_map, quantizer, held.ledger is not None, **held.features)
 
@@ -101,14 +102,14 @@ class Kind:
         """Whether the map, or the grid where there is no map, can be settled only by rows."""
         if self.feature_map is None:
             return self.quantizer is None
-        return not self.feature_map.is_settled and self.feature_map.gamma == "rows"
+        return not self.feature_map.is_fitted and self.feature_map.gamma == "rows"
 
     def settled(self, rows: Any) -> Kind:
         """The same with its map and grid settled as a learner that first sees these rows would do it."""
         if not self.needs_rows:
             return self
         if self.feature_map is not None:
-            return replace(self, feature_map=self.feature_map.settled(rows))
+            return replace(self, feature_map=self.feature_map.fitted_on(rows))
         labels = np.zeros(n_rows(rows), dtype=np.int64)
         return replace(self, quantizer=ProximalSVC().fit(rows, labels).quantizer_)
 
@@ -116,7 +117,7 @@ class Kind:
         """A sum of messages with the map that all workers had."""
         if self.feature_map is None:
             return total
-        return total.with_map(self.feature_map.settled_for(total.n_features))
+        return total.with_map(self.feature_map.fitted_for(total.n_features))
 
     def learner(self) -> ProximalSVC:
         """A learner that has learned nothing yet and keeps such statistics."""
@@ -125,12 +126,13 @@ class Kind:
             feature_map=self.feature_map,
             quantizer=self.quantizer,
             track_rows=self.track_rows,
+            n_folds=max(self.n_folds, 2),
         )
-        learner.n_folds = self.n_folds
         if self.n_features is None:
             return learner
-        nothing = FoldedStatistics.start(self.n_features, self.n_folds, self.feature_map, self.quantizer)
-        return learner.merge(nothing.signed(self.feature_names, RowLedger() if self.track_rows else None))
+        state = FoldState.start(self.n_features, self.n_folds, self.feature_map, self.quantizer)
+        ledger = RowLedger() if self.track_rows else None
+        return learner.merge(FoldedStatistics.of(state, self.feature_names, ledger))
 
     def equals(self, other: Kind) -> bool:
         """Whether one set of statistics serves both."""
@@ -306,9 +308,7 @@ def fold_probe(model: ProximalSVC, folds: int) -> ProximalSVC:
             f"folds must be a whole number from 2 on; got {folds!r}.", source="cross_validate"
         )
     check_parameters(model)
-    probe = ProximalSVC(**{**model.get_params(deep=False), "C": "auto"})
-    probe.n_folds = folds
-    return probe
+    return ProximalSVC(**{**model.get_params(deep=False), "C": "auto", "n_folds": folds})
 
 
 def as_rows(X: Any) -> Any:
@@ -360,6 +360,6 @@ def _model_list(models: Any, method: str) -> list[ProximalSVC]:
 def _same_map(a: RandomFeatures | None, b: RandomFeatures | None) -> bool:
     if a is None or b is None or a is b:
         return a is b
-    if a.is_settled and b.is_settled:
+    if a.is_fitted and b.is_fitted:
         return a.same_map(b)
-    return a.is_settled == b.is_settled and repr(a.get_params()) == repr(b.get_params())
+    return a.is_fitted == b.is_fitted and repr(a.get_params()) == repr(b.get_params())

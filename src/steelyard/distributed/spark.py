@@ -194,7 +194,7 @@ def cross_validate(
     Returns
     -------
     dict of str to ndarray of shape (folds,)
-        See :func:`steelyard.proximal.rule.validation.validate_folds` for what is exact among the measures.
+        See :func:`steelyard.proximal.model_selection.validate_folds` for what is exact among the measures.
     """
     probe = fold_probe(model, folds)
     fit(probe, df, features=features, label=label, weight=weight)

@@ -13,7 +13,7 @@ from steelyard.base import check_parameters
 from steelyard.exceptions import DataError
 from steelyard.federated.site_update import Schema, SiteUpdate
 from steelyard.proximal import ClassStatistics, ProximalSVC
-from steelyard.proximal.rule.validation import measure
+from steelyard.proximal.model_selection import measure
 from steelyard.tables import TableModel
 
 __all__ = ["Hub", "SiteSummary"]

@@ -39,7 +39,7 @@ from steelyard.federated.packing import (
 )
 from steelyard.persistence import decode, encode
 from steelyard.proximal import ClassStatistics
-from steelyard.proximal.state.messages import from_state, get_state
+from steelyard.proximal.serialization import from_state, get_state
 
 __all__ = ["from_bytes", "to_bytes"]
 

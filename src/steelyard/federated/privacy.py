@@ -36,7 +36,7 @@ from steelyard.federated.site import Site
 from steelyard.federated.site_update import SiteUpdate
 from steelyard.federated.vectors import from_numbers, to_numbers, triangle_size
 from steelyard.proximal import ClassStatistics, ProximalSVC
-from steelyard.proximal.state.quantizer import Quantizer
+from steelyard.proximal.quantizer import Quantizer
 
 __all__ = [
     "SENSITIVITY",

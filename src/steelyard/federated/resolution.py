@@ -18,7 +18,7 @@ from sklearn.base import clone
 
 from steelyard._types import FloatArray
 from steelyard.proximal import ClassStatistics, ProximalSVC, Quantizer
-from steelyard.proximal.state.messages import get_state
+from steelyard.proximal.serialization import get_state
 
 __all__ = ["ENOUGH", "is_open", "settle", "settled"]
 
@@ -31,7 +31,7 @@ _TAIL = 32  # typical deviations; values farther away are a tail
 
 def is_open(learner: ProximalSVC) -> bool:
     """Whether the steps of a learner are still to be settled."""
-    return learner.quantizer is None and not (hasattr(learner, "classes_") and learner.statistics_.is_settled)
+    return learner.quantizer is None and not (hasattr(learner, "classes_") and learner.statistics_.is_frozen)
 
 
 def settle(learner: ProximalSVC) -> ProximalSVC:
@@ -44,7 +44,7 @@ def settle(learner: ProximalSVC) -> ProximalSVC:
 
 def settled(statistics: ClassStatistics) -> ClassStatistics:
     """The same rows on the steps of a site, where these are still open; else the statistics themselves."""
-    if statistics.is_settled:
+    if statistics.is_frozen:
         return statistics
     rows, labels, weights = _waiting(statistics)
     fresh = ClassStatistics(statistics.n_features, quantizer=_coarser(statistics.quantizer, rows))

@@ -10,8 +10,8 @@ import numpy as np
 from steelyard.base import Label
 from steelyard.exceptions import DataError
 from steelyard.proximal import ClassStatistics
-from steelyard.proximal.state.messages import from_state, get_state
-from steelyard.proximal.state.quantizer import Quantizer
+from steelyard.proximal.serialization import from_state, get_state
+from steelyard.proximal.quantizer import Quantizer
 
 __all__ = ["from_numbers", "on_quantizer", "to_numbers", "triangle_size"]
 

@@ -19,7 +19,7 @@ from steelyard.exceptions import DataError, MemoryLimitError, ParameterError
 from steelyard.params import Integer
 from steelyard.persistence import storable
 from steelyard.proximal import ClassStatistics, ProximalSVC
-from steelyard.proximal.state.batches import fold_numbers
+from steelyard.proximal.row_ledger import fold_numbers
 from steelyard.sql import engines
 from steelyard.sql.cells import (
     FARTHEST,
@@ -172,7 +172,7 @@ class StatisticsCube:
     def _compact(self) -> None:
         """Bring rows that wait into the sums of their cells, where these take less room."""
         statistics = self._statistics
-        if statistics is None or not statistics.is_settled:
+        if statistics is None or not statistics.is_frozen:
             return
         d = statistics.n_features
         if statistics.nbytes > max(9 * (d + 1) * (d + 2) * len(statistics.classes), _LITTLE):

@@ -346,7 +346,7 @@ def _pushable(
         return "as asked for"
     learner = model.learner
     reason = unsupported_reason(learner, rows.connection.engine, model.encoder.missing)
-    if reason is None and _is_started(learner) and not learner.statistics_.is_settled:
+    if reason is None and _is_started(learner) and not learner.statistics_.is_frozen:
         reason = "the grid is not settled before 256 rows"
     if how == "pushed":
         if reason is not None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -278,8 +277,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
                 hint="ProximalSVC does",
             )
         self._take_apart()
-        certified = partial(self.learner.forget, certificate=True)
-        certificate: Certificate = self._forget(source, certified, again=again)[1]
+        certificate: Certificate = self._forget(source, self.learner.certify_forget, again=again)[1]
         return replace(certificate, table=self._empty_twin())
 
     def _empty_twin(self) -> str:

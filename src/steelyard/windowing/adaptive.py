@@ -249,7 +249,7 @@ class AdaptiveWindows(Wrapper):
         self._n_seen += len(labels)
         block = self._fresh_learner(rows)
         whole = self._totals[-1] if self._totals else None
-        if whole is not None and self._map is None and whole.statistics_.is_settled:
+        if whole is not None and self._map is None and whole.statistics_.is_frozen:
             block.set_params(
                 quantizer=whole.quantizer_
             )  # blocks are cut from what one grid holds, once there is one

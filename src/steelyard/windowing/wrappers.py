@@ -201,7 +201,7 @@ class Wrapper(GrowingMixin):
         if getattr(learner, "feature_map", None) is not None:
             if self._map is None:
                 check_parameters(learner)
-                self._map = learner.feature_map.settled(rows)
+                self._map = learner.feature_map.fitted_on(rows)
             learner.set_params(feature_map=self._map)
         return learner
 

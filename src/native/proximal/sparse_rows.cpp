@@ -3,9 +3,9 @@
 #include <numeric>
 #include <utility>
 
-#include "proximal/exact_blocks.hpp"
-#include "proximal/exact_state.hpp"
+#include "proximal/class_block.hpp"
 #include "proximal/quantizer.hpp"
+#include "proximal/state_updates.hpp"
 
 namespace steelyard {
 
@@ -30,7 +30,7 @@ void fold_sparse(ExactState& state, const SparseBatch<Index>& batch, std::span<c
         const double x = batch.values[k];
         if (!(std::fabs(x) <= kLargestValue)) throw BadValues("values must be finite and at most 1e300");
         const auto j = static_cast<std::size_t>(batch.columns[k]);
-        if (x != 0.0 && !state.grid.rounds[j] && std::max(lowest_bit(x), kFinest) < state.grid.exponent[j])
+        if (x != 0.0 && !state.quantizer.rounds[j] && std::max(lowest_bit(x), kFinest) < state.quantizer.exponent[j])
             needed[j] = 1.0;
     }
     if (std::any_of(needed.begin(), needed.end(), [](double x) { return x != 0.0; })) {
@@ -53,7 +53,7 @@ void fold_sparse(ExactState& state, const SparseBatch<Index>& batch, std::span<c
             for (auto k = batch.row_starts[i]; k < batch.row_starts[i + 1]; ++k) {
                 const auto j = static_cast<std::size_t>(batch.columns[static_cast<std::size_t>(k)]);
                 columns.push_back(j);
-                v.push_back(quanta_of(batch.values[static_cast<std::size_t>(k)], state.grid.exponent[j]));
+                v.push_back(nearest_step(batch.values[static_cast<std::size_t>(k)], state.quantizer.exponent[j]));
                 top = std::max(top, v.back().bit_length());
             }
             const std::int64_t weight = weights.empty() ? 1 : weights[i];
@@ -90,30 +90,30 @@ void add_rows(ExactState& state, const SparseBatch<Index>& batch) {
     ExactState next = state;
     make_slots(next, batch.slots);
     const std::vector<std::int64_t> weights = steps_of(next, batch.weights, batch.slots.size());
-    if (!next.is_settled) {
-        const std::size_t n = std::min(batch.slots.size(), kSettlingRows);
-        if (next.early.slots.size() + batch.slots.size() < kSettlingRows) {
+    if (!next.is_frozen) {
+        const std::size_t n = std::min(batch.slots.size(), kQuantizerRows);
+        if (next.early.slots.size() + batch.slots.size() < kQuantizerRows) {
             const std::vector<double> rows = dense(batch, 0, n, next.n_features);
-            add_unsettled<double>(next, {rows.data(), n, next.n_features}, batch.slots, weights, true, 1);
+            add_unquantized<double>(next, {rows.data(), n, next.n_features}, batch.slots, weights, true, 1);
             state = std::move(next);
             return;
         }
         next.early.sparse = true;
         const std::vector<double> rows = dense(batch, 0, n, next.n_features);
         check_finite<double>({rows.data(), n, next.n_features});
-        const std::size_t d = next.n_features, before = std::min(kSettlingRows, next.early.slots.size());
+        const std::size_t d = next.n_features, before = std::min(kQuantizerRows, next.early.slots.size());
         const EarlyRows& early = next.early;
-        const ExactGrid grid = settled_grid(kSettlingRows, d, true, [&](std::size_t i, std::size_t j) {
+        const Quantizer quantizer = fit_quantizer(kQuantizerRows, d, true, [&](std::size_t i, std::size_t j) {
             return i < before ? early.rows[i * d + j] : rows[(i - before) * d + j];
         });
-        settle_by(next, grid, 1);
+        freeze_with(next, quantizer, 1);
     }
-    if (at_zero(next.grid)) {
+    if (at_zero(next.quantizer)) {
         fold_sparse(next, batch, weights);
     } else {
         ExactState apart = next;
         for (auto& slot : apart.slots) slot.reset();
-        std::fill(apart.grid.origin.begin(), apart.grid.origin.end(), 0.0);
+        std::fill(apart.quantizer.origin.begin(), apart.quantizer.origin.end(), 0.0);
         fold_sparse(apart, batch, weights);
         std::vector<std::int32_t> places(apart.slots.size());
         std::iota(places.begin(), places.end(), 0);
@@ -129,7 +129,7 @@ Removal remove_rows(ExactState& state, const SparseBatch<Index>& batch) {
     const std::vector<std::int64_t> weights = steps_of(next, batch.weights, batch.slots.size());
     const Removal refused = check_enough(next, batch.slots, weights);
     if (refused.refusal != Refusal::none) return refused;
-    bool dense_way = !next.is_settled;
+    bool dense_way = !next.is_frozen;
     for (const std::int32_t slot : batch.slots)
         dense_way |= slot >= 0 && next.slots[static_cast<std::size_t>(slot)] &&
                      !next.slots[static_cast<std::size_t>(slot)]->sums;
@@ -151,9 +151,9 @@ Removal remove_rows(ExactState& state, const SparseBatch<Index>& batch) {
     apart.n_features = next.n_features;
     apart.slots.resize(next.slots.size());
     apart.weight_exponent = next.weight_exponent;
-    apart.is_settled = true;
-    apart.grid = next.grid;
-    std::fill(apart.grid.origin.begin(), apart.grid.origin.end(), 0.0);
+    apart.is_frozen = true;
+    apart.quantizer = next.quantizer;
+    std::fill(apart.quantizer.origin.begin(), apart.quantizer.origin.end(), 0.0);
     fold_sparse(apart, batch, weights);
     std::vector<std::int32_t> places(apart.slots.size());
     std::iota(places.begin(), places.end(), 0);

@@ -1,13 +1,13 @@
-#include "proximal/exact_sums.hpp"
+#include "proximal/sufficient_statistics.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <optional>
 #include <utility>
 
-#include "proximal/exact_blocks.hpp"
-#include "proximal/exact_state.hpp"
+#include "proximal/class_block.hpp"
 #include "proximal/quantizer.hpp"
+#include "proximal/state_updates.hpp"
 
 namespace steelyard {
 
@@ -28,16 +28,16 @@ Big count_of(const ExactState& state, std::size_t slot) {
 
 void fold_all(ExactState& state, unsigned n_threads) {
     ExactState next = state;
-    if (!next.is_settled) settle(next, n_threads);
+    if (!next.is_frozen) freeze_quantizer(next, n_threads);
     for (auto& slot : next.slots)
-        if (slot) fold_waiting(own(slot), next.n_features, n_threads);
+        if (slot) fold_pending(own(slot), next.n_features, n_threads);
     state = std::move(next);
 }
 
-void fade(ExactState& state, double factor, unsigned n_threads) {
+void decay(ExactState& state, double factor, unsigned n_threads) {
     ExactState next = state;
-    if (next.weight_exponent == 0) refine_weights(next, kFractions);
-    const auto faded = [&](std::vector<std::int64_t>& weights) {
+    if (next.weight_exponent == 0) refine_weights(next, kWeightFractionBits);
+    const auto decayed = [&](std::vector<std::int64_t>& weights) {
         for (std::int64_t& weight : weights) {
             const double product = static_cast<double>(weight) * factor;
             if (!(std::fabs(product) < 0x1p62)) throw std::overflow_error("the weights would grow beyond 2^40");
@@ -45,47 +45,47 @@ void fade(ExactState& state, double factor, unsigned n_threads) {
         }
     };
     const std::size_t d = next.n_features;
-    faded(next.early.weights);
+    decayed(next.early.weights);
     drop_weightless(next.early.rows, next.early.weights, &next.early.slots, d);
     for (auto& slot : next.slots) {
         if (!slot) continue;
         ExactBlock& block = own(slot);
         if (block.sums) {
-            fold_waiting(block, d, n_threads);
+            fold_pending(block, d, n_threads);
             auto sums = own_sums(block, d);
-            sums->fade(factor);
+            sums->decay(factor);
             if (sums->count().is_zero())
                 slot.reset();
             else
                 block.sums = std::move(sums);
             continue;
         }
-        faded(block.weights);
+        decayed(block.weights);
         drop_weightless(block.rows, block.weights, nullptr, d);
         if (block.weights.empty()) slot.reset();
     }
     state = std::move(next);
 }
 
-void settle(ExactState& state, unsigned n_threads) {
-    if (state.is_settled || state.early.slots.empty()) return;
+void freeze_quantizer(ExactState& state, unsigned n_threads) {
+    if (state.is_frozen || state.early.slots.empty()) return;
     ExactState next = state;
     const EarlyRows& early = next.early;
     const std::size_t d = next.n_features;
-    const ExactGrid grid = settled_grid(std::min(kSettlingRows, early.slots.size()), d, early.sparse,
-                                        [&](std::size_t i, std::size_t j) { return early.rows[i * d + j]; });
-    settle_by(next, grid, n_threads);
+    const Quantizer quantizer = fit_quantizer(std::min(kQuantizerRows, early.slots.size()), d, early.sparse,
+                                              [&](std::size_t i, std::size_t j) { return early.rows[i * d + j]; });
+    freeze_with(next, quantizer, n_threads);
     state = std::move(next);
 }
 
-void settle(ExactState& state, const ExactGrid& grid) {
+void freeze_quantizer(ExactState& state, const Quantizer& quantizer) {
     ExactState next = state;
-    settle_by(next, grid, 1);
+    freeze_with(next, quantizer, 1);
     state = std::move(next);
 }
 
 void make_ready(ExactState& state, std::span<const std::int32_t> slots, unsigned n_threads) {
-    if (!state.is_settled) return;
+    if (!state.is_frozen) return;
     for (const std::int32_t slot : slots)
         if (static_cast<std::size_t>(slot) < state.slots.size() && state.slots[static_cast<std::size_t>(slot)])
             make_ready(state.slots[static_cast<std::size_t>(slot)], state.n_features, n_threads);
@@ -108,7 +108,7 @@ TriangleSum folded(const ExactState& state, std::span<const std::int32_t> slots,
     }
     if (waiting.weights.empty()) return total;
     Triangle sums(d + 1);
-    fold_waiting(sums, waiting, d, n_threads);
+    fold_pending(sums, waiting, d, n_threads);
     total.add(std::move(sums));
     return total;
 }

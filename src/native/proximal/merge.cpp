@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "proximal/exact_blocks.hpp"
-#include "proximal/exact_state.hpp"
+#include "proximal/class_block.hpp"
 #include "proximal/quantizer.hpp"
+#include "proximal/state_updates.hpp"
 
 namespace steelyard {
 
@@ -24,7 +24,7 @@ Removal check_enough(const ExactState& state, const ExactState& other, std::span
     return {};
 }
 
-// Adds or takes out rows that came before there was a grid; their slots are those of the state.
+// Adds or takes out rows that came before there was a quantizer; their slots are those of the state.
 Removal merge_early(ExactState& state, EarlyRows early, int sign, bool checked, unsigned n_threads) {
     const std::size_t d = state.n_features;
     const Rows<double> rows{early.rows.data(), early.slots.size(), d};
@@ -32,29 +32,29 @@ Removal merge_early(ExactState& state, EarlyRows early, int sign, bool checked, 
     if (sign < 0)
         for (std::size_t i = 0; i < early.weights.size(); ++i) {
             std::int64_t left = early.weights[i];
-            if (!state.is_settled && early.slots[i] >= 0)
+            if (!state.is_frozen && early.slots[i] >= 0)
                 left = cancel(state.early.rows, state.early.weights, early.rows.data() + i * d, d, left,
                               &state.early.slots, early.slots[i]);
             early.weights[i] = -left;
         }
     drop_weightless(state.early.rows, state.early.weights, &state.early.slots, d);
-    if (state.is_settled)
-        add_settled(state, rows, early.slots, early.weights, n_threads);
+    if (state.is_frozen)
+        add_quantized(state, rows, early.slots, early.weights, n_threads);
     else
-        add_unsettled(state, rows, early.slots, early.weights, early.sparse, n_threads);
+        add_unquantized(state, rows, early.slots, early.weights, early.sparse, n_threads);
     if (sign < 0)
         for (auto& slot : state.slots)
-            if (slot && count_of(*slot).is_zero()) settle_loss((own(slot), slot), d, state.grid, n_threads);
+            if (slot && count_of(*slot).is_zero()) finish_removal((own(slot), slot), d, state.quantizer, n_threads);
     return {};
 }
 
-// Adds or takes out what is on a grid.
-Removal merge_settled(ExactState& state, ExactState theirs, std::span<const std::int32_t> places, int sign,
-                      bool checked, unsigned n_threads) {
-    if (!state.is_settled) settle_by(state, theirs.grid, n_threads);
-    const ExactGrid grid = common_grid(state.grid, theirs.grid);
-    bring_to(state, grid, state.weight_exponent, n_threads);
-    bring_to(theirs, grid, state.weight_exponent, n_threads);
+// Adds or takes out what is on a quantizer.
+Removal merge_quantized(ExactState& state, ExactState theirs, std::span<const std::int32_t> places, int sign,
+                        bool checked, unsigned n_threads) {
+    if (!state.is_frozen) freeze_with(state, theirs.quantizer, n_threads);
+    const Quantizer quantizer = common_quantizer(state.quantizer, theirs.quantizer);
+    bring_to(state, quantizer, state.weight_exponent, n_threads);
+    bring_to(theirs, quantizer, state.weight_exponent, n_threads);
     for (std::size_t s = 0; s < theirs.slots.size(); ++s) {
         if (!theirs.slots[s] || places[s] < 0) continue;
         auto& mine = state.slots[static_cast<std::size_t>(places[s])];
@@ -63,7 +63,7 @@ Removal merge_settled(ExactState& state, ExactState theirs, std::span<const std:
         if (checked && !mine->sums &&
             std::any_of(mine->weights.begin(), mine->weights.end(), [](std::int64_t w) { return w < 0; }))
             return never_learned(places[s]);
-        const bool possible = settle_loss(mine, state.n_features, state.grid, n_threads);
+        const bool possible = finish_removal(mine, state.n_features, state.quantizer, n_threads);
         if (checked && !possible) return never_learned(places[s]);
     }
     return {};
@@ -81,10 +81,11 @@ Removal merge(ExactState& state, const ExactState& other, std::span<const std::i
     const int finest = std::min(next.weight_exponent, theirs.weight_exponent);
     refine_weights(next, static_cast<unsigned>(next.weight_exponent - finest));
     refine_weights(theirs, static_cast<unsigned>(theirs.weight_exponent - finest));
-    if (!theirs.is_settled)
+    if (!theirs.is_frozen)
         for (std::int32_t& slot : theirs.early.slots) slot = places[static_cast<std::size_t>(slot)];
-    const Removal removal = theirs.is_settled ? merge_settled(next, std::move(theirs), places, sign, checked, n_threads)
-                                              : merge_early(next, std::move(theirs.early), sign, checked, n_threads);
+    const Removal removal = theirs.is_frozen
+                                ? merge_quantized(next, std::move(theirs), places, sign, checked, n_threads)
+                                : merge_early(next, std::move(theirs.early), sign, checked, n_threads);
     if (removal.refusal == Refusal::none) state = std::move(next);
     return removal;
 }
@@ -110,7 +111,7 @@ ExactState regrouped(const ExactState& state, std::span<const std::int32_t> plac
     return result;
 }
 
-ExactState rearranged(const ExactState& state, std::span<const std::int64_t> from) {
+ExactState permute_features(const ExactState& state, std::span<const std::int64_t> from) {
     const std::size_t d = state.n_features, n = from.size();
     const auto rows_of = [&](const std::vector<double>& rows) {
         const std::size_t count = rows.size() / d;
@@ -128,18 +129,18 @@ ExactState rearranged(const ExactState& state, std::span<const std::int64_t> fro
         auto moved = std::make_shared<ExactBlock>();
         moved->rows = rows_of(slot->rows);
         moved->weights = slot->weights;
-        if (slot->sums) moved->sums = std::make_shared<Triangle>(slot->sums->rearranged(from));
+        if (slot->sums) moved->sums = std::make_shared<Triangle>(slot->sums->permute_features(from));
         slot = std::move(moved);
     }
-    if (state.is_settled) {
-        result.grid = empty_grid(n);
+    if (state.is_frozen) {
+        result.quantizer = empty_quantizer(n);
         for (std::size_t j = 0; j < n; ++j) {
             if (from[j] < 0) continue;
             const auto old = static_cast<std::size_t>(from[j]);
-            result.grid.exponent[j] = state.grid.exponent[old];
-            result.grid.origin[j] = state.grid.origin[old];
-            result.grid.rounds[j] = state.grid.rounds[old];
-            result.grid.mixed[j] = state.grid.mixed[old];
+            result.quantizer.exponent[j] = state.quantizer.exponent[old];
+            result.quantizer.origin[j] = state.quantizer.origin[old];
+            result.quantizer.rounds[j] = state.quantizer.rounds[old];
+            result.quantizer.mixed[j] = state.quantizer.mixed[old];
         }
     }
     return result;

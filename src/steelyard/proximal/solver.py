@@ -1,11 +1,11 @@
-"""From the linear systems to planes: the rule of the proximal learners.
+"""Solver of the planes with LAPACK: Cholesky, eigendecomposition and the Woodbury identity.
 
-For class ``j`` against the rest with weights ``sigma`` the plane ``[w; b]`` minimises
+For class ``j`` against the rest with weights ``sigma`` the plane ``[w; b]`` minimizes
 
     |[w; b]|^2 / C + sum_i sigma_i (y_i - (x_i'w - b))^2,      y_i = +1 for class j, else -1,
 
 so it solves ``(a T + kappa M_j + penalty / C) [w; b] = rhs`` with ``T`` the (weighted) sum of all class
-matrices. Equal counts give equal ``a``; what is common to several planes is factored once.
+matrices. Classes with equal counts have equal ``a``; planes with a common matrix share its factor.
 """
 
 from __future__ import annotations
@@ -24,20 +24,19 @@ from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError
 from steelyard.params import class_factors
-from steelyard.proximal.rule.system import Regularizer, System, symmetric
+from steelyard.proximal.system import Regularizer, System, symmetric
 
 __all__ = ["PlaneEquations", "auc_equations", "margin_equations", "solve", "solve_path"]
 
-# A decomposition into eigenvectors costs about as much as this many Cholesky factors.
-_FACTORS_PER_EIGEN = 30
-_FEW = 0.6  # of the features: up to so many rows a matrix is taken through its factor
+_FACTORS_PER_EIGEN = 30  # an eigendecomposition costs about as much as this many Cholesky factors
+_MAX_RANK_FRACTION = 0.6  # use a low-rank factor when n_rows <= 0.6 * n_features
 _EPS = float(np.finfo(np.float64).eps)
-_REFLECTORS_AT_ONCE = 64  # as many as LAPACK ever applies together
+_REFLECTOR_BLOCK = 64  # largest block of Householder reflectors in LAPACK
 
 
 @dataclass
 class PlaneEquations:
-    """The systems of all planes: ``(a[p] * total + kappa[p] * M[p] + penalty / C) u = rhs[p]``.
+    """Linear systems of all planes: ``(a[p] * total + kappa[p] * M[p] + penalty / C) u = rhs[p]``.
 
     Attributes
     ----------
@@ -46,19 +45,19 @@ class PlaneEquations:
     total : ndarray
         Lower triangle shared by all planes.
     a, kappa : ndarray of shape (n_planes,)
-        Shares of the common matrix and of the plane's own.
+        Coefficients of the common matrix and of the plane's own matrix.
     own : callable
-        Lower triangle of the own matrix of a plane.
+        Returns the lower triangle of the own matrix of a plane.
     own_rows : callable
-        The same as few weighted rows, or None.
+        Returns the own matrix as few weighted rows, or None.
     rhs : ndarray of shape (n_planes, size)
-        Right sides.
+        Right-hand sides.
     regularizer : Regularizer
         The penalty.
     n_rows : float
-        Weight of all rows; rows of weight 1 span no more dimensions than that.
+        Weight of all rows, an upper bound of the rank if all weights are 1.
     has_intercept : bool
-        Whether the last coordinate is the intercept ``b``; else the systems are for ``w`` alone.
+        Whether the last coordinate is the intercept ``b``; if not, the systems have ``w`` only.
     """
 
     classes: list[int]
@@ -73,7 +72,7 @@ class PlaneEquations:
     has_intercept: bool = True
 
     def matrix(self, plane: int) -> FloatArray:
-        """Lower triangle of one plane's matrix without the penalty."""
+        """Return the lower triangle of one plane's matrix without the penalty."""
         matrix: FloatArray = self.a[plane] * self.total
         if self.kappa[plane] != 0.0:
             own = self.own(self.classes[plane])
@@ -81,6 +80,7 @@ class PlaneEquations:
         return matrix
 
     def penalized(self, matrix: FloatArray, C: float) -> FloatArray:
+        """Return ``matrix + penalty / C``."""
         if self.has_intercept:
             return self.regularizer.add_to(matrix, 1.0 / C)
         result = matrix.copy()
@@ -89,19 +89,19 @@ class PlaneEquations:
 
 
 def plane_classes(n_classes: int) -> list[int]:
-    """Positive class of each plane: two classes share one plane, whose positive side is the second."""
+    """Return the positive class of each plane; two classes share one plane, positive for the second."""
     return list(range(n_classes)) if n_classes > 2 else [n_classes - 1]
 
 
 def margin_equations(system: System, class_weight: Any, regularizer: Regularizer) -> PlaneEquations:
-    """The systems of the (weighted) least squares planes."""
+    """Return the systems of the (weighted) least squares planes."""
     classes = plane_classes(len(system.labels))
     factors = None if class_weight == "balanced" else class_factors(class_weight, system.labels)
-    if factors is None:  # weights that differ by plane
+    if factors is None:  # balanced weights depend on the plane
         shares = system.counts[classes] / system.n_rows
         a, kappa = shares, 1.0 - 2.0 * shares
         rhs = system.v[classes] - shares[:, None] * system.v.sum(axis=0)
-        if len(system.labels) == 1:  # no rest: both weights vanish and so does the plane
+        if len(system.labels) == 1:  # without a rest, both weights and the plane are zero
             a, kappa = np.ones(1), np.zeros(1)
     else:
         a, kappa = np.ones(len(classes)), np.zeros(len(classes))
@@ -113,7 +113,7 @@ def margin_equations(system: System, class_weight: Any, regularizer: Regularizer
 
 
 def auc_equations(system: System, regularizer: Regularizer) -> PlaneEquations:
-    """The systems of the least squared pairwise loss: ``S_+ + S_- + dd'`` and right side ``d``."""
+    """Return the systems of the squared pairwise loss: ``S_+ + S_- + dd'`` with right-hand side ``d``."""
     classes = plane_classes(len(system.labels))
     d = system.n_features
     total = system.all_rows
@@ -125,13 +125,13 @@ def auc_equations(system: System, regularizer: Regularizer) -> PlaneEquations:
             classes, zero, np.ones(1), np.zeros(1), lambda _: zero, lambda _: None,
             np.zeros((1, d)), regularizer, system.n_rows, has_intercept=False,
         )  # fmt: skip
-    mine, rest = sums / counts[:, None], rest_sums / rest_counts[:, None]
-    difference = mine - rest
+    own_means, rest_means = sums / counts[:, None], rest_sums / rest_counts[:, None]
+    difference = own_means - rest_means
 
     def pairs(index: int) -> FloatArray:
         own = system.matrix(index)[:d, :d]
         scatter = own / counts[index] + (total[:d, :d] - own) / rest_counts[index]
-        means = np.stack([mine[index], rest[index], difference[index]])
+        means = np.stack([own_means[index], rest_means[index], difference[index]])
         scatter += np.tril((means.T * [-1.0, -1.0, 1.0]) @ means)
         return scatter
 
@@ -146,7 +146,7 @@ def auc_equations(system: System, regularizer: Regularizer) -> PlaneEquations:
 
 
 def solve(equations: PlaneEquations, C: float) -> FloatArray:
-    """Solutions of all planes, one a row."""
+    """Return the solutions of all planes, one per row."""
     solutions = np.empty_like(equations.rhs)
     alone, families = _families(equations)
     if len(families) > _FACTORS_PER_EIGEN and equations.regularizer.center is not None:
@@ -164,7 +164,7 @@ def solve(equations: PlaneEquations, C: float) -> FloatArray:
 
 
 def _families(equations: PlaneEquations) -> tuple[list[int], dict[float, list[int]]]:
-    """Planes with a matrix of their own, and planes that differ by few rows from a common matrix."""
+    """Return planes with their own matrix, and planes near a common matrix by their ``a``."""
     alone: list[int] = []
     families: dict[float, list[int]] = defaultdict(list)
     size = equations.rhs.shape[1]
@@ -180,22 +180,22 @@ def _families(equations: PlaneEquations) -> tuple[list[int], dict[float, list[in
 
 
 def _solve_family(equations: PlaneEquations, planes: list[int], C: float) -> FloatArray:
-    """Planes of one ``a``: one Cholesky factor of the common matrix, Woodbury's identity for the rest."""
+    """Solve planes of one ``a``: a Cholesky factor of the common matrix, and the Woodbury identity."""
     common = equations.penalized(equations.a[planes[0]] * equations.total, C)
     rows, weights, starts = _own_rows(equations, planes)
     solved = _solve_definite(common, np.concatenate([equations.rhs[planes], rows]).T).T
     base, spread = solved[: len(planes)], solved[len(planes) :]
     for position, plane in enumerate(planes):
-        mine = slice(starts[position], starts[position + 1])
-        if mine.stop > mine.start:
+        own = slice(starts[position], starts[position + 1])
+        if own.stop > own.start:
             base[position] -= _correction(
-                rows[mine], equations.kappa[plane] * weights[mine], spread[mine], base[position]
+                rows[own], equations.kappa[plane] * weights[own], spread[own], base[position]
             )
     return base
 
 
 def _own_rows(equations: PlaneEquations, planes: list[int]) -> tuple[FloatArray, FloatArray, list[int]]:
-    """All own rows of some planes in one matrix, their weights, and where those of each plane begin."""
+    """Return the own rows of some planes in one matrix, their weights, and the first row of each plane."""
     rows, weights, starts = [np.empty((0, equations.rhs.shape[1]))], [np.empty(0)], [0]
     for plane in planes:
         own = equations.own_rows(equations.classes[plane]) if equations.kappa[plane] != 0.0 else None
@@ -206,7 +206,7 @@ def _own_rows(equations: PlaneEquations, planes: list[int]) -> tuple[FloatArray,
     check_fits_memory(
         3 * 8 * equations.rhs.shape[1] * (starts[-1] + len(planes)),
         f"the planes of {len(planes):,} classes",
-        "join rare classes, or leave those with a handful of rows out",
+        "merge rare classes, or remove classes with few rows",
     )
     return np.concatenate(rows), np.concatenate(weights), starts
 
@@ -214,51 +214,51 @@ def _own_rows(equations: PlaneEquations, planes: list[int]) -> tuple[FloatArray,
 def _correction(
     rows: FloatArray, weights: FloatArray, spread: FloatArray, solution: FloatArray
 ) -> FloatArray:
-    """What Woodbury's identity subtracts: ``spread = inv(B) rows'`` (as rows), ``solution = inv(B) rhs``."""
+    """Return the Woodbury term for ``spread = inv(B) rows'`` (as rows) and ``solution = inv(B) rhs``."""
     small = np.diag(1.0 / weights) + rows @ spread.T
     correction: FloatArray = np.linalg.solve(small, rows @ solution) @ spread
     return correction
 
 
 def _solve_definite(lower: FloatArray, rhs: FloatArray) -> FloatArray:
-    """Solve for a positive definite matrix; where rounding denies that, in the least squares sense."""
+    """Solve for a positive definite matrix; if it is numerically singular, by its pseudo-inverse."""
     factor, info = lapack.dpotrf(lower.T, lower=0, clean=0)
     if info == 0:
         solution: FloatArray = lapack.dpotrs(factor, rhs, lower=0)[0]
         return solution
-    values, vectors = _decomposed(symmetric(lower))
+    values, vectors = _eigh(symmetric(lower))
     keep = values > len(lower) * _EPS * values[-1]
     usable = vectors[:, keep]
     result: FloatArray = usable @ ((usable.T @ rhs) / values[keep, None])
     return result
 
 
-def _decomposed(matrix: FloatArray, driver: str | None = None) -> tuple[FloatArray, FloatArray]:
-    """Eigenvalues and vectors; a sentence where a damaged file left sums that no rows can have."""
+def _eigh(matrix: FloatArray, driver: str | None = None) -> tuple[FloatArray, FloatArray]:
+    """Return eigenvalues and eigenvectors; raise DataError for overflown sums of a damaged file."""
     if not np.isfinite(matrix).all():
         raise DataError(
-            "the sums of products are beyond all numbers, so no plane can be found.",
+            "the sums of products are not finite, so the planes cannot be computed.",
             source="ProximalSVC",
-            hint="no rows within the limits make such sums: was the model read from a damaged file?",
+            hint="valid rows cannot have such sums; the file of the model may be damaged",
         )
     values, vectors = eigh(matrix, driver=driver, check_finite=False)
     return values, vectors
 
 
-# -- a whole grid of C ------------------------------------------------------------------------------
+# -- several C --------------------------------------------------------------------------------------
 
 
-def _moved(lower: FloatArray, center: FloatArray) -> FloatArray:
-    """A lower triangle as it is where the intercept is measured at a center."""
+def _translated(lower: FloatArray, center: FloatArray) -> FloatArray:
+    """Return a lower triangle in coordinates with the intercept at ``center``."""
     side, corner = lower[-1, :-1], float(lower[-1, -1])
-    half, whole = np.append(side + 0.5 * corner * center, 0.0), np.append(center, 0.0)
-    moved: FloatArray = blas.dsyr2(1.0, half, whole, a=lower.T, lower=0).T
-    moved[-1, :-1] = side + corner * center
-    return moved
+    half, full = np.append(side + 0.5 * corner * center, 0.0), np.append(center, 0.0)
+    result: FloatArray = blas.dsyr2(1.0, half, full, a=lower.T, lower=0).T
+    result[-1, :-1] = side + corner * center
+    return result
 
 
 class _Eigen:
-    """One decomposition of a matrix against the penalty, good for every C.
+    """Generalized eigendecomposition of a matrix and the penalty, valid for every C.
 
     ``U' penalty U = I`` and ``U' matrix U = diag(values)``, hence
     ``inv(a * matrix + penalty / C) = U diag(1 / (a * values + 1 / C)) U'``.
@@ -267,7 +267,7 @@ class _Eigen:
     def __init__(self, matrix: FloatArray, equations: PlaneEquations) -> None:
         self.equations = equations
         regularizer = equations.regularizer
-        self._free: tuple[FloatArray, float] | None = None  # a free intercept is eliminated first
+        self._free: tuple[FloatArray, float] | None = None  # an intercept without penalty is eliminated
         if not equations.has_intercept:
             self._scale = sp.diags_array(1.0 / regularizer.scale)
             lower = matrix.copy()
@@ -278,7 +278,7 @@ class _Eigen:
             lower = matrix[:-1, :-1] - np.outer(column, column) / corner
         else:
             self._scale = regularizer.congruence()
-            lower = _moved(matrix, regularizer.center)
+            lower = _translated(matrix, regularizer.center)
         d = len(regularizer.scale)
         if (regularizer.scale != 1.0).any():
             lower[:, :d] /= regularizer.scale
@@ -286,12 +286,12 @@ class _Eigen:
         self._decompose(lower)
 
     def _decompose(self, lower: FloatArray) -> None:
-        """Take apart a matrix whose lower triangle this is; it is not needed any more."""
-        self.values, vectors = _decomposed(lower, driver="evd")
+        """Decompose a matrix given by its lower triangle, which is overwritten."""
+        self.values, vectors = _eigh(lower, driver="evd")
         self.U = self._scale @ vectors
 
     def solve(self, plane: int, Cs: ArrayOfC) -> FloatArray:
-        """Solutions of a plane for several C, one a row; own rows come in by Woodbury's identity."""
+        """Return the solutions of a plane for several C, one per row; own rows by the Woodbury identity."""
         equations = self.equations
         kappa = equations.kappa[plane]
         own = equations.own_rows(equations.classes[plane]) if kappa != 0.0 else None
@@ -308,7 +308,7 @@ class _Eigen:
         return result
 
     def solve_rhs(self, rhs: FloatArray, Cs: ArrayOfC, a: float = 1.0) -> FloatArray:
-        """Solutions for one right side and several C when the matrix is the whole system."""
+        """Return the solutions for one right-hand side and several C, without own rows."""
         reduced = rhs
         if self._free is not None:
             column, corner = self._free
@@ -326,19 +326,20 @@ class _Eigen:
 
 
 class _Tridiagonal(_Eigen):
-    """The same for one right side, at a third of the cost: ``U' matrix U`` is only made tridiagonal.
+    """Householder tridiagonalization, a third of the cost of an eigendecomposition for one right-hand side.
 
-    Fewer rows than features leave a matrix ``S = F'F`` of low rank, and a right side ``F'g`` in its range.
-    Then ``inv(S + I / C) F'g = F' inv(FF' + I / C) g``, and it is the small ``FF'`` that is made tridiagonal.
+    With fewer rows than features, the matrix ``S = F'F`` has low rank and the right-hand side ``F'g`` is in
+    its range. Then ``inv(S + I / C) F'g = F' inv(FF' + I / C) g``, and only the small ``FF'`` is
+    tridiagonalized.
     """
 
     def _decompose(self, lower: FloatArray) -> None:
-        few_rows = self.equations.n_rows <= _FEW * len(lower)
+        few_rows = self.equations.n_rows <= _MAX_RANK_FRACTION * len(lower)
         self._factor = _Factor.of(lower) if few_rows else None
         if self._factor is not None:
             lower = self._factor.products()
         work = int(lapack.dsytrd_lwork(len(lower), lower=1)[0])
-        reflectors, self._diagonal, self._beside, self._tau, _ = lapack.dsytrd(
+        reflectors, self._diagonal, self._off_diagonal, self._tau, _ = lapack.dsytrd(
             np.asfortranarray(lower), lower=1, lwork=work, overwrite_a=1
         )
         self._reflectors = np.asfortranarray(reflectors[1:, :-1])
@@ -349,9 +350,9 @@ class _Tridiagonal(_Eigen):
             right = self._factor.coordinates(right)
         right = self._rotate(right, "T")[:, 0]
         solutions = np.empty((len(right), len(Cs)))
-        beside = a * self._beside
+        off_diagonal = a * self._off_diagonal
         for i, C in enumerate(Cs):
-            solutions[:, i] = lapack.dgtsv(beside, a * self._diagonal + 1.0 / C, beside, right)[3]
+            solutions[:, i] = lapack.dgtsv(off_diagonal, a * self._diagonal + 1.0 / C, off_diagonal, right)[3]
         solutions = self._rotate(solutions, "N")
         if self._factor is not None:
             solutions = self._factor.combined(solutions)
@@ -359,17 +360,17 @@ class _Tridiagonal(_Eigen):
         return result
 
     def _rotate(self, vectors: FloatArray, trans: str) -> FloatArray:
-        """Apply the product of the reflectors, which leaves the first coordinate as it is."""
+        """Apply the product of the reflectors, which does not change the first coordinate."""
         columns = np.array(vectors.reshape(len(vectors), -1), order="F")
         if len(columns) > 1:
             rest = np.asfortranarray(columns[1:])
-            work = _REFLECTORS_AT_ONCE * (rest.shape[1] + _REFLECTORS_AT_ONCE + 1)
+            work = _REFLECTOR_BLOCK * (rest.shape[1] + _REFLECTOR_BLOCK + 1)
             columns[1:] = lapack.dormqr("L", trans, self._reflectors, self._tau, rest, work, overwrite_c=1)[0]
         return columns
 
 
 class _Factor:
-    """Few rows ``F`` with ``F'F`` equal to a matrix of low rank: its Cholesky factor, largest pivot first."""
+    """Pivoted Cholesky factor: few rows ``F`` with ``F'F`` equal to a matrix of low rank."""
 
     def __init__(self, lower: FloatArray, order: NDArray[np.intp]) -> None:
         self._lower = lower  # F' with its rows in `order`
@@ -377,26 +378,26 @@ class _Factor:
 
     @classmethod
     def of(cls, lower: FloatArray) -> _Factor | None:
-        """That of a lower triangle, if it has few rows and more than one; it leaves out rounding alone."""
-        # A lower triangle, row by row, is an upper one for LAPACK, which takes columns.
+        """Return the factor of a lower triangle; None if its rank is 1 or too large."""
+        # A row-major lower triangle is a column-major upper one, which LAPACK expects.
         factored, pivots, rank, info = lapack.dpstrf(lower.T, lower=0)
-        if info < 0 or not 1 < rank <= _FEW * len(lower):
+        if info < 0 or not 1 < rank <= _MAX_RANK_FRACTION * len(lower):
             return None
         return cls(np.triu(factored[:rank]).T, pivots - 1)
 
     def products(self) -> FloatArray:
-        """``FF'``."""
+        """Return ``FF'``."""
         products: FloatArray = self._lower.T @ self._lower
         return products
 
     def coordinates(self, vector: FloatArray) -> FloatArray:
-        """``g`` with ``F'g`` equal to a vector of the range."""
+        """Return ``g`` with ``F'g`` equal to a vector of the range."""
         rank = self._lower.shape[1]
         solved: FloatArray = lapack.dtrtrs(self._lower[:rank], vector[self._order[:rank]], lower=1)[0]
         return solved
 
     def combined(self, columns: FloatArray) -> FloatArray:
-        """``F'`` times columns."""
+        """Return ``F'`` times columns."""
         result = np.empty((len(self._order), columns.shape[1]))
         result[self._order] = self._lower @ columns
         return result
@@ -406,7 +407,7 @@ ArrayOfC = list[float] | FloatArray
 
 
 def solve_path(equations: PlaneEquations, Cs: ArrayOfC) -> FloatArray:
-    """Solutions of all planes for every C, of shape (n_Cs, n_planes, size).
+    """Return the solutions of all planes for every C, of shape (n_Cs, n_planes, size).
 
     Planes that share a matrix, or differ from the common one by few rows, share one decomposition.
     """
@@ -421,19 +422,19 @@ def solve_path(equations: PlaneEquations, Cs: ArrayOfC) -> FloatArray:
             paths[:, plane] = eigen.solve(plane, Cs)
     for plane in alone:
         matrix = equations.matrix(plane)
-        decomposition = _Tridiagonal if len(matrix) > 4 else _Eigen  # which a single entry needs
+        decomposition = _Tridiagonal if len(matrix) > 4 else _Eigen  # dsytrd needs more than one entry
         paths[:, plane] = decomposition(matrix, equations).solve_rhs(equations.rhs[plane], Cs)
     return paths
 
 
 def score_moments(system: System, index: int, u: FloatArray) -> FloatArray:
-    """Mean and variance of the scores ``e'u`` of a class and of the rest: [[m+, v+], [m-, v-]]."""
+    """Return mean and variance of the scores ``e'u`` of a class and of the rest: [[m+, v+], [m-, v-]]."""
     moments: FloatArray = all_score_moments(system, [index], u[None])[0]
     return moments
 
 
 def all_score_moments(system: System, classes: list[int], solutions: FloatArray) -> FloatArray:
-    """The same for several planes, each with its class: of shape (n_planes, 2, 2)."""
+    """Return :func:`score_moments` of several planes, each with its class: of shape (n_planes, 2, 2)."""
     counts = system.counts[classes]
     own = np.array(
         [system.quadratics(index, u[None])[0] for index, u in zip(classes, solutions, strict=True)]

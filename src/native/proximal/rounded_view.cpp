@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "proximal/exact_sums.hpp"
+#include "proximal/sufficient_statistics.hpp"
 #include "simd/simd.hpp"
 
 namespace steelyard {
@@ -66,7 +66,7 @@ Big whole(double x) {
     return Big::of_whole(x);
 }
 
-// Sum of products a b, seen from the origin: modulo 2^128, and what comes out fits.
+// Sum of products a b, translated from the origin: modulo 2^128, and what comes out fits.
 int128 from_origin(int128 value, int128 sum_b, std::int64_t pivot_a, int128 moved_a, std::int64_t pivot_b) {
     return static_cast<int128>(static_cast<uint128>(value) - static_cast<uint128>(sum_b) * pivot_a -
                                static_cast<uint128>(moved_a) * pivot_b);
@@ -76,21 +76,21 @@ int128 from_origin(int128 value, int128 sum_b, std::int64_t pivot_a, int128 move
 struct Wide {
     static constexpr double kBits = kRegister;
     using Sum = int128;
-    static double seen(int128 value, Sum sum_b, std::int64_t pivot_a, Sum moved_a, std::int64_t pivot_b) {
+    static double translated(int128 value, Sum sum_b, std::int64_t pivot_a, Sum moved_a, std::int64_t pivot_b) {
         return nearest(from_origin(value, sum_b, pivot_a, moved_a, pivot_b));
     }
 };
 struct Long {  // sums of values in 64 bits, those of products in two exact halves
     static constexpr double kBits = 100.0;
     using Sum = std::int64_t;
-    static double seen(int128 value, Sum sum_b, std::int64_t pivot_a, Sum moved_a, std::int64_t pivot_b) {
+    static double translated(int128 value, Sum sum_b, std::int64_t pivot_a, Sum moved_a, std::int64_t pivot_b) {
         return of_halves(value - static_cast<int128>(sum_b) * pivot_a - static_cast<int128>(moved_a) * pivot_b);
     }
 };
 struct Short {  // all in 64 bits
     static constexpr double kBits = 60.0;
     using Sum = std::int64_t;
-    static double seen(int128 value, Sum sum_b, std::int64_t pivot_a, Sum moved_a, std::int64_t pivot_b) {
+    static double translated(int128 value, Sum sum_b, std::int64_t pivot_a, Sum moved_a, std::int64_t pivot_b) {
         return static_cast<double>(static_cast<std::int64_t>(value) - sum_b * pivot_a - moved_a * pivot_b);
     }
 };
@@ -125,14 +125,14 @@ ExactView::ExactView(ExactState state, SlotGroups classes, unsigned n_threads)
       units_(state_.n_features, 0),
       finer_(state_.n_features, 0),
       pivot_(state_.n_features) {
-    settle(state_, n_threads_);  // for the time being, where there are too few rows for good
-    if (!state_.is_settled) {
-        ExactGrid plain;
+    freeze_quantizer(state_, n_threads_);  // for the time being, where there are too few rows for good
+    if (!state_.is_frozen) {
+        Quantizer plain;
         plain.exponent.assign(state_.n_features, 0);
         plain.origin.assign(state_.n_features, 0.0);
         plain.rounds.assign(state_.n_features, 0);
         plain.mixed = plain.rounds;
-        settle(state_, plain);
+        freeze_quantizer(state_, plain);
     }
     std::vector<std::int32_t> all;
     for (const auto& slots : classes_) all.insert(all.end(), slots.begin(), slots.end());
@@ -222,13 +222,13 @@ void ExactView::write_moved(const TriangleSum& triangle, const Moved& sums, doub
     for (std::size_t a = 0; a < d; ++a, out += size) {
         const int128* from = triangle.row(a, room);
         const double left = std::ldexp(scale[a], state_.weight_exponent);
-        const auto seen = [&](int128 value, std::size_t b) {
-            return Form::seen(value, before[b], pivot[a], after[a], pivot[b]) * left * scale[b];
+        const auto translated = [&](int128 value, std::size_t b) {
+            return Form::translated(value, before[b], pivot[a], after[a], pivot[b]) * left * scale[b];
         };
         if (most_finer_)
-            for (std::size_t b = 0; b <= a; ++b) out[b] = seen(shifted(from[b], finer_[a] + finer_[b]), b);
+            for (std::size_t b = 0; b <= a; ++b) out[b] = translated(shifted(from[b], finer_[a] + finer_[b]), b);
         else
-            for (std::size_t b = 0; b <= a; ++b) out[b] = seen(from[b], b);
+            for (std::size_t b = 0; b <= a; ++b) out[b] = translated(from[b], b);
     }
     const double left = -std::ldexp(1.0, state_.weight_exponent);
     for (std::size_t b = 0; b < d; ++b) out[b] = nearest(sums.after[b]) * left * scale[b];
@@ -244,7 +244,7 @@ void ExactView::write_centered(const TriangleSum& triangle, double* out) const {
 }
 
 // Chooses where a feature is measured from: a multiple of about a sixteenth of its standard deviation, next to the
-// mean. Exponents follow from the numbers' lengths in value, not in quanta, so finer quanta give the same origin.
+// mean. Exponents follow from the numbers' lengths in value, not in steps, so finer steps give the same origin.
 void ExactView::look_at(std::size_t j, const Big& n) {
     const std::size_t d = state_.n_features;
     const Big sum = total_.get(d, j), squares = total_.get(j, j);
@@ -259,8 +259,8 @@ void ExactView::look_at(std::size_t j, const Big& n) {
 
 template <class Whole>
 void ExactView::look_at(std::size_t j, const Whole& n, const Whole& sum, const Whole& squares) {
-    const int k = state_.grid.exponent[j];
-    const Whole origin = whole<Whole>(state_.grid.origin[j]), scatter = n * squares - sum * sum;
+    const int k = state_.quantizer.exponent[j];
+    const Whole origin = whole<Whole>(state_.quantizer.origin[j]), scatter = n * squares - sum * sum;
     if (sign(n) <= 0) {
         pivot_[j] = big(-origin);
         return;
@@ -280,8 +280,8 @@ void ExactView::look_at(std::size_t j, const Whole& n, const Whole& sum, const W
     int scatter_exponent, n_exponent;
     const double scatter_part = nearest(scatter, &scatter_exponent), n_part = nearest(n, &n_exponent);
     variance_[j] = std::ldexp(scatter_part / n_part / n_part, scatter_exponent - 2 * n_exponent + 2 * (k - units_[j]));
-    // What merged values of coarser quanta leave behind when their rows go is less than one of these.
-    const int dust = state_.grid.mixed[j] ? k + state_.grid.mixed[j] : deviation - 1;
+    // What merged values of coarser steps leave behind when their rows go is less than one of these.
+    const int dust = state_.quantizer.mixed[j] ? k + state_.quantizer.mixed[j] : deviation - 1;
     if (deviation < dust) variance_[j] = 0.0;
     const Whole from_zero = sum + n * origin;
     int step = deviation - 4;
@@ -301,7 +301,7 @@ Triangle ExactView::centered(Triangle triangle) const {
 }
 
 int ExactView::exponent(std::size_t j) const {
-    return j < state_.n_features ? state_.grid.exponent[j] - static_cast<int>(finer_[j]) - units_[j] : 0;
+    return j < state_.n_features ? state_.quantizer.exponent[j] - static_cast<int>(finer_[j]) - units_[j] : 0;
 }
 
 void ExactView::write(const Triangle& triangle, double* out) const {
@@ -369,7 +369,7 @@ bool ExactView::is_semidefinite(std::size_t k, double slack) const {
     this->matrix(k, matrix.data());
     for (std::size_t i = 0; i < size; ++i) {
         const double square = matrix[i * size + i];
-        const bool counts = square > 0.0 && (i + 1 == size || !state_.grid.mixed[i]);
+        const bool counts = square > 0.0 && (i + 1 == size || !state_.quantizer.mixed[i]);
         scale[i] = counts ? 1.0 / std::sqrt(square) : 0.0;
     }
     for (std::size_t i = 0; i < size; ++i) {
@@ -379,7 +379,8 @@ bool ExactView::is_semidefinite(std::size_t k, double slack) const {
     return loops().factor.factor(matrix.data(), size, size);
 }
 
-// Single columns of the matrix of one class, seen from the origin; formed from its rows where these are all there is.
+// Single columns of the matrix of one class, translated from the origin; formed from its rows where these are all there
+// is.
 class ExactView::Columns {
   public:
     Columns(const ExactView& view, std::size_t k) : view_(view), d_(view.state_.n_features) {

@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "proximal/exact_sums.hpp"
 #include "proximal/quantizer.hpp"
+#include "proximal/sufficient_statistics.hpp"
 #include "simd/simd.hpp"
 
 namespace steelyard {
@@ -30,12 +30,12 @@ ExactBlock& own(std::shared_ptr<ExactBlock>& block);
 std::shared_ptr<Triangle> own_sums(const ExactBlock& block, std::size_t d);
 
 // Adds what waits in a block to some sums, or to its own.
-void fold_waiting(Triangle& sums, const ExactBlock& block, std::size_t d, unsigned n_threads);
-void fold_waiting(ExactBlock& block, std::size_t d, unsigned n_threads);
+void fold_pending(Triangle& sums, const ExactBlock& block, std::size_t d, unsigned n_threads);
+void fold_pending(ExactBlock& block, std::size_t d, unsigned n_threads);
 void make_ready(std::shared_ptr<ExactBlock>& slot, std::size_t d, unsigned n_threads);
 
 // Whether n more rows of a class, of which there may be nothing yet, wait rather than being summed at once.
-bool may_wait(const ExactBlock* block, std::size_t n, std::size_t d);
+bool may_stay_pending(const ExactBlock* block, std::size_t n, std::size_t d);
 // Lets rows wait.
 template <class T>
 void wait(ExactBlock& block, Rows<T> rows, std::span<const std::uint32_t> index, std::span<const std::int64_t> weights,
@@ -43,12 +43,12 @@ void wait(ExactBlock& block, Rows<T> rows, std::span<const std::uint32_t> index,
 // Puts rows of one class where they belong: among the waiting ones, or into the sums at once.
 template <class T>
 void place(ExactBlock& block, Rows<T> rows, const std::vector<std::uint32_t>& index,
-           std::span<const std::int64_t> weights, const StepTables& tables, const ExactGrid& grid, const Found& found,
-           unsigned n_threads);
+           std::span<const std::int64_t> weights, const StepTables& tables, const Quantizer& quantizer,
+           const Found& found, unsigned n_threads);
 // Adds a row whose values are beyond the reach of digits.
 template <class T>
-void add_beyond(Triangle& sums, Rows<T> rows, std::uint32_t row, const StepTables& tables, const ExactGrid& grid);
-// Adds a block that is on the same grid.
+void add_beyond(Triangle& sums, Rows<T> rows, std::uint32_t row, const StepTables& tables, const Quantizer& quantizer);
+// Adds a block that is on the same quantizer.
 void join(std::shared_ptr<ExactBlock>& mine, const ExactBlock& theirs, int sign, std::size_t d, unsigned n_threads);
 
 // Takes weight off equal rows, from the newest back; what found no partner is left.
@@ -60,6 +60,6 @@ void drop_weightless(std::vector<double>& rows, std::vector<std::int64_t>& weigh
 
 Big count_of(const ExactBlock& block);
 // A class that lost rows: refused if they were never here, gone if none is left.
-bool settle_loss(std::shared_ptr<ExactBlock>& slot, std::size_t d, const ExactGrid& grid, unsigned n_threads);
+bool finish_removal(std::shared_ptr<ExactBlock>& slot, std::size_t d, const Quantizer& quantizer, unsigned n_threads);
 
 }  // namespace steelyard

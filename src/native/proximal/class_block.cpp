@@ -1,4 +1,4 @@
-#include "proximal/exact_blocks.hpp"
+#include "proximal/class_block.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -22,7 +22,7 @@ struct Runs {
 // Adds some rows, whatever their values and weights, to sums of products.
 template <class T>
 void fold(Triangle& sums, Rows<T> rows, const Runs& runs, std::span<const std::int64_t> weights,
-          const StepTables& tables, const ExactGrid* grid, std::span<const double> largest, unsigned n_threads) {
+          const StepTables& tables, const Quantizer* quantizer, std::span<const double> largest, unsigned n_threads) {
     const std::size_t d = rows.n_features;
     std::vector<double> row(d);
     std::vector<std::int64_t> whole(d);
@@ -50,8 +50,8 @@ void fold(Triangle& sums, Rows<T> rows, const Runs& runs, std::span<const std::i
         }
         for (std::size_t j = 0; j < d; ++j) {
             const double value = static_cast<double>(x[j]);
-            const Big quanta = grid ? quanta_of(value, grid->exponent[j]) : Big::of_whole(value);
-            wide[j] = quanta - Big::of_whole(tables.origin[j]);
+            const Big steps = quantizer ? nearest_step(value, quantizer->exponent[j]) : Big::of_whole(value);
+            wide[j] = steps - Big::of_whole(tables.origin[j]);
         }
         sums.add_row(wide, Big(weight));
     }
@@ -65,7 +65,7 @@ std::vector<double> largest_of(std::span<const double> rows, std::size_t d) {
 }
 
 // Waiting rows from one on.
-Runs waiting_runs(const ExactBlock& block, std::size_t first, std::size_t d) {
+Runs pending_runs(const ExactBlock& block, std::size_t first, std::size_t d) {
     Runs runs;
     for (auto i = static_cast<std::uint32_t>(first); i < block.weights.size(); ++i) {
         const double* row = block.rows.data() + i * d;
@@ -75,14 +75,14 @@ Runs waiting_runs(const ExactBlock& block, std::size_t first, std::size_t d) {
     return runs;
 }
 
-void fold_waiting(Triangle& sums, const ExactBlock& block, const Runs& runs, std::size_t d, unsigned n_threads) {
+void fold_pending(Triangle& sums, const ExactBlock& block, const Runs& runs, std::size_t d, unsigned n_threads) {
     const StepTables tables(d);  // waiting rows are whole numbers already
     fold<double>(sums, {block.rows.data(), block.weights.size(), d}, runs, block.weights, tables, nullptr,
                  largest_of(block.rows, d), n_threads);
 }
 
 // Adds one waiting row; nothing has changed if it throws.
-void add_waiting(Triangle& sums, const ExactBlock& block, std::size_t i, std::size_t d) {
+void add_pending(Triangle& sums, const ExactBlock& block, std::size_t i, std::size_t d) {
     std::vector<std::int64_t> row(d);
     for (std::size_t j = 0; j < d; ++j) row[j] = static_cast<std::int64_t>(block.rows[i * d + j]);
     sums.add_row(row, block.weights[i]);
@@ -93,14 +93,14 @@ constexpr std::size_t kFewRows = 8;  // are added one by one, where the sums are
 // Adds the waiting rows from one on to sums that nobody else holds, in one change that cannot fail half-way. False, and
 // nothing has changed, if it would be several.
 bool fold_in_place(Triangle& sums, const ExactBlock& block, std::size_t first, std::size_t d, unsigned n_threads) {
-    const Runs runs = waiting_runs(block, first, d);
+    const Runs runs = pending_runs(block, first, d);
     if (runs.by_weight.size() != 1 || !runs.beyond.empty() || std::abs(runs.by_weight.begin()->first) > kLongWeight)
         return false;
-    fold_waiting(sums, block, runs, d, n_threads);
+    fold_pending(sums, block, runs, d, n_threads);
     return true;
 }
 
-Big waiting_count(const ExactBlock& block) {
+Big pending_count(const ExactBlock& block) {
     int128 sum = 0;
     for (const std::int64_t weight : block.weights) sum += weight;
     return Big::of(sum);
@@ -108,12 +108,12 @@ Big waiting_count(const ExactBlock& block) {
 
 // Whether some rows could have left these sums: a class without rows has none, squares are not negative, and no mean
 // is farther out than the squares allow.
-// Where values of coarser quanta were merged in, a row may have been rounded otherwise, and nothing is certain.
-bool could_be(const ExactBlock& block, std::size_t d, const ExactGrid& grid) {
+// Where values of coarser steps were merged in, a row may have been rounded otherwise, and nothing is certain.
+bool could_be(const ExactBlock& block, std::size_t d, const Quantizer& quantizer) {
     const Big n = count_of(block);
     const std::size_t waiting = block.weights.size();
     for (std::size_t j = 0; j < d; ++j) {
-        if (grid.mixed[j]) continue;
+        if (quantizer.mixed[j]) continue;
         Big sum = block.sums->get(d, j), squares = block.sums->get(j, j);
         for (std::size_t i = 0; i < waiting; ++i) {
             const auto v = static_cast<std::int64_t>(block.rows[i * d + j]);
@@ -133,7 +133,7 @@ ExactBlock& own(std::shared_ptr<ExactBlock>& block) {
         block = std::make_shared<ExactBlock>();
     else if (block.use_count() > 1)
         block = std::make_shared<ExactBlock>(*block);
-    block->seen.reset();
+    block->partial_sums.reset();
     return *block;
 }
 
@@ -141,14 +141,14 @@ std::shared_ptr<Triangle> own_sums(const ExactBlock& block, std::size_t d) {
     return block.sums ? std::make_shared<Triangle>(*block.sums) : std::make_shared<Triangle>(d + 1);
 }
 
-void fold_waiting(Triangle& sums, const ExactBlock& block, std::size_t d, unsigned n_threads) {
-    if (!block.weights.empty()) fold_waiting(sums, block, waiting_runs(block, 0, d), d, n_threads);
+void fold_pending(Triangle& sums, const ExactBlock& block, std::size_t d, unsigned n_threads) {
+    if (!block.weights.empty()) fold_pending(sums, block, pending_runs(block, 0, d), d, n_threads);
 }
 
-void fold_waiting(ExactBlock& block, std::size_t d, unsigned n_threads) {
+void fold_pending(ExactBlock& block, std::size_t d, unsigned n_threads) {
     if (block.weights.empty() && block.sums) return;
     auto sums = own_sums(block, d);
-    fold_waiting(*sums, block, d, n_threads);
+    fold_pending(*sums, block, d, n_threads);
     block.sums = std::move(sums);
     block.rows.clear();
     block.weights.clear();
@@ -160,39 +160,39 @@ void make_ready(std::shared_ptr<ExactBlock>& slot, std::size_t d, unsigned n_thr
     ExactBlock& block = *slot;
     const std::size_t n = block.weights.size();
     if (block.sums) {
-        if (block.sums.use_count() > 1) return fold_waiting(block, d, n_threads);
+        if (block.sums.use_count() > 1) return fold_pending(block, d, n_threads);
         Triangle& sums = *std::const_pointer_cast<Triangle>(block.sums);
         if (n > kFewRows) {
-            if (!fold_in_place(sums, block, 0, d, n_threads)) return fold_waiting(block, d, n_threads);
+            if (!fold_in_place(sums, block, 0, d, n_threads)) return fold_pending(block, d, n_threads);
             block.rows.clear();
             block.weights.clear();
             return;
         }
         while (!block.weights.empty()) {  // row by row: between two of them all is whole
-            add_waiting(sums, block, block.weights.size() - 1, d);
+            add_pending(sums, block, block.weights.size() - 1, d);
             block.weights.pop_back();
             block.rows.resize(block.weights.size() * d);
         }
         return;
     }
-    if (block.seen && block.seen.use_count() == 1) {
-        Triangle& seen = *std::const_pointer_cast<Triangle>(block.seen);
-        if (n <= block.n_seen + kFewRows) {
-            for (; block.n_seen < n; ++block.n_seen) add_waiting(seen, block, block.n_seen, d);
+    if (block.partial_sums && block.partial_sums.use_count() == 1) {
+        Triangle& partial_sums = *std::const_pointer_cast<Triangle>(block.partial_sums);
+        if (n <= block.n_partial + kFewRows) {
+            for (; block.n_partial < n; ++block.n_partial) add_pending(partial_sums, block, block.n_partial, d);
             return;
         }
-        if (fold_in_place(seen, block, block.n_seen, d, n_threads)) {
-            block.n_seen = n;
+        if (fold_in_place(partial_sums, block, block.n_partial, d, n_threads)) {
+            block.n_partial = n;
             return;
         }
     }
-    auto seen = std::make_shared<Triangle>(d + 1);
-    fold_waiting(*seen, block, d, n_threads);
-    block.seen = std::move(seen);
-    block.n_seen = n;
+    auto partial_sums = std::make_shared<Triangle>(d + 1);
+    fold_pending(*partial_sums, block, d, n_threads);
+    block.partial_sums = std::move(partial_sums);
+    block.n_partial = n;
 }
 
-bool may_wait(const ExactBlock* block, std::size_t n, std::size_t d) {
+bool may_stay_pending(const ExactBlock* block, std::size_t n, std::size_t d) {
     const std::size_t most = capacity(d);
     if (!block) return n <= most;
     return n <= (block->sums ? most / 2 : most - std::min(most, block->weights.size()));
@@ -212,13 +212,13 @@ void wait(ExactBlock& block, Rows<T> rows, std::span<const std::uint32_t> index,
 
 template <class T>
 void place(ExactBlock& block, Rows<T> rows, const std::vector<std::uint32_t>& index,
-           std::span<const std::int64_t> weights, const StepTables& tables, const ExactGrid& grid, const Found& found,
-           unsigned n_threads) {
+           std::span<const std::int64_t> weights, const StepTables& tables, const Quantizer& quantizer,
+           const Found& found, unsigned n_threads) {
     const std::size_t d = rows.n_features;
     const bool any_beyond =
         std::any_of(index.begin(), index.end(), [&](std::uint32_t i) { return found.beyond[i] != 0; });
-    if (!any_beyond && may_wait(&block, index.size(), d)) {
-        if (block.weights.size() + index.size() > capacity(d)) fold_waiting(block, d, n_threads);
+    if (!any_beyond && may_stay_pending(&block, index.size(), d)) {
+        if (block.weights.size() + index.size() > capacity(d)) fold_pending(block, d, n_threads);
         wait(block, rows, index, weights, tables.steps());
         return;
     }
@@ -229,16 +229,16 @@ void place(ExactBlock& block, Rows<T> rows, const std::vector<std::uint32_t>& in
         for (const std::uint32_t i : index)
             (found.beyond[i] ? runs.beyond : runs.by_weight[weights.empty() ? 1 : weights[i]]).push_back(i);
     auto sums = own_sums(block, d);
-    fold(*sums, rows, runs, weights, tables, &grid, found.largest, n_threads);
+    fold(*sums, rows, runs, weights, tables, &quantizer, found.largest, n_threads);
     sums->shrink();
     block.sums = std::move(sums);
 }
 
 template <class T>
-void add_beyond(Triangle& sums, Rows<T> rows, std::uint32_t row, const StepTables& tables, const ExactGrid& grid) {
+void add_beyond(Triangle& sums, Rows<T> rows, std::uint32_t row, const StepTables& tables, const Quantizer& quantizer) {
     Runs runs;
     runs.beyond.push_back(row);
-    fold(sums, rows, runs, {}, tables, &grid, {}, 1);
+    fold(sums, rows, runs, {}, tables, &quantizer, {}, 1);
 }
 
 std::int64_t cancel(const std::vector<double>& rows, std::vector<std::int64_t>& weights, const double* row,
@@ -278,11 +278,11 @@ void drop_weightless(std::vector<double>& rows, std::vector<std::int64_t>& weigh
 }
 
 Big count_of(const ExactBlock& block) {
-    const Big waiting = waiting_count(block);
+    const Big waiting = pending_count(block);
     return block.sums ? block.sums->count() + waiting : waiting;
 }
 
-bool settle_loss(std::shared_ptr<ExactBlock>& slot, std::size_t d, const ExactGrid& grid, unsigned n_threads) {
+bool finish_removal(std::shared_ptr<ExactBlock>& slot, std::size_t d, const Quantizer& quantizer, unsigned n_threads) {
     ExactBlock& block = *slot;
     const Big n = count_of(block);
     if (n.sign() < 0) return false;
@@ -291,16 +291,16 @@ bool settle_loss(std::shared_ptr<ExactBlock>& slot, std::size_t d, const ExactGr
             slot.reset();
             return true;
         }
-        fold_waiting(block, d, n_threads);
+        fold_pending(block, d, n_threads);
         for (std::size_t a = 0, at = 0; a <= d; ++a)
             for (std::size_t b = 0; b <= a; ++b, ++at) {
-                const bool certain = (a == d || !grid.mixed[a]) && (b == d || !grid.mixed[b]);
+                const bool certain = (a == d || !quantizer.mixed[a]) && (b == d || !quantizer.mixed[b]);
                 if (certain && !block.sums->get(at).is_zero()) return false;
             }
         slot.reset();
         return true;
     }
-    return !block.sums || could_be(block, d, grid);
+    return !block.sums || could_be(block, d, quantizer);
 }
 
 void join(std::shared_ptr<ExactBlock>& mine, const ExactBlock& theirs, int sign, std::size_t d, unsigned n_threads) {
@@ -321,14 +321,14 @@ void join(std::shared_ptr<ExactBlock>& mine, const ExactBlock& theirs, int sign,
     block.rows.insert(block.rows.end(), theirs.rows.begin(), theirs.rows.end());
     block.weights.insert(block.weights.end(), weights.begin(), weights.end());
     drop_weightless(block.rows, block.weights, nullptr, d);
-    if (block.weights.size() > capacity(d)) fold_waiting(block, d, n_threads);
+    if (block.weights.size() > capacity(d)) fold_pending(block, d, n_threads);
 }
 
 #define STEELYARD_EXACT(T)                                                                                          \
     template void wait(ExactBlock&, Rows<T>, std::span<const std::uint32_t>, std::span<const std::int64_t>, Steps); \
     template void place(ExactBlock&, Rows<T>, const std::vector<std::uint32_t>&, std::span<const std::int64_t>,     \
-                        const StepTables&, const ExactGrid&, const Found&, unsigned);                               \
-    template void add_beyond(Triangle&, Rows<T>, std::uint32_t, const StepTables&, const ExactGrid&);
+                        const StepTables&, const Quantizer&, const Found&, unsigned);                               \
+    template void add_beyond(Triangle&, Rows<T>, std::uint32_t, const StepTables&, const Quantizer&);
 STEELYARD_EXACT(double)
 STEELYARD_EXACT(float)
 #undef STEELYARD_EXACT

@@ -4,9 +4,9 @@
 #include <optional>
 #include <utility>
 
-#include "proximal/exact_blocks.hpp"
-#include "proximal/exact_state.hpp"
+#include "proximal/class_block.hpp"
 #include "proximal/quantizer.hpp"
+#include "proximal/state_updates.hpp"
 
 namespace steelyard {
 
@@ -18,7 +18,7 @@ constexpr std::size_t kMostWaiting = 512;
 template <class T>
 bool add_in_place(ExactState& state, const ExactBatch<T>& batch) {
     const std::size_t d = state.n_features, n = batch.slots.size();
-    if (!state.is_settled || n > kMostWaiting || !batch.weights.empty() || state.weight_exponent != 0) return false;
+    if (!state.is_frozen || n > kMostWaiting || !batch.weights.empty() || state.weight_exponent != 0) return false;
     std::vector<std::size_t> coming(state.slots.size(), 0);
     for (const std::int32_t slot : batch.slots) {
         if (slot < 0 || static_cast<std::size_t>(slot) >= state.slots.size()) return false;
@@ -27,13 +27,13 @@ bool add_in_place(ExactState& state, const ExactBatch<T>& batch) {
             block->weights.size() + ++coming[static_cast<std::size_t>(slot)] > capacity(d))
             return false;
     }
-    const StepTables tables(state.grid);
+    const StepTables tables(state.quantizer);
     const Found found = scan(batch.rows, tables, 1);
-    if (is_coarse(state.grid)) return false;
+    if (is_coarse(state.quantizer)) return false;
     for (std::size_t i = 0; i < n; ++i)
         if (found.beyond[i]) return false;
     for (std::size_t j = 0; j < d; ++j)
-        if (found.remainder[j] != 0.0 && !state.grid.rounds[j]) return false;
+        if (found.remainder[j] != 0.0 && !state.quantizer.rounds[j]) return false;
     for (const std::int32_t slot : batch.slots) {
         ExactBlock& block = *state.slots[static_cast<std::size_t>(slot)];
         const std::size_t needed = block.weights.size() + coming[static_cast<std::size_t>(slot)];
@@ -84,18 +84,18 @@ Found scan_some(Rows<T> rows, const std::vector<std::uint32_t>& index, const Ste
 }
 
 // Sums classes of many rows without a look at all rows before; those of few rows are looked at, and wait. False, and
-// nothing has changed, where that does not pay or where quanta must become finer first.
+// nothing has changed, where that does not pay or where steps must become finer first.
 template <class T>
 bool add_unseen(ExactState& state, Rows<T> rows, std::span<const std::int32_t> slots, unsigned n_threads) {
     const std::size_t d = state.n_features;
-    const StepTables tables(state.grid);
+    const StepTables tables(state.quantizer);
     if (d > kMostUnseen || !tables.tiny.empty() || !tables.coarse.empty()) return false;
     const auto groups = by_slot(slots, {});
     std::map<std::int32_t, std::shared_ptr<Triangle>> sums;
     std::vector<std::uint32_t> few;
     for (const auto& [slot, index] : groups) {
         const ExactBlock* block = state.slots[static_cast<std::size_t>(slot)].get();
-        if (may_wait(block, index.size(), d))
+        if (may_stay_pending(block, index.size(), d))
             few.insert(few.end(), index.begin(), index.end());
         else
             sums[slot] = block ? own_sums(*block, d) : std::make_shared<Triangle>(d + 1);
@@ -110,14 +110,14 @@ bool add_unseen(ExactState& state, Rows<T> rows, std::span<const std::int32_t> s
     if (!steelyard::add_unseen(rows, tables.steps(), shares, beyond, n_threads)) return false;
     for (const std::uint32_t i : beyond) check_finite<T>({rows.data + i * d, 1, d});
     check_finite(rows, found.beyond);
-    for (const std::uint32_t i : beyond) add_beyond(*sums.at(slots[i]), rows, i, tables, state.grid);
+    for (const std::uint32_t i : beyond) add_beyond(*sums.at(slots[i]), rows, i, tables, state.quantizer);
     for (const auto& [slot, index] : groups) {
         ExactBlock& block = own(state.slots[static_cast<std::size_t>(slot)]);
         if (const auto summed = sums.find(slot); summed != sums.end()) {
             summed->second->shrink();
             block.sums = std::move(summed->second);
         } else {
-            place(block, rows, index, {}, tables, state.grid, found, n_threads);
+            place(block, rows, index, {}, tables, state.quantizer, found, n_threads);
         }
     }
     return true;
@@ -126,19 +126,19 @@ bool add_unseen(ExactState& state, Rows<T> rows, std::span<const std::int32_t> s
 }  // namespace
 
 template <class T>
-void add_settled(ExactState& state, Rows<T> rows, std::span<const std::int32_t> slots,
-                 std::span<const std::int64_t> weights, unsigned n_threads) {
+void add_quantized(ExactState& state, Rows<T> rows, std::span<const std::int32_t> slots,
+                   std::span<const std::int64_t> weights, unsigned n_threads) {
     const bool all_count = std::all_of(slots.begin(), slots.end(), [](std::int32_t slot) { return slot >= 0; });
     if (weights.empty() && all_count && add_unseen(state, rows, slots, n_threads)) return;
-    std::optional<StepTables> tables(state.grid);
+    std::optional<StepTables> tables(state.quantizer);
     Found found = scan(rows, *tables, n_threads);
-    check_finite(rows, is_coarse(state.grid) ? std::span<const std::uint8_t>{} : found.beyond);
+    check_finite(rows, is_coarse(state.quantizer) ? std::span<const std::uint8_t>{} : found.beyond);
     if (refine_for(state, rows, found.remainder, n_threads)) {
-        tables.emplace(state.grid);
+        tables.emplace(state.quantizer);
         found = scan(rows, *tables, n_threads);
     }
     for (const auto& [slot, index] : by_slot(slots, weights))
-        place(own(state.slots[static_cast<std::size_t>(slot)]), rows, index, weights, *tables, state.grid, found,
+        place(own(state.slots[static_cast<std::size_t>(slot)]), rows, index, weights, *tables, state.quantizer, found,
               n_threads);
 }
 
@@ -148,25 +148,25 @@ void make_slots(ExactState& state, std::span<const std::int32_t> slots) {
     if (state.slots.size() < static_cast<std::size_t>(most + 1)) state.slots.resize(static_cast<std::size_t>(most + 1));
 }
 
-void settle_by(ExactState& state, const ExactGrid& grid, unsigned n_threads) {
-    state.grid = grid;
-    state.is_settled = true;
+void freeze_with(ExactState& state, const Quantizer& quantizer, unsigned n_threads) {
+    state.quantizer = quantizer;
+    state.is_frozen = true;
     const EarlyRows early = std::move(state.early);
     state.early = {};
     make_slots(state, early.slots);
     if (!early.slots.empty())
-        add_settled<double>(state, {early.rows.data(), early.slots.size(), state.n_features}, early.slots,
-                            early.weights, n_threads);
+        add_quantized<double>(state, {early.rows.data(), early.slots.size(), state.n_features}, early.slots,
+                              early.weights, n_threads);
 }
 
 template <class T>
-void add_unsettled(ExactState& state, Rows<T> rows, std::span<const std::int32_t> slots,
-                   std::span<const std::int64_t> weights, bool sparse, unsigned n_threads) {
+void add_unquantized(ExactState& state, Rows<T> rows, std::span<const std::int32_t> slots,
+                     std::span<const std::int64_t> weights, bool sparse, unsigned n_threads) {
     check_finite(rows);
     EarlyRows& early = state.early;
     early.sparse |= sparse;
     const std::size_t d = state.n_features;
-    if (early.slots.size() + slots.size() < kSettlingRows) {
+    if (early.slots.size() + slots.size() < kQuantizerRows) {
         for (std::size_t i = 0; i < slots.size(); ++i) {
             if (slots[i] < 0 || (!weights.empty() && weights[i] == 0)) continue;
             early.rows.insert(early.rows.end(), rows.data + i * d, rows.data + (i + 1) * d);
@@ -175,12 +175,12 @@ void add_unsettled(ExactState& state, Rows<T> rows, std::span<const std::int32_t
         }
         return;
     }
-    const std::size_t before = std::min(kSettlingRows, early.slots.size());
-    const ExactGrid grid = settled_grid(kSettlingRows, d, early.sparse, [&](std::size_t i, std::size_t j) {
+    const std::size_t before = std::min(kQuantizerRows, early.slots.size());
+    const Quantizer quantizer = fit_quantizer(kQuantizerRows, d, early.sparse, [&](std::size_t i, std::size_t j) {
         return i < before ? early.rows[i * d + j] : static_cast<double>(rows.data[(i - before) * d + j]);
     });
-    settle_by(state, grid, n_threads);
-    add_settled(state, rows, slots, weights, n_threads);
+    freeze_with(state, quantizer, n_threads);
+    add_quantized(state, rows, slots, weights, n_threads);
 }
 
 Removal check_enough(const ExactState& state, std::span<const std::int32_t> slots,
@@ -205,7 +205,7 @@ Removal remove_from(ExactState& state, Rows<T> rows, std::span<const std::int32_
     const Removal refused = check_enough(state, slots, weights);
     if (refused.refusal != Refusal::none) return refused;
     std::vector<double> row(d);
-    if (!state.is_settled) {
+    if (!state.is_frozen) {
         check_finite(rows);
         EarlyRows& early = state.early;
         for (std::size_t i = 0; i < slots.size(); ++i) {
@@ -217,15 +217,15 @@ Removal remove_from(ExactState& state, Rows<T> rows, std::span<const std::int32_
         drop_weightless(early.rows, early.weights, &early.slots, d);
         return {};
     }
-    const StepTables tables(state.grid);
+    const StepTables tables(state.quantizer);
     const Found found = scan(rows, tables, n_threads);
-    check_finite(rows, is_coarse(state.grid) ? std::span<const std::uint8_t>{} : found.beyond);
+    check_finite(rows, is_coarse(state.quantizer) ? std::span<const std::uint8_t>{} : found.beyond);
     // Where no value was ever rounded, one that would be has never been learned.
     for (std::size_t j = 0; j < d; ++j) {
-        if (state.grid.rounds[j] || state.grid.mixed[j] || found.remainder[j] == 0.0) continue;
+        if (state.quantizer.rounds[j] || state.quantizer.mixed[j] || found.remainder[j] == 0.0) continue;
         for (std::size_t i = 0; i < rows.n_rows; ++i) {
             const double x = static_cast<double>(rows.data[i * d + j]);
-            if (x != 0.0 && slots[i] >= 0 && std::max(lowest_bit(x), kFinest) < state.grid.exponent[j])
+            if (x != 0.0 && slots[i] >= 0 && std::max(lowest_bit(x), kFinest) < state.quantizer.exponent[j])
                 return never_learned(slots[i]);
         }
     }
@@ -238,14 +238,15 @@ Removal remove_from(ExactState& state, Rows<T> rows, std::span<const std::int32_
             for (const std::uint32_t i : index) {
                 if (found.beyond[i]) return never_learned(slot);
                 count_row(rows.data + i * d, d, tables.steps(), row.data());
-                if (cancel(block.rows, block.weights, row.data(), d, weight_of(i), nullptr, slot, state.grid.mixed) > 0)
+                if (cancel(block.rows, block.weights, row.data(), d, weight_of(i), nullptr, slot,
+                           state.quantizer.mixed) > 0)
                     return never_learned(slot);
             }
             drop_weightless(block.rows, block.weights, nullptr, d);
         } else {
-            place(block, rows, index, negative, tables, state.grid, found, n_threads);
+            place(block, rows, index, negative, tables, state.quantizer, found, n_threads);
         }
-        if (!settle_loss(held, d, state.grid, n_threads)) return never_learned(slot);
+        if (!finish_removal(held, d, state.quantizer, n_threads)) return never_learned(slot);
     }
     return {};
 }
@@ -256,10 +257,10 @@ void add_rows(ExactState& state, const ExactBatch<T>& batch, unsigned n_threads)
     ExactState next = state;
     make_slots(next, batch.slots);
     const std::vector<std::int64_t> weights = steps_of(next, batch.weights, batch.slots.size());
-    if (next.is_settled)
-        add_settled(next, batch.rows, batch.slots, weights, n_threads);
+    if (next.is_frozen)
+        add_quantized(next, batch.rows, batch.slots, weights, n_threads);
     else
-        add_unsettled(next, batch.rows, batch.slots, weights, false, n_threads);
+        add_unquantized(next, batch.rows, batch.slots, weights, false, n_threads);
     state = std::move(next);
 }
 
@@ -273,14 +274,14 @@ Removal remove_rows(ExactState& state, const ExactBatch<T>& batch, unsigned n_th
     return removal;
 }
 
-#define STEELYARD_EXACT(T)                                                                                           \
-    template void add_settled(ExactState&, Rows<T>, std::span<const std::int32_t>, std::span<const std::int64_t>,    \
-                              unsigned);                                                                             \
-    template void add_unsettled(ExactState&, Rows<T>, std::span<const std::int32_t>, std::span<const std::int64_t>,  \
-                                bool, unsigned);                                                                     \
-    template Removal remove_from(ExactState&, Rows<T>, std::span<const std::int32_t>, std::span<const std::int64_t>, \
-                                 unsigned);                                                                          \
-    template void add_rows(ExactState&, const ExactBatch<T>&, unsigned);                                             \
+#define STEELYARD_EXACT(T)                                                                                            \
+    template void add_quantized(ExactState&, Rows<T>, std::span<const std::int32_t>, std::span<const std::int64_t>,   \
+                                unsigned);                                                                            \
+    template void add_unquantized(ExactState&, Rows<T>, std::span<const std::int32_t>, std::span<const std::int64_t>, \
+                                  bool, unsigned);                                                                    \
+    template Removal remove_from(ExactState&, Rows<T>, std::span<const std::int32_t>, std::span<const std::int64_t>,  \
+                                 unsigned);                                                                           \
+    template void add_rows(ExactState&, const ExactBatch<T>&, unsigned);                                              \
     template Removal remove_rows(ExactState&, const ExactBatch<T>&, unsigned);
 STEELYARD_EXACT(double)
 STEELYARD_EXACT(float)

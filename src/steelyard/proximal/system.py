@@ -1,9 +1,9 @@
-"""From statistics to the linear systems whose solutions are the planes.
+"""Linear systems of the planes: matrices of all classes as doubles, and the regularizer.
 
-All matrices here are lower triangles in the coordinates of the statistics, ``e = [x - origin, -1]``.
-Standardising the rows is the congruence ``[z, -1] = e T``, and a solution for ``e`` under the
-regulariser ``inv(T)' inv(T) / C`` is the solution for ``z`` under ``I / C``. So the data stay as they
-are and only the regulariser changes.
+All matrices are lower triangles in the coordinates of the statistics, ``e = [x - origin, -1]``.
+Standardization of the rows is the congruence ``[z, -1] = e T``. A solution for ``e`` with the regularizer
+``inv(T)' inv(T) / C`` is the solution for ``z`` with ``I / C``. So standardization changes the regularizer
+only.
 """
 
 from __future__ import annotations
@@ -18,24 +18,23 @@ from scipy.linalg import blas
 
 from steelyard._types import FloatArray
 from steelyard.base import Label
-from steelyard.proximal.state.part import Part
-from steelyard.proximal.state.statistics import ClassStatistics
+from steelyard.proximal.statistics import ClassStatistics, ClassSubset
 
 __all__ = ["Regularizer", "System", "symmetric", "times"]
 
 _EPS = float(np.finfo(np.float64).eps)
-_LEAST_SCALE = 2.0**-200  # of raw features: beyond their size a penalty is none, as far as numbers tell
-_MANY_CLASSES = 30  # with fewer, a matrix for each plane costs little
+_MIN_RAW_SCALE = 2.0**-200  # of raw features; a smaller penalty has no effect in floating-point arithmetic
+_MAX_CLASSES_WITHOUT_FACTORS = 30  # up to this number, one matrix for each plane is cheap
 
 
 def symmetric(lower: FloatArray) -> FloatArray:
-    """The full matrix of a lower triangle."""
+    """Return the full matrix of a lower triangle."""
     return lower + np.tril(lower, -1).T
 
 
 def times(lower: FloatArray, vectors: FloatArray) -> FloatArray:
-    """Product of a symmetric matrix, given by its lower triangle, with one vector or with columns."""
-    # The transpose of a row-major lower triangle is a column-major upper one, which BLAS takes as it is.
+    """Return the product of a symmetric matrix, given by its lower triangle, with a vector or columns."""
+    # The transpose of a row-major lower triangle is a column-major upper one, which BLAS needs no copy of.
     if vectors.ndim == 1:
         product: FloatArray = blas.dsymv(1.0, lower.T, vectors, lower=0)
     else:
@@ -45,21 +44,21 @@ def times(lower: FloatArray, vectors: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Regularizer:
-    """The penalty on a plane ``[w; b]``: ``|scale * w|^2``, plus ``(b - center'w)^2`` if penalised.
+    """Penalty on a plane ``[w; b]``: ``|scale * w|^2``, plus ``(b - center'w)^2`` if penalized.
 
     Attributes
     ----------
     scale : ndarray of shape (n_features,)
         Standard deviations of the features, or ones.
     center : ndarray of shape (n_features,) or None
-        Where the intercept is measured, relative to the origin; None leaves it free.
+        Point, relative to the origin, at which the intercept is penalized; None for no penalty.
     """
 
     scale: FloatArray
     center: FloatArray | None
 
     def add_to(self, lower: FloatArray, factor: float) -> FloatArray:
-        """``lower + factor * penalty`` as a new lower triangle."""
+        """Return ``lower + factor * penalty`` as a new lower triangle."""
         result = lower.copy()
         d = len(self.scale)
         if self.center is not None:
@@ -70,7 +69,7 @@ class Regularizer:
         return result
 
     def congruence(self) -> Any:
-        """The matrix ``T`` with ``T' penalty T = I``, a sparse one; only for a penalised intercept."""
+        """Return the sparse matrix ``T`` with ``T' penalty T = I``; only for a penalized intercept."""
         assert self.center is not None
         d = len(self.scale)
         places = np.arange(d + 1)
@@ -83,30 +82,30 @@ class Regularizer:
 class System:
     """Counts, sums and matrices of all classes, relative to one origin.
 
-    Everything is a function of the exact sums alone, rounded once: equal statistics give equal bits, on
-    whatever grid and after whatever history.
+    All values are correctly rounded exact sums, so equal rows give equal bits with every quantizer and after
+    every history.
 
     Parameters
     ----------
-    statistics : ClassStatistics or Part
-        What is known of the rows.
+    statistics : ClassStatistics or ClassSubset
+        Statistics of the rows.
     labels : list, optional
-        The classes of the statistics, where the caller has them.
+        The classes of the statistics, if the caller knows them.
     standardize : bool
-        Whether the planes are those of standardised features. Of others only large units are kept: tiny
-        features are as good as constant then, and one over the square of their unit would be infinite.
+        Whether the features are standardized. If not, units below 1 become 1: tiny features are practically
+        constant then, and the inverse square of their unit would overflow.
 
     Attributes
     ----------
     origin : ndarray of shape (n_features,)
-        A point near the mean of all rows; the very value of a feature that is constant.
+        A point near the mean of all rows; for a constant feature its value.
     unit : ndarray of shape (n_features,)
-        Coordinates are ``z = (x - origin) / unit``; 1 but for features of extreme size.
+        Coordinates are ``z = (x - origin) / unit``; 1 except for features of extreme size.
     """
 
     def __init__(
         self,
-        statistics: ClassStatistics | Part,
+        statistics: ClassStatistics | ClassSubset,
         labels: list[Label] | None = None,
         *,
         standardize: bool = True,
@@ -116,24 +115,24 @@ class System:
         self.origin: FloatArray = self._view.origin
         self.unit: FloatArray = np.ldexp(1.0, self._view.units)
         self.standardize = standardize
-        self._smaller = None if standardize else self._keep_large_units()
+        self._scaling = None if standardize else self._raise_small_units()
         self._dense: dict[int, FloatArray] = {}
         self._factors: dict[int, tuple[FloatArray, FloatArray]] = {}
         self.counts = np.array([self._view.count(k) for k in range(len(self.labels))])
         self.sums = np.array([self._view.sums(k) for k in range(len(self.labels))])
-        if self._smaller is not None:
-            self.sums *= self._smaller[:-1]
+        if self._scaling is not None:
+            self.sums *= self._scaling[:-1]
 
-    def _keep_large_units(self) -> FloatArray | None:
-        """What coordinates are multiplied by; None where that is 1 for all."""
+    def _raise_small_units(self) -> FloatArray | None:
+        """Raise units to at least 1; return the factors of all coordinates, None if all are 1."""
         if (self.unit >= 1.0).all():
             return None
-        smaller = np.append(np.minimum(self.unit, 1.0), 1.0)
+        scaling = np.append(np.minimum(self.unit, 1.0), 1.0)
         self.unit = np.maximum(self.unit, 1.0)
-        return smaller
+        return scaling
 
-    def _made_smaller(self, lower: FloatArray) -> FloatArray:
-        return lower if self._smaller is None else lower * np.outer(self._smaller, self._smaller)
+    def _scaled(self, lower: FloatArray) -> FloatArray:
+        return lower if self._scaling is None else lower * np.outer(self._scaling, self._scaling)
 
     @property
     def n_features(self) -> int:
@@ -145,7 +144,7 @@ class System:
 
     @cached_property
     def v(self) -> FloatArray:
-        """``E_c' 1`` of every class, one a row."""
+        """``E_c' 1`` of every class, one per row."""
         return np.column_stack([self.sums, -self.counts])
 
     @cached_property
@@ -158,45 +157,46 @@ class System:
     def scale(self) -> FloatArray:
         """Standard deviations of the features; 1 where a feature is constant."""
         variance = self._view.variance
-        # Differences near the resolution of the values themselves are those of one constant, computed twice.
+        # Deviations near the floating-point resolution of the values are rounding errors of a constant.
         resolution = np.square(4.0 * _EPS * (self.origin / self.unit + self.offset))
         varies = (variance > 0.0) & (variance > resolution)
         return np.where(varies, np.sqrt(variance), 1.0)
 
     def regularizer(self, *, standardize: bool, penalize_intercept: bool) -> Regularizer:
-        scale = self.scale if standardize else np.maximum(1.0 / self.unit, _LEAST_SCALE)
+        scale = self.scale if standardize else np.maximum(1.0 / self.unit, _MIN_RAW_SCALE)
         center = self.offset if standardize else -self.origin / self.unit
         return Regularizer(scale, center if penalize_intercept else None)
 
     def matrix(self, index: int) -> FloatArray:
-        """Lower triangle of ``E_c' E_c`` of one class."""
+        """Return the lower triangle of ``E_c' E_c`` of one class."""
         if index not in self._dense:
-            self._dense[index] = self._made_smaller(self._view.matrix(index))
+            self._dense[index] = self._scaled(self._view.matrix(index))
         return self._dense[index]
 
     def factor(self, index: int) -> tuple[FloatArray, FloatArray] | None:
-        """Few rows ``F`` with ``F' F = E_c' E_c``, and their weights, 1; None where it does not pay.
+        """Return few rows ``F`` with ``F' F = E_c' E_c``, and their weights 1; None if this is not faster.
 
-        They follow from the matrix, so a class that has lost its rows and one that never had more are alike.
+        They are computed from the matrix, so they depend on the current rows only.
         """
-        if len(self.labels) <= _MANY_CLASSES or 3.0 * self.counts[index] >= self.n_features + 1:
+        many_classes = len(self.labels) > _MAX_CLASSES_WITHOUT_FACTORS
+        if not many_classes or 3.0 * self.counts[index] >= self.n_features + 1:
             return None
         if index not in self._factors:
             rows = self._view.factor(index, np.append(self.scale, 1.0))
-            self._factors[index] = rows if self._smaller is None else rows * self._smaller, np.ones(len(rows))
+            self._factors[index] = rows if self._scaling is None else rows * self._scaling, np.ones(len(rows))
         return self._factors[index]
 
     def total(self, class_factors: FloatArray | None = None) -> FloatArray:
-        """Lower triangle of the sum of all class matrices, each times its factor."""
+        """Return the lower triangle of the sum of all class matrices, each times its factor."""
         if class_factors is None:
-            return self._made_smaller(self._view.total())
+            return self._scaled(self._view.total())
         total = np.zeros((self.n_features + 1,) * 2)
         for index, factor in enumerate(class_factors):
             total += factor * self.matrix(index)
         return total
 
     def quadratics(self, index: int | None, vectors: FloatArray) -> FloatArray:
-        """``u' E_c' E_c u`` of one class, or of all rows, for each row ``u`` of ``vectors``."""
+        """Return ``u' E_c' E_c u`` of one class, or of all rows, for each row ``u`` of ``vectors``."""
         factor = None if index is None else self.factor(index)
         if factor is not None:
             rows, weights = factor
@@ -211,10 +211,9 @@ class System:
         return self.total()
 
     def raw(self, solutions: FloatArray) -> FloatArray:
-        """Normals in units of the raw features, of planes in the coordinates of the system.
+        """Return normals in units of the raw features, of planes in the coordinates of the system.
 
-        A feature below the smallest normal double may want a weight beyond the largest one; with the largest
-        one it hardly tells.
+        For a subnormal feature the exact coefficient may overflow; it is clipped to the largest double.
         """
         largest = np.finfo(np.float64).max
         with np.errstate(over="ignore"):
