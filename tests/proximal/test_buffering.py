@@ -1,4 +1,4 @@
-"""A map is settled by enough rows, and nothing that happens before is lost."""
+"""The first rows of a stream are buffered until the feature map is fitted."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 from steelyard import ProximalSVC, RandomFeatures, persistence
 from steelyard.exceptions import DataError
+from steelyard.proximal import Quantizer
 from tests.proximal.data import imbalanced
 
 
@@ -29,8 +30,8 @@ def same(one, other, X):
     assert one.digest() == other.digest()
 
 
-def test_columns_that_are_constant_at_first_are_not_left_out():
-    """As in tables of connections: services and flags that do not occur among the first hundred rows."""
+def test_columns_that_are_constant_at_first_are_used():
+    """As in network logs, in which some services and flags do not occur in the first hundred rows."""
     rng = np.random.default_rng(3)
     X = rng.normal(size=(3000, 30))
     X[:150, 5:] = 0.0
@@ -46,14 +47,14 @@ def test_columns_that_are_constant_at_first_are_not_left_out():
 
 @pytest.mark.parametrize("C", [1.0, "auto"])
 @pytest.mark.parametrize("n_rows", [9, 700, 1000, 1700])
-def test_where_batches_are_cut_does_not_matter(rng, C, n_rows):
+def test_batch_sizes_do_not_change_the_buffered_state(rng, C, n_rows):
     X, y = imbalanced(rng, n_rows, 5)
     expected = streamed(learner(C=C), X, y, n_rows)
     for step in (90, 256) if n_rows > 9 else (1, 5):
         same(streamed(learner(C=C), X, y, step), expected, X)
 
 
-def test_the_first_thousand_rows_settle_the_map(rng):
+def test_map_is_fitted_to_the_first_thousand_rows(rng):
     X, y = imbalanced(rng, 1500, 5)
     model = streamed(learner(), X, y, 170)
     assert model._state.feature_map.same_map(RandomFeatures(40).fit(X[:1000]))
@@ -61,14 +62,14 @@ def test_the_first_thousand_rows_settle_the_map(rng):
     same(model, ProximalSVC(feature_map=RandomFeatures(40).fit(X[:1000])).fit(X, y), X)
 
 
-def test_fit_settles_the_map_by_what_it_is_given(rng):
+def test_fit_fits_the_map_to_all_given_rows(rng):
     X, y = imbalanced(rng, 300, 5)
     model = learner().fit(X, y)
     assert model._state.buffer is None
     assert model._state.feature_map.same_map(RandomFeatures(40).fit(X))
 
 
-def test_answers_do_not_change_what_is_learned(rng):
+def test_predictions_do_not_change_the_buffered_state(rng):
     X, y = imbalanced(rng, 1300, 4)
     asked = learner()
     for begin in range(0, 1300, 130):
@@ -77,7 +78,7 @@ def test_answers_do_not_change_what_is_learned(rng):
     same(asked, streamed(learner(), X, y, 1300), X)
 
 
-def test_rows_are_forgotten_as_if_they_had_never_come(rng):
+def test_forget_buffered_rows_equals_never_learned(rng):
     X, y = imbalanced(rng, 600, 4)
     model = streamed(learner(), X, y, 100).forget(X[100:250], y[100:250])
     kept = np.r_[0:100, 250:600]
@@ -88,7 +89,7 @@ def test_rows_are_forgotten_as_if_they_had_never_come(rng):
     same(model, fresh, X)
 
 
-def test_rows_that_were_never_learned_are_refused(rng):
+def test_forget_unknown_buffered_rows_raises(rng):
     X, y = imbalanced(rng, 200, 4)
     model = streamed(learner(), X, y, 50)
     before = model.decision_function(X)
@@ -105,7 +106,7 @@ def test_rows_that_were_never_learned_are_refused(rng):
     ],
     ids=["saved", "pickled"],
 )
-def test_gathering_goes_on_after_files(rng, copied):
+def test_buffering_continues_after_loading(rng, copied):
     X, y = imbalanced(rng, 1400, 4)
     model = copied(streamed(learner(), X[:600], y[:600], 100))
     same(model, streamed(learner(), X[:600], y[:600], 600), X)
@@ -113,7 +114,7 @@ def test_gathering_goes_on_after_files(rng, copied):
 
 
 @pytest.mark.parametrize(("n_here", "n_there"), [(300, 400), (300, 1200), (1200, 300), (700, 800)])
-def test_gathering_learners_merge(rng, n_here, n_there):
+def test_buffering_learners_merge(rng, n_here, n_there):
     X, y = imbalanced(rng, n_here + n_there, 4)
     here = streamed(learner(), X[:n_here], y[:n_here], 100)
     there = streamed(learner(), X[n_here:], y[n_here:], 100)
@@ -126,7 +127,7 @@ def test_gathering_learners_merge(rng, n_here, n_there):
         same(merged, streamed(learner(), X, y, 100), X)
 
 
-def test_learners_with_other_maps_do_not_merge(rng):
+def test_merge_of_buffering_learners_with_different_maps_raises(rng):
     X, y = imbalanced(rng, 200, 4)
     here = streamed(learner(), X, y, 100)
     there = ProximalSVC(feature_map=RandomFeatures(41)).partial_fit(X, y)
@@ -134,7 +135,7 @@ def test_learners_with_other_maps_do_not_merge(rng):
         here.merge(there)
 
 
-def test_what_was_merged_can_be_taken_out_again(rng):
+def test_subtract_after_merge_restores_the_digest(rng):
     X, y = imbalanced(rng, 500, 4)
     here = streamed(learner(), X[:300], y[:300], 100)
     there = streamed(learner(), X[300:], y[300:], 100)
@@ -142,7 +143,7 @@ def test_what_was_merged_can_be_taken_out_again(rng):
     same(here.merge(there).subtract(there), expected, X)
 
 
-def test_a_window_that_never_holds_enough_rows_settles_its_map_all_the_same(rng):
+def test_short_window_fits_its_map_after_many_rows(rng):
     X, y = imbalanced(rng, 4400, 3)
     model = learner().partial_fit(X[:400], y[:400])
     for begin in range(400, 4400, 400):
@@ -152,7 +153,7 @@ def test_a_window_that_never_holds_enough_rows_settles_its_map_all_the_same(rng)
     assert model.statistics_.n_rows == 400
 
 
-def test_sparse_rows_weights_and_fading_are_gathered_too(rng):
+def test_sparse_rows_weights_and_decay_are_buffered(rng):
     X, y = imbalanced(rng, 400, 4)
     weights = rng.integers(1, 4, size=400).astype(float)
     dense, sparse = learner(), learner()
@@ -165,3 +166,11 @@ def test_sparse_rows_weights_and_fading_are_gathered_too(rng):
     faded = dense.decay(0.5)
     assert faded.class_count_.sum() == 0.5 * weights.sum()
     assert faded.partial_fit(X, y).class_count_.sum() == 0.5 * weights.sum() + 400.0
+
+
+def test_merge_of_buffered_rows_into_a_learner_with_a_quantizer_adds_them_once(rng):
+    X, y = rng.normal(size=(300, 3)), np.arange(300) % 2
+    buffering = ProximalSVC(feature_map=RandomFeatures(20)).partial_fit(X, y)
+    quantizer = Quantizer.uniform(20, buffering.feature_map_.step)
+    merged = ProximalSVC(feature_map=RandomFeatures(20), quantizer=quantizer).merge(buffering)
+    assert merged.class_count_.sum() == 300.0

@@ -1,4 +1,4 @@
-"""When C is chosen, and what cannot decide it."""
+"""When C is selected, and that outliers do not decide it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from steelyard import ProximalSVC, RandomFeatures, persistence
-from steelyard.proximal import planes as rules
+from steelyard.proximal import planes
 from steelyard.proximal.model_selection import C_GRID
 from steelyard.proximal.solver import _Eigen, _Tridiagonal
 from steelyard.proximal.system import System
@@ -16,28 +16,28 @@ from tests.proximal.data import imbalanced
 
 
 @pytest.fixture
-def choices(monkeypatch):
-    """How many rows each choice of C was made from."""
+def selections(monkeypatch):
+    """Record the number of rows of each selection of C."""
     made = []
-    choose = rules.select_C
+    select = planes.select_C
 
-    def counted(parts, system, equations, make):
+    def counted(splits, system, equations, make):
         made.append(int(system.n_rows))
-        return choose(parts, system, equations, make)
+        return select(splits, system, equations, make)
 
-    monkeypatch.setattr(rules, "choose_C", counted)
+    monkeypatch.setattr(planes, "select_C", counted)
     return made
 
 
-def test_C_is_chosen_again_when_the_rows_have_doubled(rng, choices):
+def test_C_is_selected_again_when_the_rows_have_doubled(rng, selections):
     X, y = imbalanced(rng, 1000, 4)
     model = ProximalSVC(C="auto")
     for begin in range(0, 1000, 50):
         model.partial_fit(X[begin : begin + 50], y[begin : begin + 50]).predict(X[:3])
-    assert choices == [50, 100, 200, 400, 800]
+    assert selections == [50, 100, 200, 400, 800]
 
 
-def test_planes_are_always_those_of_all_rows_with_the_C_in_use(rng):
+def test_planes_use_all_rows_and_the_selected_C(rng):
     X, y = imbalanced(rng, 900, 4)
     model = ProximalSVC(C="auto").fit(X[:500], y[:500])
     model.predict(X)
@@ -46,30 +46,30 @@ def test_planes_are_always_those_of_all_rows_with_the_C_in_use(rng):
     np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), rtol=1e-9, atol=1e-12)
 
 
-def test_nothing_is_left_of_forgotten_rows_in_the_choice(rng, choices):
+def test_C_is_selected_again_after_forget(rng, selections):
     X, y = imbalanced(rng, 600, 4)
     model = ProximalSVC(C="auto").fit(X, y)
     model.predict(X)
     model.forget(X[:100], y[:100])
     model.predict(X)
-    assert choices == [600, 500]
+    assert selections == [600, 500]
     fresh = ProximalSVC(C="auto").fit(X[100:], y[100:])
     assert model.C_ == fresh.C_
 
 
-def test_refresh_merging_and_parameters_choose_again(rng, choices):
+def test_C_is_selected_again_after_reselect_merge_and_set_params(rng, selections):
     X, y = imbalanced(rng, 600, 4)
     model = ProximalSVC(C="auto").fit(X[:300], y[:300])
     assert model.C_ == model.C_
     model.partial_fit(X[300:450], y[300:450])
     assert model.C_ == model.C_
-    assert choices == [300]
+    assert selections == [300]
     assert model.reselect_C() is model
     assert model.C_ == ProximalSVC(C="auto").fit(X[:450], y[:450]).C_
-    assert choices == [300, 450, 450]
+    assert selections == [300, 450, 450]
     assert model.merge(ProximalSVC(C="auto").fit(X[450:], y[450:])).C_ > 0.0
     assert model.set_params(objective="auc").C_ > 0.0
-    assert choices[3:] == [600, 600]
+    assert selections[3:] == [600, 600]
 
 
 @pytest.mark.parametrize(
@@ -80,27 +80,27 @@ def test_refresh_merging_and_parameters_choose_again(rng, choices):
     ],
     ids=["saved", "pickled"],
 )
-def test_a_choice_is_kept_in_files(rng, choices, copied):
+def test_selected_C_is_saved(rng, selections, copied):
     X, y = imbalanced(rng, 500, 4)
     model = ProximalSVC(C="auto").fit(X[:300], y[:300])
     model.predict(X)
     model.partial_fit(X[300:], y[300:])
     other = copied(model)
     np.testing.assert_array_equal(other.decision_function(X), model.decision_function(X))
-    assert choices == [300]
+    assert selections == [300]
 
 
-def test_a_choice_of_rows_that_fade_holds_until_as_much_is_new(rng, choices):
+def test_selected_C_of_decayed_rows_is_valid_until_the_weight_doubles(rng, selections):
     X, y = imbalanced(rng, 3000, 4)
     model = ProximalSVC(C="auto").fit(X[:400], y[:400])
     model.predict(X[:1])
     for begin in range(400, 3000, 100):
         model.decay(0.75).partial_fit(X[begin : begin + 100], y[begin : begin + 100]).predict(X[:1])
-    assert 5 < len(choices) < 13
+    assert 5 < len(selections) < 13
 
 
 @pytest.mark.parametrize("objective", ["margin", "auc"])
-def test_one_sentinel_row_does_not_decide_C(rng, objective):
+def test_single_outlier_does_not_decide_C(rng, objective):
     X, y = imbalanced(rng, 2000, 6)
     clean = ProximalSVC(C="auto", objective=objective).fit(X, y).C_
     X[1234, 2] = 9999.9
@@ -112,9 +112,7 @@ def test_one_sentinel_row_does_not_decide_C(rng, objective):
 @pytest.mark.parametrize("penalize_intercept", [True, False])
 @pytest.mark.parametrize("objective", ["margin", "auc"])
 @pytest.mark.parametrize("n_features", [5, 40])
-def test_tridiagonal_systems_give_the_paths_that_eigenvectors_give(
-    rng, objective, penalize_intercept, n_features
-):
+def test_tridiagonal_path_equals_eigenvector_path(rng, objective, penalize_intercept, n_features):
     X, y = imbalanced(rng, 300, n_features)
     model = ProximalSVC(objective=objective, penalize_intercept=penalize_intercept).fit(X, y)
     equations = model._rule()._equations(System(model.statistics_))
@@ -128,7 +126,7 @@ def test_tridiagonal_systems_give_the_paths_that_eigenvectors_give(
 @pytest.mark.parametrize("objective", ["margin", "auc"])
 @pytest.mark.parametrize("n_rows", [4, 30, 70])
 @pytest.mark.parametrize("repeated", [False, True])
-def test_fewer_rows_than_features_give_the_paths_that_eigenvectors_give(
+def test_tridiagonal_path_with_fewer_rows_than_features_equals_eigenvector_path(
     rng, objective, penalize_intercept, n_rows, repeated
 ):
     X, y = imbalanced(rng, n_rows, 120)
@@ -140,13 +138,13 @@ def test_fewer_rows_than_features_give_the_paths_that_eigenvectors_give(
     matrix, rhs = equations.matrix(0), equations.rhs[0]
     tridiagonal = _Tridiagonal(matrix, equations)
     assert tridiagonal._factor is not None
-    Cs = C_GRID[C_GRID <= 1e4]  # beyond, what rounding leaves of zeros decides
+    Cs = C_GRID[C_GRID <= 1e4]  # for larger C, rounding errors of zero eigenvalues decide
     expected = _Eigen(matrix, equations).solve_rhs(rhs, Cs)
     given = tridiagonal.solve_rhs(rhs, Cs)
     np.testing.assert_allclose(given, expected, rtol=0.0, atol=1e-7 * np.abs(expected).max())
 
 
-def test_heavy_rows_that_span_few_dimensions_are_no_reason_for_a_factor_nor_light_ones_against_it(rng):
+def test_low_rank_factor_is_correct_with_large_and_small_weights(rng):
     X, y = imbalanced(rng, 90, 100)
     y[:2] = 0, 1
     for weight, few in ((0.1, False), (10.0, False)):
@@ -159,10 +157,10 @@ def test_heavy_rows_that_span_few_dimensions_are_no_reason_for_a_factor_nor_ligh
         np.testing.assert_allclose(given, expected, rtol=1e-8, atol=1e-9 * np.abs(expected).max())
 
 
-def test_a_mapped_learner_keeps_its_choice_too(rng, choices):
+def test_learner_with_feature_map_keeps_selected_C(rng, selections):
     X, y = imbalanced(rng, 700, 3)
     features = RandomFeatures(40).fit(X)
     model = ProximalSVC(C="auto", feature_map=features).fit(X[:400], y[:400])
     model.predict(X)
     model.partial_fit(X[400:], y[400:]).predict(X)
-    assert choices == [400]
+    assert selections == [400]

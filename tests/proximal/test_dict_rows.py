@@ -1,4 +1,4 @@
-"""Rows as dictionaries are the rows that arrays hold."""
+"""Rows as dictionaries equal rows of arrays."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def learned(X, y, model=None):
     return model
 
 
-def test_dictionaries_are_learned_and_answered_like_arrays(rows):
+def test_dict_rows_equal_array_rows(rows):
     X, y = rows
     labels = np.where(y == 1, "fraud", "ok")
     ones, arrays = learned(X, labels.tolist()), ProximalSVC().partial_fit(X, labels)
@@ -38,11 +38,11 @@ def test_dictionaries_are_learned_and_answered_like_arrays(rows):
     assert type(ones.predict_one(as_dict(X[0]))) is str
 
 
-def test_nothing_learned_yet_has_no_answer():
+def test_predict_one_before_learning_returns_none():
     assert ProximalSVC().predict_one({"age": 1.0}) is None
 
 
-def test_the_order_of_names_does_not_matter_and_missing_ones_are_zero(rows):
+def test_dict_order_is_ignored_and_missing_keys_are_zero(rows):
     X, y = rows
     model = learned(X, y.tolist())
     row = as_dict(X[7])
@@ -51,7 +51,7 @@ def test_the_order_of_names_does_not_matter_and_missing_ones_are_zero(rows):
     assert model.predict_one(without) == model.predict_one(without | {"amount": 0.0, "unknown": 7.0})
 
 
-def test_a_new_name_grows_the_learner_as_if_it_had_been_zero(rng, rows):
+def test_new_key_adds_a_feature_that_was_zero(rng, rows):
     X, y = rows
     model = learned(X[:100], y[:100].tolist())
     extra = rng.normal(size=200)
@@ -61,7 +61,7 @@ def test_a_new_name_grows_the_learner_as_if_it_had_been_zero(rng, rows):
     np.testing.assert_allclose(model.coef_, ProximalSVC().fit(wide, y).coef_, rtol=1e-7, atol=1e-12)
 
 
-def test_names_are_saved(rows):
+def test_keys_are_saved(rows):
     X, y = rows
     model = learned(X[:200], y[:200].tolist())
     loaded = persistence.from_bytes(persistence.to_bytes(model))
@@ -70,14 +70,14 @@ def test_names_are_saved(rows):
     loaded.learn_one(row, int(y[250]))
 
 
-def test_a_weight_is_so_many_rows(rows):
+def test_learn_one_weight_equals_repeated_rows(rows):
     X, y = rows
     model = learned(X, y.tolist())
     model.learn_one(as_dict(X[0]), int(y[0]), w=3.0)
     assert model.class_count_.sum() == 303.0
 
 
-def test_learners_of_arrays_and_bad_values_get_a_sentence(rows):
+def test_learn_one_after_arrays_or_with_nan_raises(rows):
     X, y = rows
     with pytest.raises(DataError, match=r"learn_one: this learner has learned arrays or tables"):
         ProximalSVC().fit(X, y).learn_one(as_dict(X[0]), 1)

@@ -1,4 +1,4 @@
-"""Questions between rows bring sums into another form, and change no number."""
+"""Reading planes between rows changes the internal form of the sums, but no number."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def rows_of(seed: int, n_rows: int, d: int, kind: str) -> tuple[np.ndarray, np.n
 
 @pytest.mark.parametrize("kind", ["plain", "counts", "far", "extreme"])
 @pytest.mark.parametrize("d", [1, 6, 140])
-def test_planes_are_the_same_bits_whether_asked_for_after_every_row_or_once(kind, d):
+def test_planes_are_bit_identical_after_reads_between_rows(kind, d):
     X, y = rows_of(d, 420, d, kind)
     asked, silent = (ProximalSVC().partial_fit(X[:280], y[:280]) for _ in range(2))
     for i in range(280, 420):
@@ -39,7 +39,7 @@ def test_planes_are_the_same_bits_whether_asked_for_after_every_row_or_once(kind
         assert asked.digest() == other.digest()
 
 
-def test_a_question_leaves_the_message_as_it_was():
+def test_reading_planes_does_not_change_the_message():
     X, y = rows_of(0, 400, 5, "plain")
     statistics = ClassStatistics(5)
     statistics.add(X[:300], y[:300])
@@ -50,7 +50,7 @@ def test_a_question_leaves_the_message_as_it_was():
         assert statistics.to_bytes() == before
 
 
-def test_a_class_kept_as_its_rows_still_knows_them_after_questions():
+def test_class_with_stored_rows_detects_unknown_rows_after_reads():
     X, y = rows_of(1, 330, 4, "plain")
     model = ProximalSVC().partial_fit(X[:300], y[:300])
     for i in range(300, 330):
@@ -67,7 +67,7 @@ def test_a_class_kept_as_its_rows_still_knows_them_after_questions():
     assert model.coef_.tobytes() == fresh.coef_.tobytes()
 
 
-def test_a_copy_made_between_questions_goes_its_own_way():
+def test_copy_between_reads_is_independent():
     X, y = rows_of(2, 400, 4, "plain")
     model = ClassStatistics(4)
     model.add(X[:300], y[:300])
@@ -83,7 +83,7 @@ def test_a_copy_made_between_questions_goes_its_own_way():
 
 
 @pytest.mark.parametrize("feature_map", [None, RandomFeatures(30, random_state=0)], ids=["plain", "mapped"])
-def test_the_total_of_folds_that_is_kept_between_chunks_is_that_of_the_folds(feature_map):
+def test_cached_total_equals_the_sum_of_the_folds(feature_map):
     X, y = rows_of(3, 1400, 4, "plain")
     asked, silent = (ProximalSVC(C="auto", feature_map=feature_map) for _ in range(2))
     for begin in range(0, 1400, 50):

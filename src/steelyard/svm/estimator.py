@@ -26,16 +26,16 @@ __all__ = ["IncrementalSVC"]
 
 
 _MEGABYTE = 1 << 20
-_LARGEST_CACHE = 1 << 40  # megabytes; more than any machine has
+_MAX_CACHE_MEGABYTES = 1 << 40  # more than any machine has
 
 
-class _KernelChoice:
-    """A positive semi-definite kernel by name, or a function."""
+class _KernelConstraint:
+    """Constraint: the name of a positive semi-definite kernel, or a function."""
 
     names = ("linear", "poly", "polynomial", "rbf", "laplacian")
     description = (
         f"one of {', '.join(map(repr, names))} or a function of two tables "
-        "(PrecomputedKernel(K) where the values are known beforehand)"
+        "(PrecomputedKernel(K) for a given kernel matrix)"
     )
 
     def accepts(self, value: object) -> bool:
@@ -47,38 +47,40 @@ class _KernelChoice:
 class IncrementalSVC(ForgettingMixin):
     r"""Kernel support vector machine that learns and forgets rows exactly.
 
-    After every call the decision function is that of the soft-margin SVM trained on the current rows alone,
-    as :class:`sklearn.svm.SVC` would find it with a very small tolerance; only the way there is shorter. Rows
-    that come and go move the solution a little, and the solver follows it from where it was.
+    After every call the decision function is that of the soft-margin SVM trained on the current rows only,
+    as :class:`sklearn.svm.SVC` finds it with a very small tolerance. Added and forgotten rows change the
+    solution a little, and the solver starts from the previous solution. In the literature this is the
+    incremental SVM (IncSVM) of Cauwenberghs and Poggio [1]_.
 
     Parameters
     ----------
     C : float, default=1.0
-        Weight of the errors. It may be changed between calls; the next call that learns or forgets follows.
+        Regularization parameter: weight of the errors. A change takes effect at the next call that learns or
+        forgets.
     kernel : {"rbf", "linear", "poly", "laplacian"} or callable, default="rbf"
         The kernel. With a sequence kernel, such as :class:`~steelyard.kernels.GlobalAlignmentKernel`, ``X``
-        is a list of sequences everywhere. Any other function takes two tables of shapes (n, n_features) and
-        (m, n_features) and returns the (n, m) matrix of their kernel values, which must be symmetric and
+        is a list of sequences in all methods. Any other function takes two arrays of shapes (n, n_features)
+        and (m, n_features) and returns the (n, m) matrix of their kernel values, which must be symmetric and
         positive semi-definite.
     gamma : float or {"scale", "auto", "median"}, default="scale"
-        Width of the kernel. A word is settled by the rows of the first call and then stays.
+        Width of the kernel. A name is resolved to a number by the rows of the first call.
     degree : int, default=3
-        Power of the polynomial kernel.
+        Degree of the polynomial kernel.
     coef0 : float, default=0.0
         Constant of the polynomial kernel.
     class_weight : "balanced", None or dict, default=None
-        Factors of C. "balanced" gives both sides of a plane the same total weight and follows the counts as
-        they change; a dict gives each label a factor of its own (1 where it has none).
+        Factors of C. "balanced" gives both sides of a plane the same total weight, by the current counts; a
+        dict gives each label a factor (1 for labels that it does not contain).
     threshold : {"zero", "gmean"}, default="zero"
-        Where scores are cut: at zero, or where the geometric mean of both hit rates over the current rows is
-        largest, each row scored without its own term. The cut is part of ``intercept_``; it is worked out
-        when first asked for after a change, and costs the kernel values of all rows with all support vectors.
+        Threshold of the scores: zero, or the threshold with the largest G-mean on the current rows, each
+        scored without its own term. The threshold is included in ``intercept_``. It is computed at the first
+        prediction after a change, from the kernel values of all rows with all support vectors.
     tol : float, default=1e-8
-        The largest violation of the optimality conditions that is accepted. Where rounding alone is larger
-        (huge coefficients times huge kernel values), rounding is the limit.
+        Largest accepted violation of the optimality (KKT) conditions. If rounding errors are larger (huge
+        coefficients times huge kernel values), they are the limit.
     cache_size : float, default=200
-        Megabytes that kept rows of the kernel matrix may take. Rows beyond it are evaluated again when they
-        are needed; the answers do not change.
+        Size of the cache of kernel rows in megabytes. Other rows are computed when they are needed; the size
+        does not change any result.
 
     Attributes
     ----------
@@ -87,57 +89,62 @@ class IncrementalSVC(ForgettingMixin):
     class_count_ : ndarray of shape (n_classes,)
         Number of rows of each class now.
     support_vectors_ : ndarray of shape (n_vectors, n_features), or list of sequences
-        Rows with a coefficient other than zero in any plane.
+        Rows with a nonzero coefficient in any plane.
     support_ : ndarray of shape (n_vectors,)
-        Their numbers. After ``fit(X, y)`` these are positions in ``X`` (rows of weight 0 are not counted).
-        Rows that are learned later are numbered on; when a row is forgotten, the last one gets its number.
+        Their row numbers. After ``fit(X, y)`` these are positions in ``X`` (rows of weight 0 are not
+        counted). Later rows get the next numbers; when a row is forgotten, the last row gets its number.
     n_support_ : ndarray of shape (n_classes,)
-        How many of them each class has.
+        Number of support vectors of each class.
     coef_ : ndarray of shape (n_planes, n_features)
-        Normals of the planes; with the linear kernel only.
+        Normals of the planes; only with the linear kernel.
     dual_coef_ : ndarray of shape (n_planes, n_vectors)
-        Coefficients :math:`y_i \alpha_i`; one plane for two classes, otherwise one a class.
+        Coefficients :math:`y_i \alpha_i`; one plane for two classes, else one per class.
     intercept_ : ndarray of shape (n_planes,)
-        Constants of the decision functions.
+        Intercepts of the decision functions.
     margin_size_ : int
-        Rows whose coefficients lie strictly between their bounds and pin the solution, over all planes.
+        Number of rows with coefficients strictly between their bounds (the margin set), over all planes.
     n_features_in_, feature_names_in_
         As in all learners.
 
     See Also
     --------
-    steelyard.ProximalSVC : Exact as well, and far faster, for planes fitted by least squares.
+    steelyard.ProximalSVC : Exact and far faster, with planes fitted by least squares.
 
     Notes
     -----
-    With :math:`z_i = y_i \alpha_i` the solver keeps the optimum of
+    With :math:`z_i = y_i \alpha_i` the solver maintains the optimum of
 
     .. math::
 
         \min_z \tfrac12 z^\top K z - y^\top z \quad\text{subject to}\quad \sum_i z_i = 0,
         \quad 0 \le y_i z_i \le C_i .
 
-    Samples that leave, and samples whose bound changes, move to where they must be while the margin set
-    responds so that :math:`y_i f(x_i) = 1` keeps holding on it (the adiabatic steps of Cauwenberghs and
-    Poggio, 2000, for any number of samples at once). Then each sample that violates its condition is moved
-    in the same way until it violates no more, the worst first. Every such move lowers the objective, so no
-    set of margin samples can come twice. A change too large for this, such as the first fit, starts with
-    sequential minimal optimisation, which is also the repair if the number of steps should run out. If even
-    that does not reach `tol`, the call raises :class:`~steelyard.exceptions.SolverError` and nothing changes.
+    The coefficients of forgotten samples, and of samples whose bound changes, move to their new values while
+    the margin set adapts so that :math:`y_i f(x_i) = 1` holds on it: the adiabatic increments of [1]_, for
+    any number of samples at once. Then each sample that violates its condition is moved in the same way until
+    the condition holds, the largest violation first. Every move lowers the objective, so no margin set occurs
+    twice. A large change, such as the first fit, starts with sequential minimal optimization (SMO), which
+    also takes over if the number of steps reaches its limit. If SMO does not reach `tol` either, the call
+    raises :class:`~steelyard.exceptions.SolverError` and nothing changes.
 
-    Kept kernel rows are 16-bit numbers for the rbf and laplacian kernels and 32-bit numbers for the others,
-    as long as that can be made up for: sums over them come with a bound of the error, and a row that is
-    nearer to violating a condition than the bound is summed again in 64 bits.
+    Cached kernel rows are 16-bit numbers for the rbf and laplacian kernels and 32-bit numbers for the others.
+    Sums over them have an error bound; if a row is closer to violating a condition than the bound, its sum is
+    computed again in 64 bits.
 
-    There is no ``predict_proba``: a score says on which side of the plane a row lies, not how often such rows
-    are of a class. ``sklearn.calibration.CalibratedClassifierCV`` learns that from rows left out. There is no
-    ``decision_function_shape`` either: planes are one against the rest, so there are no scores of pairs of
-    classes. In place of ``kernel="precomputed"`` there is :class:`~steelyard.kernels.PrecomputedKernel`: its
-    samples are numbers of rows of a matrix, so that they can come and go.
+    There is no ``predict_proba``, because the scores are not calibrated; use
+    ``sklearn.calibration.CalibratedClassifierCV``. There is no ``decision_function_shape``, because planes
+    are one against the rest. Instead of ``kernel="precomputed"`` there is
+    :class:`~steelyard.kernels.PrecomputedKernel`: its samples are row numbers of a matrix, so they can be
+    added and forgotten.
 
-    Where no row lies strictly between its bounds the intercept is not unique; it is then the middle of its
-    interval. More than two classes are learned one against the rest, on shared kernel rows. Rows are kept
-    dense. Those to forget are found by value, in a time that does not grow with the number of rows.
+    If no coefficient is strictly between its bounds, the intercept is not unique; it is then the middle of
+    its interval. More than two classes are learned one against the rest, with shared kernel rows. Rows are
+    stored dense. Rows to forget are found by their values in constant time.
+
+    References
+    ----------
+    .. [1] G. Cauwenberghs and T. Poggio, "Incremental and Decremental Support Vector Machine Learning",
+       Advances in Neural Information Processing Systems 13, 2000.
 
     Examples
     --------
@@ -156,7 +163,7 @@ class IncrementalSVC(ForgettingMixin):
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "C": Positive(),
-        "kernel": _KernelChoice(),
+        "kernel": _KernelConstraint(),
         "gamma": GAMMA,
         "degree": Integer(0),
         "class_weight": ClassWeight(),
@@ -195,7 +202,7 @@ class IncrementalSVC(ForgettingMixin):
     def _traits(self) -> Traits:  # type: ignore[override]
         exempt = {}
         if isinstance(self.gamma, str):
-            reason = f"gamma={self.gamma!r} is settled by the rows of the first call"
+            reason = f"gamma={self.gamma!r} is resolved by the rows of the first call"
             exempt = {"chunk_borders_do_not_matter": reason}
         return Traits(exact=True, bounded_memory=False, exempt=exempt)
 
@@ -206,7 +213,9 @@ class IncrementalSVC(ForgettingMixin):
         kernel = Kernel(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)
         n_columns = 1 if isinstance(batch.X, list) else batch.X.shape[1]
         self._state = SupportState(
-            _settled(kernel, batch), n_columns, int(min(float(self.cache_size), _LARGEST_CACHE) * _MEGABYTE)
+            _resolved(kernel, batch),
+            n_columns,
+            int(min(float(self.cache_size), _MAX_CACHE_MEGABYTES) * _MEGABYTE),
         )
 
     def _learn(self, batch: Batch) -> None:
@@ -230,81 +239,82 @@ class IncrementalSVC(ForgettingMixin):
             return self if self._slide(add, forget) else super()._change(add, forget, method)
 
     def _slide(self, add: object, forget: object) -> bool:
-        """Take the short way of a sliding window, or return False and change nothing.
+        """Learn one row and forget another by one native call; return False, unchanged, if it cannot.
 
-        It is for one plain row in and one out; a stream of them pays for everything that is done in a call.
+        A sliding window over single rows calls it for every row.
         """
         attributes = self.__dict__
         state: SupportState | None = attributes.get("_state")
         if state is None or attributes["class_weight"] is not None or "feature_names_in_" in attributes:
             return False
-        return state.book.settled == (attributes["C"], attributes["tol"]) and state.slide(add, forget)
+        return state.labels.slide_key == (attributes["C"], attributes["tol"]) and state.slide(add, forget)
 
-    # -- what was learned ---------------------------------------------------------------------------
+    # -- fitted attributes --------------------------------------------------------------------------
 
     @property
     def classes_(self) -> NDArray[Any]:
         """Labels of the classes that have rows now."""
-        return sorted_classes(self._learned("classes_").book.classes)
+        return sorted_classes(self._learned("classes_").labels.classes)
 
     @property
     def class_count_(self) -> NDArray[np.int64]:
         """Number of rows of each class now."""
-        book = self._learned("class_count_").book
-        return np.array([book.counts[book.codes[label]] for label in book.classes], dtype=np.int64)
+        labels = self._learned("class_count_").labels
+        return np.array([labels.counts[labels.codes[label]] for label in labels.classes], dtype=np.int64)
 
     @property
     def support_vectors_(self) -> Any:
-        """Rows with a coefficient other than zero in any plane."""
+        """Rows with a nonzero coefficient in any plane."""
         return self._expansion("support_vectors_").vectors
 
     @property
     def support_(self) -> NDArray[np.int64]:
-        """Numbers of the support vectors among the rows."""
+        """Row numbers of the support vectors."""
         with lock_of(self):
             return self._learned("support_").support()[0]
 
     @property
     def n_support_(self) -> NDArray[np.int64]:
-        """Support vectors of each class."""
+        """Number of support vectors of each class."""
         with lock_of(self):
             state = self._learned("n_support_")
-            codes, book = state.support()[1], state.book
-            return np.array([np.sum(codes == book.codes[label]) for label in book.classes], dtype=np.int64)
+            codes, labels = state.support()[1], state.labels
+            counts = [np.sum(codes == labels.codes[label]) for label in labels.classes]
+            return np.array(counts, dtype=np.int64)
 
     @property
     def coef_(self) -> FloatArray:
-        """Normals of the planes; with the linear kernel only."""
+        """Normals of the planes; only with the linear kernel."""
         expansion = self._expansion("coef_")
         if self.kernel != "linear":
             raise AttributeError(
-                f"IncrementalSVC.coef_: with kernel={self.kernel!r} planes lie in the space of the kernel "
-                "and have no normals; only the linear kernel has."
+                f"IncrementalSVC.coef_: only the linear kernel has coefficients of features; got "
+                f"kernel={self.kernel!r}."
             )
         normals = np.asarray(expansion.coef @ expansion.vectors)
-        normals.flags.writeable = False  # what is written here would have no effect
+        normals.flags.writeable = False  # a change would have no effect
         return normals
 
     @property
     def dual_coef_(self) -> FloatArray:
-        """Coefficients of the support vectors, one row a plane."""
+        """Coefficients of the support vectors, one row per plane."""
         return self._expansion("dual_coef_").coef
 
     @property
     def intercept_(self) -> FloatArray:
-        """Constants of the decision functions."""
+        """Intercepts of the decision functions."""
         return self._expansion("intercept_").intercept
 
     @property
     def margin_size_(self) -> int:
-        """Rows in the margin set, over all planes."""
+        """Number of rows in the margin set, over all planes."""
         with lock_of(self):
             return self._learned("margin_size_").margin_size
 
     def kkt_violation(self) -> float:
-        """The largest violation of the optimality conditions, computed anew from all rows.
+        """Return the largest violation of the optimality (KKT) conditions, computed from all rows.
 
-        It is in units of the decision function: by so much a margin of 1 is missed somewhere.
+        It has the unit of the decision function, in which the margin is 1.
 
         Returns
         -------
@@ -319,12 +329,12 @@ class IncrementalSVC(ForgettingMixin):
         return self._state
 
     def _expansion(self, attribute: str) -> KernelExpansion:
-        return self._learned(attribute).answer(lock_of(self), self.threshold).expansion
+        return self._learned(attribute).predictor(lock_of(self), self.threshold).expansion
 
-    # -- answering ----------------------------------------------------------------------------------
+    # -- prediction ---------------------------------------------------------------------------------
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        # As all learners do; a single row by one native call, as long as nobody learns.
+        # The docstring is inherited. A single row takes one native call, if no thread is learning.
         attributes = self.__dict__
         state: SupportState | None = attributes.get("_state")
         lock = attributes.get("_lock")
@@ -335,16 +345,16 @@ class IncrementalSVC(ForgettingMixin):
         return super().predict(X)
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
-        X, answer = self._check_rows(X, method), self._state.answer(lock_of(self), self.threshold)
-        if not len(answer.classes):
+        X, predictor = self._check_rows(X, method), self._state.predictor(lock_of(self), self.threshold)
+        if not len(predictor.classes):
             raise none_left(f"IncrementalSVC.{method}")
         self._need_finite(X, method)
-        return answer.expansion.scores(X.toarray() if sp.issparse(X) else X), answer.classes
+        return predictor.expansion.scores(X.toarray() if sp.issparse(X) else X), predictor.classes
 
     def _need_finite(self, X: Any, method: str) -> None:
-        if isinstance(X, list):  # sequences, which their kernel has checked
+        if isinstance(X, list):  # sequences, which their kernel has validated
             return
-        # A stream of single rows pays for every call: this one costs less than NumPy's sum.
+        # Fast for single rows: the native check costs less than a NumPy sum.
         if type(X) is not np.ndarray or X.dtype != np.float64 or not _native.all_finite(X):
             self._check_finite(X, method)
 
@@ -369,8 +379,8 @@ class IncrementalSVC(ForgettingMixin):
             raise ValueError("the number of features is not that of the rows")
 
 
-def _settled(kernel: Kernel, batch: Batch) -> Kernel:
-    """The kernel with gamma settled by the rows; a weight counts as so many rows."""
+def _resolved(kernel: Kernel, batch: Batch) -> Kernel:
+    """Return the kernel with a numeric gamma; a row of weight w counts as w rows."""
     X, weights = batch.X, batch.weights
     if isinstance(X, list):
         return kernel.resolve(X)
@@ -378,9 +388,7 @@ def _settled(kernel: Kernel, batch: Batch) -> Kernel:
         return kernel.resolve(X if weights is None else X[weights > 0.0])
     table = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
     if not weights.any():
-        raise DataError(
-            "all rows of the first call have weight 0, so there is nothing to learn.", source="IncrementalSVC"
-        )
+        raise DataError("all rows of the first call have weight 0.", source="IncrementalSVC")
     shares = weights / (weights.sum() * table.shape[1])
     mean = float((shares @ table).sum())
     variance = float((shares @ (table - mean) ** 2).sum())

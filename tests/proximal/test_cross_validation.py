@@ -1,4 +1,4 @@
-"""Cross-validation from fold statistics, against the same folds cut from the rows."""
+"""Cross-validation from fold statistics, against explicit folds of the rows."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def validated(X, y, n_folds=4, **parameters):
     return validate_folds(probe._rule(), probe._state)
 
 
-def held_out(X, y, n_folds=4, **parameters):
-    """Scores and labels of each fold under a model fitted to the rows of the others."""
+def explicit_folds(X, y, n_folds=4, **parameters):
+    """Yield scores and labels of each fold of a model fitted to the other folds."""
     numbers = fold_numbers(X, n_folds)
     for fold in range(n_folds):
         test = numbers == fold
@@ -42,16 +42,16 @@ def squared_error(scores, y, model):
 
 @pytest.mark.parametrize("shares", [(0.8, 0.2), (0.5, 0.3, 0.2)])
 @pytest.mark.parametrize("parameters", [{"C": 0.3}, {"class_weight": None}, {"threshold": "gmean"}])
-def test_squared_error_is_that_of_rows_left_out(rng, shares, parameters):
+def test_squared_error_equals_that_of_explicit_folds(rng, shares, parameters):
     X, y = imbalanced(rng, 800, 5, shares)
-    expected = [squared_error(*fold) for fold in held_out(X, y, **parameters)]
+    expected = [squared_error(*fold) for fold in explicit_folds(X, y, **parameters)]
     np.testing.assert_allclose(validated(X, y, **parameters)["test_squared_error"], expected, rtol=1e-8)
 
 
-def test_auc_and_hit_rates_of_normal_classes_are_those_of_rows_left_out(rng):
+def test_auc_and_recalls_of_normal_classes_are_near_those_of_explicit_folds(rng):
     X, y = imbalanced(rng, 20_000, 3, (0.7, 0.3))
     result = validated(X, y)
-    for fold, (scores, labels, _) in enumerate(held_out(X, y)):
+    for fold, (scores, labels, _) in enumerate(explicit_folds(X, y)):
         positive = scores[:, 0] > 0.0
         assert abs(result["test_auc"][fold] - roc_auc_score(labels, scores[:, 0])) < 0.02
         assert abs(result["test_sensitivity"][fold] - positive[labels == 1].mean()) < 0.03
@@ -60,17 +60,17 @@ def test_auc_and_hit_rates_of_normal_classes_are_those_of_rows_left_out(rng):
     np.testing.assert_allclose(result["test_gmean"], np.sqrt(hits))
 
 
-def test_rows_of_all_folds_are_all_rows(rng):
+def test_rows_of_all_folds_sum_to_all_rows(rng):
     assert validated(*imbalanced(rng, 500))["test_rows"].sum() == 500
 
 
-def test_automatic_c_is_chosen_from_the_other_folds(rng):
+def test_auto_C_is_selected_from_the_training_folds(rng):
     X, y = imbalanced(rng, 500)
     result = validated(X, y, C="auto")
     assert ((result["C"] >= 1e-6) & (result["C"] <= 1e6)).all()
 
 
-def test_a_fold_without_a_side_is_not_a_number(rng):
+def test_fold_without_a_class_has_nan_measures(rng):
     X, y = imbalanced(rng, 200, shares=(0.9, 0.1))
     numbers = fold_numbers(X, 4)
     keep = (y == 0) | (numbers != 2)
@@ -78,7 +78,7 @@ def test_a_fold_without_a_side_is_not_a_number(rng):
     assert np.isnan(result["test_auc"]).tolist() == [False, False, True, False]
 
 
-def test_too_few_classes_to_learn_from_are_refused(rng):
+def test_cross_validate_with_one_training_class_raises(rng):
     X, y = imbalanced(rng, 200)
     with pytest.raises(DataError, match=r"rows of 1 class\(es\); at least two are needed"):
         validated(X, np.zeros_like(y))

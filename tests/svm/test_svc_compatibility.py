@@ -1,4 +1,4 @@
-"""What users of scikit-learn's SVC look for is there, and means the same."""
+"""IncrementalSVC has the interface and the results of scikit-learn's SVC."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def both(request):
     return IncrementalSVC(**settings).fit(X, Y), SVC(tol=1e-10, **settings).fit(X, Y)
 
 
-def test_support_vectors_their_numbers_and_weights_are_those_of_svc(both):
+def test_support_vectors_and_coefficients_equal_those_of_svc(both):
     mine, theirs = both
     order = np.argsort(theirs.support_)
     np.testing.assert_array_equal(mine.support_, theirs.support_[order])
@@ -37,28 +37,28 @@ def test_support_vectors_their_numbers_and_weights_are_those_of_svc(both):
     np.testing.assert_array_equal(mine.support_vectors_, X[mine.support_])
     np.testing.assert_allclose(
         mine.dual_coef_, theirs.dual_coef_[:, order], atol=1e-3
-    )  # LIBSVM keeps 32 bits
+    )  # LIBSVM caches 32-bit values
     np.testing.assert_allclose(mine.intercept_, theirs.intercept_, atol=2e-3)
 
 
-def test_scores_follow_from_what_is_shown(both):
+def test_fitted_attributes_give_the_decision_function(both):
     mine, theirs = both
     np.testing.assert_allclose(mine.decision_function(X), theirs.decision_function(X), rtol=1e-3, atol=1e-4)
     np.testing.assert_array_equal(mine.predict(X), mine.classes_[(mine.decision_function(X) > 0).astype(int)])
     np.testing.assert_array_equal(mine.predict(X), theirs.predict(X))
 
 
-def test_a_linear_kernel_has_normals_and_another_has_none():
+def test_coef_exists_for_the_linear_kernel_only():
     mine, theirs = (make(kernel="linear").fit(X, Y) for make in (IncrementalSVC, SVC))
     np.testing.assert_allclose(mine.coef_, theirs.coef_, atol=1e-2)
     np.testing.assert_allclose(X @ mine.coef_[0] + mine.intercept_[0], mine.decision_function(X), atol=1e-9)
     curved = IncrementalSVC().fit(X, Y)
     assert not hasattr(curved, "coef_")
-    with pytest.raises(AttributeError, match="only the linear kernel has"):
+    with pytest.raises(AttributeError, match="only the linear kernel has coefficients"):
         curved.coef_
 
 
-def test_numbers_of_support_vectors_follow_rows_that_come_and_go():
+def test_support_numbers_follow_added_and_forgotten_rows():
     model = IncrementalSVC(gamma=0.3).fit(X[:50], Y[:50]).partial_fit(X[50:], Y[50:])
     np.testing.assert_array_equal(model.support_vectors_, X[model.support_])
     assert model.n_support_.sum() == len(model.support_)
@@ -67,7 +67,7 @@ def test_numbers_of_support_vectors_follow_rows_that_come_and_go():
     assert not hasattr(IncrementalSVC(), "support_")
 
 
-def test_three_classes_are_told_apart_as_well_as_by_pairs():
+def test_three_classes_are_as_accurate_as_one_against_one():
     model = IncrementalSVC(gamma=0.2).fit(IRIS_X, IRIS_Y)
     assert model.decision_function(IRIS_X).shape == (150, 3)
     assert model.score(IRIS_X, IRIS_Y) >= SVC(gamma=0.2).fit(IRIS_X, IRIS_Y).score(IRIS_X, IRIS_Y) - 0.02
@@ -75,7 +75,7 @@ def test_three_classes_are_told_apart_as_well_as_by_pairs():
     assert model.coef_.shape == (3, 4) if model.kernel == "linear" else not hasattr(model, "coef_")
 
 
-def test_a_matrix_of_kernel_values_serves_as_a_function():
+def test_precomputed_kernel_equals_the_kernel():
     K = X @ X.T
     numbers = np.arange(len(X), dtype=float)[:, None]
     looked_up = IncrementalSVC(kernel=lambda a, b: K[np.ix_(a[:, 0].astype(int), b[:, 0].astype(int))])
@@ -85,7 +85,7 @@ def test_a_matrix_of_kernel_values_serves_as_a_function():
     np.testing.assert_array_equal(looked_up.support_, np.sort(computed.support_))
 
 
-def test_probabilities_come_by_calibration():
+def test_calibrated_classifier_gives_probabilities():
     assert not hasattr(IncrementalSVC(), "predict_proba")
     calibrated = CalibratedClassifierCV(IncrementalSVC(gamma=0.2), cv=3).fit(X, Y)
     shares = calibrated.predict_proba(X)
@@ -93,7 +93,7 @@ def test_probabilities_come_by_calibration():
     assert np.mean(calibrated.predict(X) == Y) > 0.9
 
 
-def test_a_weight_of_a_class_moves_the_plane_towards_the_other():
+def test_larger_class_weight_predicts_the_class_more_often():
     plain = IncrementalSVC(kernel="linear", C=0.05).fit(X, Y)
     heavy = IncrementalSVC(kernel="linear", C=0.05, class_weight={2: 10.0}).fit(X, Y)
     assert (heavy.predict(X) == 2).sum() > (plain.predict(X) == 2).sum()
@@ -101,7 +101,7 @@ def test_a_weight_of_a_class_moves_the_plane_towards_the_other():
     np.testing.assert_allclose(heavy.decision_function(X), theirs.decision_function(X), atol=1e-3)
 
 
-def test_weights_of_rows_mean_what_they_mean_in_svc():
+def test_sample_weights_equal_those_of_svc():
     weights = RNG.uniform(0.1, 5.0, size=len(Y))
     mine = IncrementalSVC(gamma=0.2).fit(X, Y, sample_weight=weights)
     theirs = SVC(gamma=0.2, tol=1e-10).fit(X, Y, sample_weight=weights)
@@ -114,20 +114,20 @@ def test_weights_of_rows_mean_what_they_mean_in_svc():
         IncrementalSVC().fit(X, Y, sample_weight=-weights)
 
 
-def test_sparse_rows_are_the_same_rows():
+def test_sparse_rows_equal_dense_rows():
     dense = IncrementalSVC(gamma=0.2).fit(X, Y)
     for form in (sp.csr_array, sp.csc_matrix, sp.coo_array):
         model = IncrementalSVC(gamma=0.2).fit(form(X), Y)
         np.testing.assert_array_equal(model.decision_function(form(X)), dense.decision_function(X))
 
 
-def test_one_row_of_each_class_is_enough_and_one_class_alone_is_answered():
+def test_fit_with_one_row_per_class_or_one_class_predicts():
     model = IncrementalSVC(kernel="linear").fit([[-1.0], [1.0]], [0, 1])
     np.testing.assert_allclose(model.decision_function([[-1.0], [0.0], [1.0]]), [-1.0, 0.0, 1.0], atol=1e-9)
     assert IncrementalSVC().fit([[1.0], [2.0]], ["a", "a"]).predict([[5.0]]).tolist() == ["a"]
 
 
-def test_bad_parameters_are_sentences_and_an_unfitted_one_says_so():
+def test_invalid_parameters_and_predict_before_fit_raise():
     for settings in (
         {"C": 0.0},
         {"C": -1.0},
@@ -144,7 +144,7 @@ def test_bad_parameters_are_sentences_and_an_unfitted_one_says_so():
         IncrementalSVC().fit(X, Y[:-1])
 
 
-def test_it_goes_through_pipelines_searches_and_clones():
+def test_works_in_pipelines_searches_and_clones():
     search = GridSearchCV(
         make_pipeline(StandardScaler(), IncrementalSVC()), {"incrementalsvc__C": [0.1, 1.0]}, cv=3
     ).fit(X, Y)
@@ -153,6 +153,6 @@ def test_it_goes_through_pipelines_searches_and_clones():
     assert not hasattr(twin, "classes_")
 
 
-def test_the_scale_of_gamma_is_that_of_svc():
+def test_gamma_scale_equals_that_of_svc():
     mine, theirs = (make(gamma="scale").fit(X, Y) for make in (IncrementalSVC, SVC))
     np.testing.assert_allclose(mine.decision_function(X), theirs.decision_function(X), atol=1e-2)
