@@ -114,10 +114,21 @@ def proximal_calls(_: Path) -> Walk:
     return walk
 
 
+def proximal_forget(_: Path) -> Walk:
+    """``ProximalSVC.forget`` of a learner that has forgotten rows before."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(600, 5)), rng.integers(0, 2, size=600)
+    model = ProximalSVC().partial_fit(X, y).forget(X[:10], y[:10])
+    with Walk() as walk:
+        model.forget(X[10:100], y[10:100])
+    return walk
+
+
 WALKS: dict[str, Callable[[Path], Walk]] = {
     "rows of `steelyard stream` on their way": one_chunk,
     "`steelyard stream`, from its words to report and model": whole_command,
     "ProximalSVC: partial_fit, forget, predict": proximal_calls,
+    "ProximalSVC.forget": proximal_forget,
 }
 
 

@@ -268,18 +268,21 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         self._ledger = RowLedger() if self.track_rows else None
 
     def _learn(self, batch: Batch) -> None:
-        if not self._state.is_plain:  # an error in a later block would leave the first ones learned
-            self._check_range(batch.X, "partial_fit")
-        state = self._state
-        if self._ledger is not None:  # a copy, so that state and ledger change together
-            state = state.copy()
-            state.selected_C = self._state.selected_C
+        if self._ledger is None:
+            self._add(self._state, batch, "partial_fit")
+            return
+        state = self._state.copy()  # so that state and ledger change together
+        state.selected_C = self._state.selected_C
+        self._add(state, batch, "partial_fit")
+        self._state, self._ledger = state, self._ledger.with_hashes(batch_hashes(batch))
+
+    def _add(self, state: FoldState, batch: Batch, method: str) -> None:
+        if not state.is_plain:  # an error in a later block would leave the first ones learned
+            self._check_range(batch.X, method)
         try:
             state.add(batch)
         except DataError:
-            raise self._nonfinite_error(batch.X, "partial_fit") from None
-        if self._ledger is not None:
-            self._state, self._ledger = state, self._ledger.with_hashes(batch_hashes(batch))
+            raise self._nonfinite_error(batch.X, method) from None
 
     def _check_range(self, X: Any, method: str) -> None:
         """Raise an error for NaN, infinity and values that could overflow, before anything changes."""
@@ -351,15 +354,17 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     def _apply(self, add: Batch | None, forget: Batch | None, method: str) -> None:
         # One copy of the state is changed in place and replaces the state; an error drops it.
-        state, ledger = self._state.copy(), self._ledger
+        state, ledger, source = self._state.copy(), self._ledger, f"ProximalSVC.{method}"
         if add is not None:
-            self._check_range(add.X, method)
+            self._add(state, add, method)
             ledger = ledger and ledger.with_hashes(batch_hashes(add))
-            state.add(add)
         if forget is not None:
-            self._check_range(forget.X, method)
-            ledger = ledger and ledger.without_hashes(batch_hashes(forget), f"ProximalSVC.{method}")
-            state.remove(forget, f"ProximalSVC.{method}")
+            try:
+                ledger = ledger and ledger.without_hashes(batch_hashes(forget), source)
+                state.remove(forget, source)
+            except DataError:
+                self._check_range(forget.X, method)  # an error about invalid values comes first
+                raise
         self._state, self._ledger = state, ledger
 
     @transactional

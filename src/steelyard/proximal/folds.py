@@ -196,7 +196,7 @@ class FoldState:
 
         After an error the state may be changed: the caller works on a copy and drops it.
         """
-        for block in self._blocks(batch):
+        for block in (batch,) if self.is_plain else self._blocks(batch):
             self.statistics.remove_batch(block, source)
 
     def _blocks(self, batch: Batch) -> Iterator[Batch]:
