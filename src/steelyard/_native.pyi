@@ -8,15 +8,13 @@ from numpy.typing import NDArray
 
 
 def simd_level() -> str:
-    """Name of the instruction level in use."""
+    """Returns the name of the SIMD level in use."""
 
 def simd_levels() -> list[str]:
-    """Instruction levels that this processor can run, slowest first."""
+    """Returns the SIMD levels that this processor supports, slowest first."""
 
 def use_simd_level(name: str) -> None:
-    """
-    Switch the whole process to an instruction level; meant for tests and benchmarks.
-    """
+    """Switches the whole process to a SIMD level; for tests and benchmarks."""
 
 class TurnLock:
     """A re-entrant lock, cheap where nobody waits."""
@@ -54,12 +52,16 @@ def largest_magnitude(values: Annotated[NDArray[numpy.float64], dict(order='C', 
 
 @overload
 def largest_magnitude(values: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], n_threads: int = 1) -> float:
-    """
-    Largest absolute value; NaN if there is one, else infinity if there is one.
-    """
+    """Returns the largest absolute value; NaN if any value is NaN."""
+
+QUANTIZER_ROWS: int = 256
+
+WEIGHT_FRACTION_BITS: int = 20
+
+LARGEST_VALUE: float = 1e+300
 
 class ExactSums:
-    """Class-wise sums of products in whole numbers."""
+    """Class-wise sums of products in exact integer arithmetic."""
 
     def __init__(self, n_features: int) -> None: ...
 
@@ -69,7 +71,7 @@ class ExactSums:
     @overload
     def add(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, n_threads: int = 1) -> None:
         """
-        Adds rows; ValueError, and nothing changed, for values that are not finite.
+        Adds rows; raises ValueError, without changes, for values that are not finite.
         """
 
     @overload
@@ -78,7 +80,7 @@ class ExactSums:
     @overload
     def remove(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, n_threads: int = 1) -> tuple[int, int, float, float]:
         """
-        Takes rows out, all or none; (0, ...) if done, else (1, slot, wanted, present) or (2, slot, ...).
+        Removes rows, all or none. Returns (0, ...) on success, (1, slot, wanted, present) for too many rows of a class, and (2, slot, ...) for rows that were never added.
         """
 
     @overload
@@ -94,28 +96,32 @@ class ExactSums:
     def remove_sparse(self, values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], row_starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None) -> tuple[int, int, float, float]: ...
 
     def copy(self) -> ExactSums:
-        """An independent copy; what does not change is shared."""
+        """
+        Returns an independent copy; unchanged matrices are shared (copy-on-write).
+        """
 
     def merge(self, other: ExactSums, places: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], sign: int, checked: bool, n_threads: int = 1) -> tuple[int, int, float, float]: ...
 
     def regrouped(self, places: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], n_slots: int, n_threads: int = 1) -> ExactSums: ...
 
-    def rearranged(self, sources: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> ExactSums:
-        """Feature j is what feature sources[j] was; zero where that is negative."""
+    def permute_features(self, sources: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> ExactSums:
+        """
+        Returns sums whose feature j is feature sources[j] of these; zero if that is negative.
+        """
 
-    def fade(self, factor: float, n_threads: int = 1) -> None: ...
+    def decay(self, factor: float, n_threads: int = 1) -> None: ...
 
     def drop(self, slot: int) -> None: ...
 
-    def settle(self, n_threads: int = 1) -> None:
-        """Fixes the grid by the rows that are there."""
+    def freeze_quantizer(self, n_threads: int = 1) -> None:
+        """Fixes the quantizer by the current rows."""
 
     def fold_all(self, n_threads: int = 1) -> None:
-        """Brings all waiting rows into the sums."""
+        """Adds all pending rows to the sums."""
 
-    def settle_as(self, exponent: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], origin: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], rounds: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], mixed: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+    def set_quantizer(self, exponent: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], origin: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], rounds: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], mixed: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
-    def grid(self) -> tuple[bool, Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C')]]: ...
+    def quantizer(self) -> tuple[bool, Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C')]]: ...
 
     @property
     def n_features(self) -> int: ...
@@ -129,7 +135,7 @@ class ExactSums:
     def has_rows(self, n_slots: int) -> list[bool]: ...
 
     def has_sums(self, slot: int) -> bool:
-        """Whether a class has more rows than are kept as they are."""
+        """Returns whether a class has sums, in addition to stored rows."""
 
     def count(self, slot: int) -> float: ...
 
@@ -148,7 +154,7 @@ class ExactSums:
 
 class ExactView:
     """
-    Some classes in doubles, seen from one point near the mean of their rows.
+    Some classes as correctly rounded doubles, relative to an origin near the mean of their rows.
     """
 
     def __init__(self, sums: ExactSums, classes: Sequence[Sequence[int]], n_threads: int = 1) -> None:
@@ -170,11 +176,13 @@ class ExactView:
     def matrix(self, k: int) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]: ...
 
     def factor(self, k: int, scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
-        """Few rows whose products sum up to the matrix of a class."""
+        """
+        Returns the pivoted Cholesky factor of the matrix of a class, row by row.
+        """
 
     def is_semidefinite(self, k: int, slack: float) -> bool:
         """
-        Whether sums of products have no negative direction that is worth the name.
+        Returns whether the correlation matrix of a class has no eigenvalue below -slack.
         """
 
     def total(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]: ...
@@ -200,7 +208,7 @@ def sparse_row_hashes(values: Annotated[NDArray[numpy.float32], dict(shape=(None
 @overload
 def sparse_row_hashes(values: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], row_starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C')]:
     """
-    The same hashes for a sparse table in compressed rows without duplicates.
+    Returns the same hashes for a sparse matrix in CSR format without duplicates.
     """
 
 def read_number_lines(lines: bytes, delimiter: str, places: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], n_wanted: int) -> NDArray[numpy.float64] | None:
@@ -226,19 +234,19 @@ def linear_labels(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), 
     Writes to labels that of the plane with the highest score (one plane: labels_of[1] if its score is positive, else labels_of[0]) and returns whether all scores are finite. Labels are items of 8 bytes.
     """
 
-def map_rows(kind: str, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], shift: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], amplitude: float, quantum: float, ceiling: float, n_threads: int = 1) -> None:
+def map_rows(kind: str, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], shift: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], amplitude: float, step: float, ceiling: float, n_threads: int = 1) -> None:
     """
     Writes the mapped rows to out: kind is cosine, rectified, halving or halving_2.
     """
 
-def map_sparse_rows(kind: str, values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], row_starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], shift: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], amplitude: float, quantum: float, ceiling: float, n_threads: int = 1) -> None:
+def map_sparse_rows(kind: str, values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], row_starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], shift: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], amplitude: float, step: float, ceiling: float, n_threads: int = 1) -> None:
     """
-    The same for the rows of a compressed matrix, columns rising within a row; cosine and rectified only.
+    The same for the rows of a CSR matrix with sorted columns; cosine and rectified only.
     """
 
-def round_to_grid(values: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], factor: float, quantum: float, n_threads: int = 1) -> None:
+def round_to_step(values: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], factor: float, step: float, n_threads: int = 1) -> None:
     """
-    values = quantum * round(factor * values) in place, factor a power of two.
+    values = step * round(factor * values) in place, factor a power of two.
     """
 
 def solve_planes(sums: ExactSums, slots: Sequence[int], coef: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], intercept: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], C: float, balanced: bool, standardize: bool, pairs: bool, penalize_intercept: bool, gmean: bool, factors: Sequence[float], n_threads: int = 1) -> float:
@@ -246,26 +254,24 @@ def solve_planes(sums: ExactSums, slots: Sequence[int], coef: Annotated[NDArray[
     Writes the planes of the classes in these slots and returns the slope of the log-odds; negative if a matrix is not positive definite.
     """
 
-def normal_gmean_cuts(negative: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], positive: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], cuts: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]) -> None:
+def normal_gmean_thresholds(negative: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], positive: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], thresholds: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]) -> None:
     """
-    Writes the cut of each pair of normal distributions, given by mean and variance, with the largest G-mean.
+    Writes the threshold with the largest G-mean of each pair of normal distributions, given by mean and variance.
     """
 
-class RowsInTurn:
-    """
-    A learner that is asked and taught one row at a time, in the shortest way.
-    """
+class SingleRowModel:
+    """Model that predicts and learns one row at a time."""
 
     def __init__(self, sums: ExactSums, version: int, slots: Sequence[int], labels: list[Any], codes: dict[Any, int], parameters: dict[str, Any], forbidden: str, C: float, balanced: bool, standardize: bool, pairs: bool, penalize_intercept: bool, gmean: bool, factors: Sequence[float]) -> None: ...
 
     def learn(self, learner: object, attributes: dict[str, Any], X: object | None, y: object | None) -> bool:
         """
-        Learns one row; False, and nothing has changed, if that is for others to do.
+        Learns one row; returns False, without changes, if the general path is needed.
         """
 
     def label(self, attributes: dict[str, Any], X: object | None) -> object:
         """
-        The label of one row in an array of its own; None if that is for others to say.
+        Returns the label of one row in a new array; None if the general path is needed.
         """
 
 class KernelTable:
@@ -531,30 +537,30 @@ class SolverFailure(RuntimeError):
     pass
 
 class IncrementalSvc:
-    """Rows and two-class SVM problems at their optimum."""
+    """Rows and binary SVM problems at their optimum."""
 
     def __init__(self, n_features: int, spec: KernelSpec | None, function: object | None, budget_bytes: int) -> None: ...
 
     def update(self, add: tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Sequence[int], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None] | None, retire: tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Sequence[int], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None] | None, positives: Sequence[int], class_bounds: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], tolerance: float) -> int | None:
         """
-        Learn and forget rows and solve each problem, or change nothing. Rows are tuples (X, numbers, label_codes, weights): row i has the code label_codes[numbers[i]]. Returns the position of a row to forget that was never learned, or None.
+        Learns and forgets rows and solves each problem; atomic. Rows are tuples (X, numbers, label_codes, weights): row i has the code label_codes[numbers[i]]. Returns the position of a row to forget that was never learned, or None.
         """
 
     def slide(self, add: object | None, retire: object | None, codes: dict[Any, int], counts: list[int], tolerance: float) -> bool:
         """
-        Learn one row and forget another, both of weight 1 and given as tuples (X, y), with the problems of the call before; counts follow. False when anything is out of the ordinary: nothing has changed then, and update() does it or gives the reason.
+        Learns one row and forgets another, both of weight 1 and given as tuples (X, y), with the problems of the previous call; updates the counts. Returns False, without changes, if update() is needed.
         """
 
     def side(self, row: object | None, lock: TurnLock, version: int) -> int:
         """
-        On which side of the only plane one row lies, 1 if above it; -1 where that must be found out in the long way, because somebody holds the lock or anything is out of the ordinary.
+        Returns 1 if a row is on the positive side of the only plane, 0 if not, and -1 if the general path is needed.
         """
 
     def __len__(self) -> int: ...
 
     @property
     def version(self) -> int:
-        """Counts changes."""
+        """Number of updates so far."""
 
     @property
     def n_wanted_rows(self) -> int: ...
@@ -562,14 +568,14 @@ class IncrementalSvc:
     @property
     def value_bytes(self) -> int:
         """
-        Bytes of a kept kernel value: 2 (fixed point), 4 (float) or 8 (double).
+        Bytes of a cached kernel value: 2 (fixed point), 4 (float) or 8 (double).
         """
 
     def kept_rows(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C')]:
-        """Rows whose kernel values are kept, in the order of sums over them."""
+        """Rows with cached kernel values, in the order of summation."""
 
     def order(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C')]:
-        """Rows in the order in which equal ones are found, the last one first."""
+        """Rows in the order in which equal rows are found, the last one first."""
 
     @property
     def n_problems(self) -> int: ...
@@ -582,7 +588,7 @@ class IncrementalSvc:
 
     def support(self) -> tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]]:
         """
-        Rows with a coefficient other than 0 in any problem, the coefficients, a row a problem, and the constants.
+        Returns the support vectors of all problems, their coefficients (one row per problem) and the intercepts.
         """
 
     def positive(self, problem: int) -> int: ...
@@ -596,7 +602,7 @@ class IncrementalSvc:
 
     def violation(self, problem: int) -> float:
         """
-        The largest violation of the optimality conditions, from sums made anew.
+        The largest violation of the optimality conditions, from newly computed sums.
         """
 
     def report(self, problem: int) -> tuple[int, int, int]:
@@ -609,7 +615,7 @@ class IncrementalSvc:
     def load_rows(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], value_bytes: int, kept: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], order: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], n_wanted: int) -> None: ...
 
 def all_finite(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> bool:
-    """Whether no value is infinite or not a number."""
+    """Returns whether all values are finite."""
 
 class KoilEnsemble64:
     """

@@ -11,15 +11,15 @@ namespace steelyard {
 
 namespace {
 
-constexpr std::int64_t kLongWeight = 1 << 28;  // beyond, rows are added one by one
+constexpr std::int64_t kLongWeight = 1 << 28;  // rows with larger weights are added one by one
 
-// Rows by weight, each group to be summed at once; rows beyond the reach of digits come apart.
+// Rows grouped by weight; each group is added at once. Rows too large for the digit loops are listed apart.
 struct Runs {
     std::map<std::int64_t, std::vector<std::uint32_t>> by_weight;
     std::vector<std::uint32_t> beyond;
 };
 
-// Adds some rows, whatever their values and weights, to sums of products.
+// Adds rows with any values and weights to sums of products.
 template <class T>
 void fold(Triangle& sums, Rows<T> rows, const Runs& runs, std::span<const std::int64_t> weights,
           const StepTables& tables, const Quantizer* quantizer, std::span<const double> largest, unsigned n_threads) {
@@ -64,7 +64,7 @@ std::vector<double> largest_of(std::span<const double> rows, std::size_t d) {
     return largest;
 }
 
-// Waiting rows from one on.
+// Pending rows from `first` on.
 Runs pending_runs(const ExactBlock& block, std::size_t first, std::size_t d) {
     Runs runs;
     for (auto i = static_cast<std::uint32_t>(first); i < block.weights.size(); ++i) {
@@ -76,22 +76,22 @@ Runs pending_runs(const ExactBlock& block, std::size_t first, std::size_t d) {
 }
 
 void fold_pending(Triangle& sums, const ExactBlock& block, const Runs& runs, std::size_t d, unsigned n_threads) {
-    const StepTables tables(d);  // waiting rows are whole numbers already
+    const StepTables tables(d);  // pending rows are already integers
     fold<double>(sums, {block.rows.data(), block.weights.size(), d}, runs, block.weights, tables, nullptr,
                  largest_of(block.rows, d), n_threads);
 }
 
-// Adds one waiting row; nothing has changed if it throws.
+// Adds one pending row; atomic.
 void add_pending(Triangle& sums, const ExactBlock& block, std::size_t i, std::size_t d) {
     std::vector<std::int64_t> row(d);
     for (std::size_t j = 0; j < d; ++j) row[j] = static_cast<std::int64_t>(block.rows[i * d + j]);
     sums.add_row(row, block.weights[i]);
 }
 
-constexpr std::size_t kFewRows = 8;  // are added one by one, where the sums are nobody else's
+constexpr std::size_t kMaxRowsOneByOne = 8;  // up to this number, rows are added one by one to sums that are not shared
 
-// Adds the waiting rows from one on to sums that nobody else holds, in one change that cannot fail half-way. False, and
-// nothing has changed, if it would be several.
+// Adds the pending rows from `first` on to sums that are not shared, by one atomic call. Returns false, without
+// changes, if several calls would be needed.
 bool fold_in_place(Triangle& sums, const ExactBlock& block, std::size_t first, std::size_t d, unsigned n_threads) {
     const Runs runs = pending_runs(block, first, d);
     if (runs.by_weight.size() != 1 || !runs.beyond.empty() || std::abs(runs.by_weight.begin()->first) > kLongWeight)
@@ -106,16 +106,16 @@ Big pending_count(const ExactBlock& block) {
     return Big::of(sum);
 }
 
-// Whether some rows could have left these sums: a class without rows has none, squares are not negative, and no mean
-// is farther out than the squares allow.
-// Where values of coarser steps were merged in, a row may have been rounded otherwise, and nothing is certain.
-bool could_be(const ExactBlock& block, std::size_t d, const Quantizer& quantizer) {
+// Returns whether rows with these sums can exist: sums of squares are not negative, and n * sum(v^2) >= sum(v)^2
+// (Cauchy-Schwarz). Features with merged values of coarser steps are skipped, because rows may have been rounded
+// differently.
+bool is_plausible(const ExactBlock& block, std::size_t d, const Quantizer& quantizer) {
     const Big n = count_of(block);
-    const std::size_t waiting = block.weights.size();
+    const std::size_t pending = block.weights.size();
     for (std::size_t j = 0; j < d; ++j) {
         if (quantizer.mixed[j]) continue;
         Big sum = block.sums->get(d, j), squares = block.sums->get(j, j);
-        for (std::size_t i = 0; i < waiting; ++i) {
+        for (std::size_t i = 0; i < pending; ++i) {
             const auto v = static_cast<std::int64_t>(block.rows[i * d + j]);
             const Big product = Big::of(static_cast<int128>(block.weights[i]) * v);
             sum = sum + product;
@@ -128,7 +128,7 @@ bool could_be(const ExactBlock& block, std::size_t d, const Quantizer& quantizer
 
 }  // namespace
 
-ExactBlock& own(std::shared_ptr<ExactBlock>& block) {
+ExactBlock& mutable_block(std::shared_ptr<ExactBlock>& block) {
     if (!block)
         block = std::make_shared<ExactBlock>();
     else if (block.use_count() > 1)
@@ -137,7 +137,7 @@ ExactBlock& own(std::shared_ptr<ExactBlock>& block) {
     return *block;
 }
 
-std::shared_ptr<Triangle> own_sums(const ExactBlock& block, std::size_t d) {
+std::shared_ptr<Triangle> copy_sums(const ExactBlock& block, std::size_t d) {
     return block.sums ? std::make_shared<Triangle>(*block.sums) : std::make_shared<Triangle>(d + 1);
 }
 
@@ -147,28 +147,28 @@ void fold_pending(Triangle& sums, const ExactBlock& block, std::size_t d, unsign
 
 void fold_pending(ExactBlock& block, std::size_t d, unsigned n_threads) {
     if (block.weights.empty() && block.sums) return;
-    auto sums = own_sums(block, d);
+    auto sums = copy_sums(block, d);
     fold_pending(*sums, block, d, n_threads);
     block.sums = std::move(sums);
     block.rows.clear();
     block.weights.clear();
 }
 
-void make_ready(std::shared_ptr<ExactBlock>& slot, std::size_t d, unsigned n_threads) {
-    if (slot->ready()) return;
+void form_sums(std::shared_ptr<ExactBlock>& slot, std::size_t d, unsigned n_threads) {
+    if (slot->formed()) return;
     if (slot.use_count() > 1) slot = std::make_shared<ExactBlock>(*slot);
     ExactBlock& block = *slot;
     const std::size_t n = block.weights.size();
     if (block.sums) {
         if (block.sums.use_count() > 1) return fold_pending(block, d, n_threads);
         Triangle& sums = *std::const_pointer_cast<Triangle>(block.sums);
-        if (n > kFewRows) {
+        if (n > kMaxRowsOneByOne) {
             if (!fold_in_place(sums, block, 0, d, n_threads)) return fold_pending(block, d, n_threads);
             block.rows.clear();
             block.weights.clear();
             return;
         }
-        while (!block.weights.empty()) {  // row by row: between two of them all is whole
+        while (!block.weights.empty()) {  // row by row, so that an exception leaves a consistent block
             add_pending(sums, block, block.weights.size() - 1, d);
             block.weights.pop_back();
             block.rows.resize(block.weights.size() * d);
@@ -177,7 +177,7 @@ void make_ready(std::shared_ptr<ExactBlock>& slot, std::size_t d, unsigned n_thr
     }
     if (block.partial_sums && block.partial_sums.use_count() == 1) {
         Triangle& partial_sums = *std::const_pointer_cast<Triangle>(block.partial_sums);
-        if (n <= block.n_partial + kFewRows) {
+        if (n <= block.n_partial + kMaxRowsOneByOne) {
             for (; block.n_partial < n; ++block.n_partial) add_pending(partial_sums, block, block.n_partial, d);
             return;
         }
@@ -199,8 +199,8 @@ bool may_stay_pending(const ExactBlock* block, std::size_t n, std::size_t d) {
 }
 
 template <class T>
-void wait(ExactBlock& block, Rows<T> rows, std::span<const std::uint32_t> index, std::span<const std::int64_t> weights,
-          Steps steps) {
+void append_pending(ExactBlock& block, Rows<T> rows, std::span<const std::uint32_t> index,
+                    std::span<const std::int64_t> weights, Steps steps) {
     const std::size_t d = rows.n_features, before = block.weights.size();
     block.rows.resize((before + index.size()) * d);
     block.weights.resize(before + index.size());
@@ -213,13 +213,13 @@ void wait(ExactBlock& block, Rows<T> rows, std::span<const std::uint32_t> index,
 template <class T>
 void place(ExactBlock& block, Rows<T> rows, const std::vector<std::uint32_t>& index,
            std::span<const std::int64_t> weights, const StepTables& tables, const Quantizer& quantizer,
-           const Found& found, unsigned n_threads) {
+           const ScanResult& found, unsigned n_threads) {
     const std::size_t d = rows.n_features;
     const bool any_beyond =
         std::any_of(index.begin(), index.end(), [&](std::uint32_t i) { return found.beyond[i] != 0; });
     if (!any_beyond && may_stay_pending(&block, index.size(), d)) {
         if (block.weights.size() + index.size() > capacity(d)) fold_pending(block, d, n_threads);
-        wait(block, rows, index, weights, tables.steps());
+        append_pending(block, rows, index, weights, tables.steps());
         return;
     }
     Runs runs;
@@ -228,7 +228,7 @@ void place(ExactBlock& block, Rows<T> rows, const std::vector<std::uint32_t>& in
     else
         for (const std::uint32_t i : index)
             (found.beyond[i] ? runs.beyond : runs.by_weight[weights.empty() ? 1 : weights[i]]).push_back(i);
-    auto sums = own_sums(block, d);
+    auto sums = copy_sums(block, d);
     fold(*sums, rows, runs, weights, tables, &quantizer, found.largest, n_threads);
     sums->shrink();
     block.sums = std::move(sums);
@@ -260,8 +260,8 @@ std::int64_t cancel(const std::vector<double>& rows, std::vector<std::int64_t>& 
     return weight;
 }
 
-void drop_weightless(std::vector<double>& rows, std::vector<std::int64_t>& weights, std::vector<std::int32_t>* slots,
-                     std::size_t d) {
+void drop_zero_weights(std::vector<double>& rows, std::vector<std::int64_t>& weights, std::vector<std::int32_t>* slots,
+                       std::size_t d) {
     std::size_t kept = 0;
     for (std::size_t i = 0; i < weights.size(); ++i) {
         if (weights[i] == 0) continue;
@@ -278,8 +278,8 @@ void drop_weightless(std::vector<double>& rows, std::vector<std::int64_t>& weigh
 }
 
 Big count_of(const ExactBlock& block) {
-    const Big waiting = pending_count(block);
-    return block.sums ? block.sums->count() + waiting : waiting;
+    const Big pending = pending_count(block);
+    return block.sums ? block.sums->count() + pending : pending;
 }
 
 bool finish_removal(std::shared_ptr<ExactBlock>& slot, std::size_t d, const Quantizer& quantizer, unsigned n_threads) {
@@ -300,14 +300,15 @@ bool finish_removal(std::shared_ptr<ExactBlock>& slot, std::size_t d, const Quan
         slot.reset();
         return true;
     }
-    return !block.sums || could_be(block, d, quantizer);
+    return !block.sums || is_plausible(block, d, quantizer);
 }
 
-void join(std::shared_ptr<ExactBlock>& mine, const ExactBlock& theirs, int sign, std::size_t d, unsigned n_threads) {
-    ExactBlock& block = own(mine);
+void merge_block(std::shared_ptr<ExactBlock>& mine, const ExactBlock& theirs, int sign, std::size_t d,
+                 unsigned n_threads) {
+    ExactBlock& block = mutable_block(mine);
     if (theirs.sums) {
-        // Sums that nobody else holds need no copy; adding changes nothing before it has room.
-        auto sums = block.sums.use_count() == 1 ? std::const_pointer_cast<Triangle>(block.sums) : own_sums(block, d);
+        // Sums that are not shared need no copy: add() reserves memory before it changes anything.
+        auto sums = block.sums.use_count() == 1 ? std::const_pointer_cast<Triangle>(block.sums) : copy_sums(block, d);
         sums->add(*theirs.sums, sign);
         sums->shrink();
         block.sums = std::move(sums);
@@ -320,14 +321,15 @@ void join(std::shared_ptr<ExactBlock>& mine, const ExactBlock& theirs, int sign,
                 weights[i] = -cancel(block.rows, block.weights, theirs.rows.data() + i * d, d, -weights[i], nullptr, 0);
     block.rows.insert(block.rows.end(), theirs.rows.begin(), theirs.rows.end());
     block.weights.insert(block.weights.end(), weights.begin(), weights.end());
-    drop_weightless(block.rows, block.weights, nullptr, d);
+    drop_zero_weights(block.rows, block.weights, nullptr, d);
     if (block.weights.size() > capacity(d)) fold_pending(block, d, n_threads);
 }
 
-#define STEELYARD_EXACT(T)                                                                                          \
-    template void wait(ExactBlock&, Rows<T>, std::span<const std::uint32_t>, std::span<const std::int64_t>, Steps); \
-    template void place(ExactBlock&, Rows<T>, const std::vector<std::uint32_t>&, std::span<const std::int64_t>,     \
-                        const StepTables&, const Quantizer&, const Found&, unsigned);                               \
+#define STEELYARD_EXACT(T)                                                                                            \
+    template void append_pending(ExactBlock&, Rows<T>, std::span<const std::uint32_t>, std::span<const std::int64_t>, \
+                                 Steps);                                                                              \
+    template void place(ExactBlock&, Rows<T>, const std::vector<std::uint32_t>&, std::span<const std::int64_t>,       \
+                        const StepTables&, const Quantizer&, const ScanResult&, unsigned);                            \
     template void add_beyond(Triangle&, Rows<T>, std::uint32_t, const StepTables&, const Quantizer&);
 STEELYARD_EXACT(double)
 STEELYARD_EXACT(float)

@@ -12,13 +12,13 @@ namespace steelyard {
 
 namespace {
 
-constexpr std::size_t kMostWaiting = 512;
+constexpr std::size_t kMaxPendingRows = 512;
 
-// Rows that only need a place to wait in: nothing is copied, and nothing can fail after the first change.
+// Fast path: appends rows to the pending rows without a copy of the state. Nothing can throw after the first change.
 template <class T>
 bool add_in_place(ExactState& state, const ExactBatch<T>& batch) {
     const std::size_t d = state.n_features, n = batch.slots.size();
-    if (!state.is_frozen || n > kMostWaiting || !batch.weights.empty() || state.weight_exponent != 0) return false;
+    if (!state.is_frozen || n > kMaxPendingRows || !batch.weights.empty() || state.weight_exponent != 0) return false;
     std::vector<std::size_t> coming(state.slots.size(), 0);
     for (const std::int32_t slot : batch.slots) {
         if (slot < 0 || static_cast<std::size_t>(slot) >= state.slots.size()) return false;
@@ -28,7 +28,7 @@ bool add_in_place(ExactState& state, const ExactBatch<T>& batch) {
             return false;
     }
     const StepTables tables(state.quantizer);
-    const Found found = scan(batch.rows, tables, 1);
+    const ScanResult found = scan(batch.rows, tables, 1);
     if (is_coarse(state.quantizer)) return false;
     for (std::size_t i = 0; i < n; ++i)
         if (found.beyond[i]) return false;
@@ -43,7 +43,7 @@ bool add_in_place(ExactState& state, const ExactBatch<T>& batch) {
         block.weights.reserve(room);
     }
     for (std::uint32_t i = 0; i < n; ++i)
-        wait(*state.slots[static_cast<std::size_t>(batch.slots[i])], batch.rows, {&i, 1}, {}, tables.steps());
+        append_pending(*state.slots[static_cast<std::size_t>(batch.slots[i])], batch.rows, {&i, 1}, {}, tables.steps());
     return true;
 }
 
@@ -72,21 +72,21 @@ std::map<std::int32_t, std::vector<std::uint32_t>> by_slot(std::span<const std::
 
 namespace {
 
-// Looks at some rows only; all others count as near.
+// Scans some rows only; all others are assumed to fit the digit loops.
 template <class T>
-Found scan_some(Rows<T> rows, const std::vector<std::uint32_t>& index, const StepTables& tables) {
-    Found found{std::vector<double>(rows.n_features, 0.0), std::vector<double>(rows.n_features, 0.0),
-                std::vector<std::uint8_t>(rows.n_rows, 0)};
+ScanResult scan_some(Rows<T> rows, const std::vector<std::uint32_t>& index, const StepTables& tables) {
+    ScanResult found{std::vector<double>(rows.n_features, 0.0), std::vector<double>(rows.n_features, 0.0),
+                     std::vector<std::uint8_t>(rows.n_rows, 0)};
     for (const std::uint32_t i : index)
         scan_rows<T>({rows.data + i * rows.n_features, 1, rows.n_features}, tables.steps(), found.largest,
                      found.remainder, std::span(found.beyond).subspan(i, 1), 1);
     return found;
 }
 
-// Sums classes of many rows without a look at all rows before; those of few rows are looked at, and wait. False, and
-// nothing has changed, where that does not pay or where steps must become finer first.
+// Adds large classes without a separate scan of their rows; rows of small classes are scanned and stay pending. Returns
+// false, without changes, if this is not faster or if steps must be refined first.
 template <class T>
-bool add_unseen(ExactState& state, Rows<T> rows, std::span<const std::int32_t> slots, unsigned n_threads) {
+bool add_unscanned(ExactState& state, Rows<T> rows, std::span<const std::int32_t> slots, unsigned n_threads) {
     const std::size_t d = state.n_features;
     const StepTables tables(state.quantizer);
     if (d > kMostUnseen || !tables.tiny.empty() || !tables.coarse.empty()) return false;
@@ -98,21 +98,21 @@ bool add_unseen(ExactState& state, Rows<T> rows, std::span<const std::int32_t> s
         if (may_stay_pending(block, index.size(), d))
             few.insert(few.end(), index.begin(), index.end());
         else
-            sums[slot] = block ? own_sums(*block, d) : std::make_shared<Triangle>(d + 1);
+            sums[slot] = block ? copy_sums(*block, d) : std::make_shared<Triangle>(d + 1);
     }
     if (2 * few.size() > rows.n_rows) return false;
-    const Found found = scan_some(rows, few, tables);
+    const ScanResult found = scan_some(rows, few, tables);
     for (std::size_t j = 0; j < d; ++j)
         if (found.remainder[j] > tables.slack[j]) return false;
     std::vector<Share> shares;
     for (const auto& [slot, triangle] : sums) shares.push_back({groups.at(slot), triangle.get()});
     std::vector<std::uint32_t> beyond;
-    if (!steelyard::add_unseen(rows, tables.steps(), shares, beyond, n_threads)) return false;
+    if (!steelyard::add_unscanned(rows, tables.steps(), shares, beyond, n_threads)) return false;
     for (const std::uint32_t i : beyond) check_finite<T>({rows.data + i * d, 1, d});
     check_finite(rows, found.beyond);
     for (const std::uint32_t i : beyond) add_beyond(*sums.at(slots[i]), rows, i, tables, state.quantizer);
     for (const auto& [slot, index] : groups) {
-        ExactBlock& block = own(state.slots[static_cast<std::size_t>(slot)]);
+        ExactBlock& block = mutable_block(state.slots[static_cast<std::size_t>(slot)]);
         if (const auto summed = sums.find(slot); summed != sums.end()) {
             summed->second->shrink();
             block.sums = std::move(summed->second);
@@ -129,17 +129,17 @@ template <class T>
 void add_quantized(ExactState& state, Rows<T> rows, std::span<const std::int32_t> slots,
                    std::span<const std::int64_t> weights, unsigned n_threads) {
     const bool all_count = std::all_of(slots.begin(), slots.end(), [](std::int32_t slot) { return slot >= 0; });
-    if (weights.empty() && all_count && add_unseen(state, rows, slots, n_threads)) return;
+    if (weights.empty() && all_count && add_unscanned(state, rows, slots, n_threads)) return;
     std::optional<StepTables> tables(state.quantizer);
-    Found found = scan(rows, *tables, n_threads);
+    ScanResult found = scan(rows, *tables, n_threads);
     check_finite(rows, is_coarse(state.quantizer) ? std::span<const std::uint8_t>{} : found.beyond);
     if (refine_for(state, rows, found.remainder, n_threads)) {
         tables.emplace(state.quantizer);
         found = scan(rows, *tables, n_threads);
     }
     for (const auto& [slot, index] : by_slot(slots, weights))
-        place(own(state.slots[static_cast<std::size_t>(slot)]), rows, index, weights, *tables, state.quantizer, found,
-              n_threads);
+        place(mutable_block(state.slots[static_cast<std::size_t>(slot)]), rows, index, weights, *tables,
+              state.quantizer, found, n_threads);
 }
 
 void make_slots(ExactState& state, std::span<const std::int32_t> slots) {
@@ -214,13 +214,13 @@ Removal remove_from(ExactState& state, Rows<T> rows, std::span<const std::int32_
             if (cancel(early.rows, early.weights, row.data(), d, weight_of(i), &early.slots, slots[i]) > 0)
                 return never_learned(slots[i]);
         }
-        drop_weightless(early.rows, early.weights, &early.slots, d);
+        drop_zero_weights(early.rows, early.weights, &early.slots, d);
         return {};
     }
     const StepTables tables(state.quantizer);
-    const Found found = scan(rows, tables, n_threads);
+    const ScanResult found = scan(rows, tables, n_threads);
     check_finite(rows, is_coarse(state.quantizer) ? std::span<const std::uint8_t>{} : found.beyond);
-    // Where no value was ever rounded, one that would be has never been learned.
+    // If a feature was never rounded, a value between its steps was never learned.
     for (std::size_t j = 0; j < d; ++j) {
         if (state.quantizer.rounds[j] || state.quantizer.mixed[j] || found.remainder[j] == 0.0) continue;
         for (std::size_t i = 0; i < rows.n_rows; ++i) {
@@ -233,8 +233,8 @@ Removal remove_from(ExactState& state, Rows<T> rows, std::span<const std::int32_
     for (std::size_t i = 0; i < slots.size(); ++i) negative[i] = -weight_of(i);
     for (const auto& [slot, index] : by_slot(slots, weights)) {
         auto& held = state.slots[static_cast<std::size_t>(slot)];
-        ExactBlock& block = own(held);
-        if (!block.sums) {  // the class is kept as its rows: each must be among them
+        ExactBlock& block = mutable_block(held);
+        if (!block.sums) {  // all rows of the class are stored, so each row to remove must be among them
             for (const std::uint32_t i : index) {
                 if (found.beyond[i]) return never_learned(slot);
                 count_row(rows.data + i * d, d, tables.steps(), row.data());
@@ -242,7 +242,7 @@ Removal remove_from(ExactState& state, Rows<T> rows, std::span<const std::int32_
                            state.quantizer.mixed) > 0)
                     return never_learned(slot);
             }
-            drop_weightless(block.rows, block.weights, nullptr, d);
+            drop_zero_weights(block.rows, block.weights, nullptr, d);
         } else {
             place(block, rows, index, negative, tables, state.quantizer, found, n_threads);
         }

@@ -9,7 +9,7 @@ namespace {
 
 double room(std::size_t limbs) { return 64.0 * static_cast<double>(limbs) - 2.0; }
 
-// log2(2^a + 2^b), rounded upwards.
+// Upper bound of log2(2^a + 2^b).
 double log2_sum(double a, double b) {
     const double top = std::max(a, b), rest = std::min(a, b);
     return top + std::log2(1.0 + std::exp2(rest - top)) + 1e-9;
@@ -24,7 +24,7 @@ unsigned width(uint128 x) {
     return static_cast<unsigned>(high ? 64 + std::bit_width(high) : std::bit_width(static_cast<std::uint64_t>(x)));
 }
 
-// x * mantissa / 2^shift to the nearest whole number, halves away from zero; mantissa < 2^53, shift >= 53.
+// x * mantissa / 2^shift rounded to the nearest integer, halves away from zero; mantissa < 2^53, shift >= 53.
 int128 times(int128 x, std::uint64_t mantissa, unsigned shift) {
     const uint128 m = magnitude(x);
     const uint128 low = (m & ~std::uint64_t{0}) * mantissa;
@@ -50,7 +50,7 @@ void Triangle::reserve(double bits) {
         bits_ = wanted;
         return;
     }
-    bits_ = log2_sum(largest_bits(), bits);  // the bound only ever rose; numbers that went have left it too high
+    bits_ = log2_sum(largest_bits(), bits);  // the old bound may be too high after removals, so it is computed again
     if (bits_ >= room(limbs_)) resize(static_cast<std::size_t>(bits_ + 2.0) / 64 + 1);
 }
 
@@ -118,7 +118,7 @@ void Triangle::add_row(std::span<const std::int64_t> v, std::int64_t w) {
     double top = 1.0;
     for (const std::int64_t x : v) top = std::max(top, std::fabs(static_cast<double>(x)));
     const double weight = std::fabs(static_cast<double>(w));
-    if (weight * top >= 0x1p62) {  // the product with one value would not fit a register
+    if (weight * top >= 0x1p62) {  // the product with one value does not fit in a register
         std::vector<Big> wide(v.begin(), v.end());
         return add_row(wide, Big(w));
     }
@@ -165,7 +165,8 @@ void Triangle::refine(std::span<const unsigned> shifts, unsigned weight_shift) {
         return (a + 1 < size_ ? shifts[a] : 0) + (b + 1 < size_ ? shifts[b] : 0) + weight_shift;
     };
     double bits = bits_ + 2.0 * top + weight_shift;
-    if (bits >= room(limbs_)) {  // number by number: the longest need not be those that move
+    if (bits >=
+        room(limbs_)) {  // checked number by number, because the largest numbers need not be those that are shifted
         unsigned most = 0;
         for (std::size_t a = 0, at = 0; a < size_; ++a)
             for (std::size_t b = 0; b <= a; ++b, ++at)
@@ -209,7 +210,7 @@ void Triangle::translate(std::span<const Big> by) {
             m[j] = static_cast<uint128>(moved[j].narrow());
             b[j] = static_cast<uint128>(by[j].narrow());
         }
-        // Modulo 2^128, and what comes out fits.
+        // Computed modulo 2^128; the result fits.
         for (std::size_t i = 0, at = 0; i < d; ++i)
             for (std::size_t j = 0; j <= i; ++j, ++at)
                 narrow()[at] = static_cast<int128>(static_cast<uint128>(narrow()[at]) - b[i] * s[j] - m[i] * b[j]);
@@ -284,7 +285,7 @@ Triangle Triangle::from_bytes(std::size_t size, std::span<const std::uint8_t> by
     return result;
 }
 
-// -- sums that are not formed -------------------------------------------------------------------------
+// -- lazy sums ----------------------------------------------------------------------------------------
 
 void TriangleSum::add(const Triangle& triangle) {
     bits_ = terms_.empty() ? triangle.bits() : log2_sum(bits_, triangle.bits());

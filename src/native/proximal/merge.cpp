@@ -9,7 +9,7 @@ namespace steelyard {
 
 namespace {
 
-// Compares what is to leave with what is here, class by class, whatever steps their weights are counted in.
+// Checks that each class has at least the weight that is to be subtracted, in common weight steps.
 Removal check_enough(const ExactState& state, const ExactState& other, std::span<const std::int32_t> places) {
     const int finest = std::min(state.weight_exponent, other.weight_exponent);
     for (std::size_t s = 0; s < places.size(); ++s) {
@@ -24,7 +24,7 @@ Removal check_enough(const ExactState& state, const ExactState& other, std::span
     return {};
 }
 
-// Adds or takes out rows that came before there was a quantizer; their slots are those of the state.
+// Adds or subtracts rows that are not quantized yet; their slots are those of the state.
 Removal merge_early(ExactState& state, EarlyRows early, int sign, bool checked, unsigned n_threads) {
     const std::size_t d = state.n_features;
     const Rows<double> rows{early.rows.data(), early.slots.size(), d};
@@ -37,18 +37,19 @@ Removal merge_early(ExactState& state, EarlyRows early, int sign, bool checked, 
                               &state.early.slots, early.slots[i]);
             early.weights[i] = -left;
         }
-    drop_weightless(state.early.rows, state.early.weights, &state.early.slots, d);
+    drop_zero_weights(state.early.rows, state.early.weights, &state.early.slots, d);
     if (state.is_frozen)
         add_quantized(state, rows, early.slots, early.weights, n_threads);
     else
         add_unquantized(state, rows, early.slots, early.weights, early.sparse, n_threads);
     if (sign < 0)
         for (auto& slot : state.slots)
-            if (slot && count_of(*slot).is_zero()) finish_removal((own(slot), slot), d, state.quantizer, n_threads);
+            if (slot && count_of(*slot).is_zero())
+                finish_removal((mutable_block(slot), slot), d, state.quantizer, n_threads);
     return {};
 }
 
-// Adds or takes out what is on a quantizer.
+// Adds or subtracts quantized statistics.
 Removal merge_quantized(ExactState& state, ExactState theirs, std::span<const std::int32_t> places, int sign,
                         bool checked, unsigned n_threads) {
     if (!state.is_frozen) freeze_with(state, theirs.quantizer, n_threads);
@@ -58,7 +59,7 @@ Removal merge_quantized(ExactState& state, ExactState theirs, std::span<const st
     for (std::size_t s = 0; s < theirs.slots.size(); ++s) {
         if (!theirs.slots[s] || places[s] < 0) continue;
         auto& mine = state.slots[static_cast<std::size_t>(places[s])];
-        join(mine, *theirs.slots[s], sign, state.n_features, n_threads);
+        merge_block(mine, *theirs.slots[s], sign, state.n_features, n_threads);
         if (sign > 0) continue;
         if (checked && !mine->sums &&
             std::any_of(mine->weights.begin(), mine->weights.end(), [](std::int64_t w) { return w < 0; }))
@@ -100,14 +101,14 @@ ExactState regrouped(const ExactState& state, std::span<const std::int32_t> plac
         if (!place)
             place = state.slots[s];
         else
-            join(place, *state.slots[s], 1, state.n_features, n_threads);
+            merge_block(place, *state.slots[s], 1, state.n_features, n_threads);
     }
     EarlyRows& early = result.early;
     for (std::size_t i = 0; i < early.slots.size(); ++i) {
         early.slots[i] = places[static_cast<std::size_t>(early.slots[i])];
         if (early.slots[i] < 0) early.weights[i] = 0;
     }
-    drop_weightless(early.rows, early.weights, &early.slots, state.n_features);
+    drop_zero_weights(early.rows, early.weights, &early.slots, state.n_features);
     return result;
 }
 

@@ -12,13 +12,13 @@ namespace {
 constexpr int kCoarsest = 1000;
 constexpr int kResolution = 33;  // a typical deviation has at least 2^33 steps
 
-int exponent_of(double x) {  // floor(log2 |x|) of a number other than 0
+int exponent_of(double x) {  // floor(log2 |x|); x must not be 0
     int exponent;
     std::frexp(x, &exponent);
     return exponent - 1;
 }
 
-// Steps are powers of 16 where values are rounded: similar rows in several places freeze_quantizer the same ones.
+// Steps of rounded features are powers of 16, so that similar rows in several places give equal steps.
 int coarse(int exponent) { return exponent >= 0 ? exponent / 4 * 4 : -((3 - exponent) / 4 * 4); }
 
 }  // namespace
@@ -51,7 +51,7 @@ Quantizer empty_quantizer(std::size_t d) {
 }
 
 void fit_feature(Quantizer& quantizer, std::size_t j, std::vector<double>& values, bool at_zero) {
-    // Each value once: a row that comes twice and one that counts twice freeze_quantizer the same quantizer.
+    // Each value once: two equal rows and one row of weight 2 give the same quantizer.
     std::sort(values.begin(), values.end());
     values.erase(std::unique(values.begin(), values.end()), values.end());
     const double middle = values[(values.size() - 1) / 2];
@@ -62,7 +62,7 @@ void fit_feature(Quantizer& quantizer, std::size_t j, std::vector<double>& value
         if (x != middle) deviations.push_back(std::fabs(x - middle));
     }
     lowest = std::max(lowest, kFinest);
-    if (lowest == kCoarsest) lowest = 0;  // nothing but zeros
+    if (lowest == kCoarsest) lowest = 0;  // all values are zero
     int exponent = lowest;
     if (!deviations.empty()) {
         std::nth_element(deviations.begin(), deviations.begin() + deviations.size() / 2, deviations.end());
@@ -90,7 +90,7 @@ Quantizer common_quantizer(const Quantizer& a, const Quantizer& b) {
     Quantizer quantizer = a;
     for (std::size_t j = 0; j < a.exponent.size(); ++j) {
         const std::int32_t finest = std::min(a.exponent[j], b.exponent[j]);
-        const auto coarser = [&](const Quantizer& g) {  // by how many bits values may have been rounded more
+        const auto coarser = [&](const Quantizer& g) {  // bits by which values may have been rounded more coarsely
             return g.rounds[j] || g.mixed[j] ? g.exponent[j] + g.mixed[j] - finest : 0;
         };
         quantizer.mixed[j] = static_cast<std::uint8_t>(std::min(255, std::max(coarser(a), coarser(b))));

@@ -1,5 +1,5 @@
-// The quantizer on which values become whole numbers: how it is settled by the first rows, how two become one, and what
-// a look at some rows finds on it.
+// Quantization: fitting the steps to the first rows, the common quantizer of two states, and a scan of rows for values
+// that need other treatment.
 #pragma once
 
 #include <cmath>
@@ -14,27 +14,27 @@
 
 namespace steelyard {
 
-constexpr int kFinest = -1074;      // the lowest bit of any double
-constexpr int kFinestFast = -1000;  // below, one over the step is no double
-constexpr int kCoarsestFast = 20;   // beyond, 1e-300 in steps is none that is exact
+constexpr int kFinest = -1074;      // exponent of the smallest subnormal double
+constexpr int kFinestFast = -1000;  // for smaller steps, 1 / step overflows
+constexpr int kCoarsestFast = 20;   // for larger steps, 1e-300 / step underflows
 constexpr double kWhole = 0x1p53;
 
-int lowest_bit(double x);  // of a number other than 0
-// The step that a feature gets when values like this deviate from an origin.
+int lowest_bit(double x);  // x must not be 0
+// Exponent of the step for values that deviate this much from an origin.
 int wanted_exponent(double deviation, double origin);
-// The nearest whole number of steps, halves upwards, of any finite value.
+// The nearest integer multiple of the step, halves upwards, for any finite value.
 Big nearest_step(double x, int exponent);
 
 Quantizer empty_quantizer(std::size_t d);
-// Settles one feature by some of its values, which are put in order.
+// Fits one feature to some of its values, which are sorted.
 void fit_feature(Quantizer& quantizer, std::size_t j, std::vector<double>& values, bool at_zero);
 bool at_zero(const Quantizer& quantizer);
-// Whether values beyond the limit could have few steps.
+// Returns whether values beyond the limit may have few steps.
 bool is_coarse(const Quantizer& quantizer);
-// The quantizer on which both can be kept, with the origin of the first where it stays whole.
+// The quantizer that represents both, with the origin of the first if that stays an integer.
 Quantizer common_quantizer(const Quantizer& a, const Quantizer& b);
 
-// The quantizer of the first rows; value(i, j) is theirs.
+// Fits a quantizer to the first rows, whose values are value(i, j).
 template <class Value>
 Quantizer fit_quantizer(std::size_t n, std::size_t d, bool at_zero, Value&& value) {
     Quantizer quantizer = empty_quantizer(d);
@@ -47,13 +47,13 @@ Quantizer fit_quantizer(std::size_t n, std::size_t d, bool at_zero, Value&& valu
     return quantizer;
 }
 
-// The quantizer as the loops want it.
+// The quantizer as arrays for the SIMD loops.
 struct StepTables {
     std::vector<double> inverse;
     std::vector<double> origin;
     std::vector<double> slack;
-    std::vector<std::size_t> tiny;    // features whose steps are too fine to be counted in doubles
-    std::vector<std::size_t> coarse;  // and those of whose steps tiny values are no part among the doubles
+    std::vector<std::size_t> tiny;    // features with steps below the fast range
+    std::vector<std::size_t> coarse;  // features with steps above the fast range
     explicit StepTables(const Quantizer& quantizer)
         : inverse(quantizer.exponent.size()),
           origin(quantizer.origin),
@@ -64,24 +64,24 @@ struct StepTables {
             if (quantizer.exponent[j] > kCoarsestFast) coarse.push_back(j);
         }
     }
-    explicit StepTables(std::size_t d) : inverse(d, 1.0), origin(d, 0.0), slack(d, 0.0) {}  // for whole numbers
+    explicit StepTables(std::size_t d) : inverse(d, 1.0), origin(d, 0.0), slack(d, 0.0) {}  // for integers
     Steps steps() const { return {inverse.data(), origin.data(), slack.data()}; }
 };
 
-// What one look at some rows finds: by feature the largest number and what rounding would take off; by row whether it
-// is beyond the reach of digits.
-struct Found {
+// Result of a scan: for each feature the largest integer and the largest rounding error; for each row whether it is too
+// large for the digit loops.
+struct ScanResult {
     std::vector<double> largest, remainder;
     std::vector<std::uint8_t> beyond;
 };
 
 template <class T>
-Found scan(Rows<T> rows, const StepTables& tables, unsigned n_threads) {
-    Found found{std::vector<double>(rows.n_features, 0.0), std::vector<double>(rows.n_features, 0.0),
-                std::vector<std::uint8_t>(rows.n_rows)};
+ScanResult scan(Rows<T> rows, const StepTables& tables, unsigned n_threads) {
+    ScanResult found{std::vector<double>(rows.n_features, 0.0), std::vector<double>(rows.n_features, 0.0),
+                     std::vector<std::uint8_t>(rows.n_rows)};
     scan_rows(rows, tables.steps(), found.largest, found.remainder, found.beyond, n_threads);
     if (!tables.tiny.empty()) std::fill(found.beyond.begin(), found.beyond.end(), std::uint8_t{1});
-    for (const std::size_t j : tables.tiny) found.remainder[j] = 1.0;  // whether there is one must be looked at
+    for (const std::size_t j : tables.tiny) found.remainder[j] = 1.0;  // unknown here: values are checked one by one
     for (const std::size_t j : tables.coarse) found.remainder[j] = 1.0;
     return found;
 }

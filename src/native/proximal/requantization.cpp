@@ -9,15 +9,15 @@ namespace steelyard {
 
 namespace {
 
-// Makes steps finer; what has been learned stays the same, in more of them.
+// Refines the steps; the represented values do not change.
 void refine_steps(ExactState& state, std::span<const std::int32_t> exponents, unsigned n_threads) {
     const std::size_t d = state.n_features;
     std::vector<unsigned> shifts(d);
     for (std::size_t j = 0; j < d; ++j) shifts[j] = static_cast<unsigned>(state.quantizer.exponent[j] - exponents[j]);
     const auto finer = [&](double x, std::size_t j) { return std::ldexp(x, static_cast<int>(shifts[j])); };
-    const bool tiny =  // rows do not wait in steps that are no doubles
+    const bool tiny =  // pending rows need steps that are normal doubles
         std::any_of(exponents.begin(), exponents.end(), [](std::int32_t e) { return e < kFinestFast; });
-    // An origin that is no whole double any more becomes zero, before the steps change.
+    // An origin that would exceed 2^53 refined steps becomes zero before the steps change.
     std::vector<Big> back(d);
     bool far = false;
     for (std::size_t j = 0; j < d; ++j)
@@ -28,14 +28,14 @@ void refine_steps(ExactState& state, std::span<const std::int32_t> exponents, un
         }
     for (auto& slot : state.slots) {
         if (!slot) continue;
-        ExactBlock& block = own(slot);
+        ExactBlock& block = mutable_block(slot);
         const auto too_large = [&](std::size_t i) { return std::fabs(finer(block.rows[i], i % d)) >= kTwoDigits; };
         bool fits = !far && !tiny;
         for (std::size_t i = 0; fits && i < block.rows.size(); ++i) fits = !too_large(i);
         if (!fits) fold_pending(block, d, n_threads);
         for (std::size_t i = 0; i < block.rows.size(); ++i) block.rows[i] = finer(block.rows[i], i % d);
         if (block.sums) {
-            auto sums = own_sums(block, d);
+            auto sums = copy_sums(block, d);
             sums->translate(back);
             sums->refine(shifts, 0);
             block.sums = std::move(sums);
@@ -54,10 +54,10 @@ void refine_weights(ExactState& state, unsigned shift) {
     const std::vector<unsigned> none(state.n_features, 0);
     for (auto& slot : state.slots) {
         if (!slot) continue;
-        ExactBlock& block = own(slot);
+        ExactBlock& block = mutable_block(slot);
         for (std::int64_t& weight : block.weights) weight <<= shift;
         if (block.sums) {
-            auto sums = own_sums(block, state.n_features);
+            auto sums = copy_sums(block, state.n_features);
             sums->refine(none, shift);
             block.sums = std::move(sums);
         }
@@ -116,7 +116,7 @@ void bring_to(ExactState& state, const Quantizer& quantizer, int weight_exponent
     if (moves)
         for (auto& slot : state.slots) {
             if (!slot) continue;
-            ExactBlock& block = own(slot);
+            ExactBlock& block = mutable_block(slot);
             bool near = true;
             const std::size_t d = state.n_features;
             for (std::size_t i = 0; near && i < block.rows.size(); ++i)
@@ -126,7 +126,7 @@ void bring_to(ExactState& state, const Quantizer& quantizer, int weight_exponent
             for (std::size_t i = 0; i < block.rows.size(); ++i)
                 block.rows[i] -= static_cast<double>(by[i % d].narrow());
             if (block.sums) {
-                auto sums = own_sums(block, d);
+                auto sums = copy_sums(block, d);
                 sums->translate(by);
                 block.sums = std::move(sums);
             }

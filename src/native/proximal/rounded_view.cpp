@@ -1,4 +1,4 @@
-// From whole numbers to doubles: one well-defined way, with one rounding.
+// ExactView: conversion of exact sums to correctly rounded doubles.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -12,10 +12,10 @@ namespace steelyard {
 
 namespace {
 
-// Features whose deviations lie beyond have squares near the ends of the doubles, and get units of their own.
+// The squares of larger or smaller deviations could overflow or underflow; such features get their own unit.
 constexpr int kExtreme = 200;
 
-constexpr unsigned kRegister = 124;  // bits of numbers whose sums of three stay within 128
+constexpr unsigned kRegister = 124;  // bits; the sum of three such numbers fits in 128 bits
 
 unsigned width(int128 x) {
     const uint128 m = x < 0 ? -static_cast<uint128>(x) : static_cast<uint128>(x);
@@ -25,8 +25,7 @@ unsigned width(int128 x) {
 
 int128 shifted(int128 x, unsigned by) { return static_cast<int128>(static_cast<uint128>(x) << by); }
 
-// The nearest double, ties to the even one, of a number below 2^104: both halves are exact, and their sum is rounded
-// once.
+// The nearest double (ties to even) of a number below 2^104: both halves are exact, and their sum is rounded once.
 double of_halves(int128 x) {
     const auto low = static_cast<std::int64_t>(static_cast<std::uint64_t>(x) & ((std::uint64_t{1} << 52) - 1));
     return static_cast<double>(static_cast<std::int64_t>(x >> 52)) * 0x1p52 + static_cast<double>(low);
@@ -38,7 +37,7 @@ double nearest(int128 x) {
     return of_halves(x);
 }
 
-// What is asked of whole numbers below, of those in registers and of others.
+// The same functions for 128-bit integers and for Big.
 int sign(int128 x) { return (x > 0) - (x < 0); }
 int sign(const Big& x) { return x.sign(); }
 unsigned width(const Big& x) { return x.bit_length(); }
@@ -51,7 +50,7 @@ double nearest(int128 x, int* exponent) {
 double nearest(const Big& x, int* exponent) { return x.nearest(exponent); }
 double scaled(int128 x, int by) { return std::ldexp(nearest(x), by); }
 double scaled(const Big& x, int by) { return x.scaled(by); }
-int128 divide(int128 a, int128 b) {  // towards minus infinity; the divisor is positive
+int128 divide(int128 a, int128 b) {  // rounds towards minus infinity; the divisor is positive
     const int128 quotient = a / b;
     return quotient * b > a ? quotient - 1 : quotient;
 }
@@ -66,13 +65,13 @@ Big whole(double x) {
     return Big::of_whole(x);
 }
 
-// Sum of products a b, translated from the origin: modulo 2^128, and what comes out fits.
+// Sum of products a b after translation to the origin. It is computed modulo 2^128, and the result fits.
 int128 from_origin(int128 value, int128 sum_b, std::int64_t pivot_a, int128 moved_a, std::int64_t pivot_b) {
     return static_cast<int128>(static_cast<uint128>(value) - static_cast<uint128>(sum_b) * pivot_a -
                                static_cast<uint128>(moved_a) * pivot_b);
 }
 
-// How sums of products are brought to the origin and become doubles, by the bits that all numbers on the way have.
+// Translation of sums of products to the origin and conversion to doubles, by the width of the intermediate values.
 struct Wide {
     static constexpr double kBits = kRegister;
     using Sum = int128;
@@ -80,14 +79,14 @@ struct Wide {
         return nearest(from_origin(value, sum_b, pivot_a, moved_a, pivot_b));
     }
 };
-struct Long {  // sums of values in 64 bits, those of products in two exact halves
+struct Long {  // sums of values have 64 bits, sums of products two exact halves
     static constexpr double kBits = 100.0;
     using Sum = std::int64_t;
     static double translated(int128 value, Sum sum_b, std::int64_t pivot_a, Sum moved_a, std::int64_t pivot_b) {
         return of_halves(value - static_cast<int128>(sum_b) * pivot_a - static_cast<int128>(moved_a) * pivot_b);
     }
 };
-struct Short {  // all in 64 bits
+struct Short {  // everything has 64 bits
     static constexpr double kBits = 60.0;
     using Sum = std::int64_t;
     static double translated(int128 value, Sum sum_b, std::int64_t pivot_a, Sum moved_a, std::int64_t pivot_b) {
@@ -97,7 +96,7 @@ struct Short {  // all in 64 bits
 
 // The sum of one feature over the rows of a block.
 Big sum_of(const ExactBlock& block, std::size_t d, std::size_t j) {
-    if (const Triangle* ready = block.ready()) return ready->get(d, j);
+    if (const Triangle* ready = block.formed()) return ready->get(d, j);
     int128 waiting = 0;
     for (std::size_t i = 0; i < block.weights.size(); ++i)
         waiting += static_cast<int128>(block.weights[i]) * static_cast<std::int64_t>(block.rows[i * d + j]);
@@ -125,7 +124,7 @@ ExactView::ExactView(ExactState state, SlotGroups classes, unsigned n_threads)
       units_(state_.n_features, 0),
       finer_(state_.n_features, 0),
       pivot_(state_.n_features) {
-    freeze_quantizer(state_, n_threads_);  // for the time being, where there are too few rows for good
+    freeze_quantizer(state_, n_threads_);  // a preliminary quantizer, if there are too few rows
     if (!state_.is_frozen) {
         Quantizer plain;
         plain.exponent.assign(state_.n_features, 0);
@@ -141,12 +140,12 @@ ExactView::ExactView(ExactState state, SlotGroups classes, unsigned n_threads)
         state_.slots.resize(static_cast<std::size_t>(most + 1));
     total_ = folded(state_, all, n_threads_);
     const Big n = total_.count();
-    for (std::size_t j = 0; j < state_.n_features; ++j) look_at(j, n);
+    for (std::size_t j = 0; j < state_.n_features; ++j) choose_origin(j, n);
     set_registers();
 }
 
 void ExactView::set_registers() {
-    for (const unsigned finer : finer_) most_finer_ = std::max(most_finer_, finer);
+    for (const unsigned finer : finer_) max_finer_ = std::max(max_finer_, finer);
     for (const Big& pivot : pivot_) pivot_bits_ = std::max(pivot_bits_, pivot.bit_length());
     scale_.resize(state_.n_features + 1);
     bool plain = pivot_bits_ < 63;
@@ -162,7 +161,7 @@ void ExactView::set_registers() {
 
 std::optional<ExactView::Moved> ExactView::moved(const int128* last, double bits) const {
     const std::size_t d = state_.n_features;
-    if (narrow_pivot_.size() != d || bits + 2.0 * most_finer_ >= kRegister) return std::nullopt;
+    if (narrow_pivot_.size() != d || bits + 2.0 * max_finer_ >= kRegister) return std::nullopt;
     const int128 n = last[d];
     if (width(n) + pivot_bits_ >= kRegister) return std::nullopt;
     Moved sums{std::vector<int128>(d), std::vector<int128>(d), n, 0.0};
@@ -173,7 +172,7 @@ std::optional<ExactView::Moved> ExactView::moved(const int128* last, double bits
         most = std::max({most, width(sums.before[j]), width(sums.after[j])});
     }
     if (most + pivot_bits_ >= kRegister) return std::nullopt;
-    sums.bits = std::max(bits + 2.0 * most_finer_, static_cast<double>(most + pivot_bits_));
+    sums.bits = std::max(bits + 2.0 * max_finer_, static_cast<double>(most + pivot_bits_));
     if (most >= 63) sums.bits = std::max(sums.bits, Long::kBits);
     return sums;
 }
@@ -185,7 +184,7 @@ std::optional<ExactView::Moved> ExactView::moved(const TriangleSum& triangle) co
 }
 
 std::optional<ExactView::Moved> ExactView::moved(const ExactBlock& block) const {
-    if (const Triangle* ready = block.ready()) {
+    if (const Triangle* ready = block.formed()) {
         TriangleSum sums(state_.n_features + 1);
         sums.add(*ready);
         return moved(sums);
@@ -225,7 +224,7 @@ void ExactView::write_moved(const TriangleSum& triangle, const Moved& sums, doub
         const auto translated = [&](int128 value, std::size_t b) {
             return Form::translated(value, before[b], pivot[a], after[a], pivot[b]) * left * scale[b];
         };
-        if (most_finer_)
+        if (max_finer_)
             for (std::size_t b = 0; b <= a; ++b) out[b] = translated(shifted(from[b], finer_[a] + finer_[b]), b);
         else
             for (std::size_t b = 0; b <= a; ++b) out[b] = translated(from[b], b);
@@ -243,29 +242,29 @@ void ExactView::write_centered(const TriangleSum& triangle, double* out) const {
     write_moved<Wide>(triangle, *sums, out);
 }
 
-// Chooses where a feature is measured from: a multiple of about a sixteenth of its standard deviation, next to the
-// mean. Exponents follow from the numbers' lengths in value, not in steps, so finer steps give the same origin.
-void ExactView::look_at(std::size_t j, const Big& n) {
+// Chooses the origin of a feature: the multiple of about a sixteenth of its standard deviation that is next to the
+// mean. Exponents follow from the values, not from the number of steps, so finer steps give the same origin.
+void ExactView::choose_origin(std::size_t j, const Big& n) {
     const std::size_t d = state_.n_features;
     const Big sum = total_.get(d, j), squares = total_.get(j, j);
     const unsigned n_bits = n.bit_length(), sum_bits = sum.bit_length();
-    // Whatever is formed below is then shorter than 124 bits.
+    // Then all intermediate values below have fewer than 124 bits.
     const bool fits = n_bits <= 30 && n_bits + std::max(sum_bits, squares.bit_length()) < 115 && 2 * sum_bits < 124;
     if (fits)
-        look_at(j, n.narrow(), sum.narrow(), squares.narrow());
+        choose_origin(j, n.narrow(), sum.narrow(), squares.narrow());
     else
-        look_at(j, n, sum, squares);
+        choose_origin(j, n, sum, squares);
 }
 
 template <class Whole>
-void ExactView::look_at(std::size_t j, const Whole& n, const Whole& sum, const Whole& squares) {
+void ExactView::choose_origin(std::size_t j, const Whole& n, const Whole& sum, const Whole& squares) {
     const int k = state_.quantizer.exponent[j];
     const Whole origin = whole<Whole>(state_.quantizer.origin[j]), scatter = n * squares - sum * sum;
     if (sign(n) <= 0) {
         pivot_[j] = big(-origin);
         return;
     }
-    if (sign(scatter) <= 0) {  // constant: the origin is the very value
+    if (sign(scatter) <= 0) {  // a constant feature; its value is the origin
         const Whole value = divide(sum, n);
         const Whole from_zero = value + origin;
         pivot_[j] = big(value);
@@ -280,7 +279,7 @@ void ExactView::look_at(std::size_t j, const Whole& n, const Whole& sum, const W
     int scatter_exponent, n_exponent;
     const double scatter_part = nearest(scatter, &scatter_exponent), n_part = nearest(n, &n_exponent);
     variance_[j] = std::ldexp(scatter_part / n_part / n_part, scatter_exponent - 2 * n_exponent + 2 * (k - units_[j]));
-    // What merged values of coarser steps leave behind when their rows go is less than one of these.
+    // Removed rows with merged values of coarser steps leave a remainder of less than one coarser step.
     const int dust = state_.quantizer.mixed[j] ? k + state_.quantizer.mixed[j] : deviation - 1;
     if (deviation < dust) variance_[j] = 0.0;
     const Whole from_zero = sum + n * origin;
@@ -379,8 +378,7 @@ bool ExactView::is_semidefinite(std::size_t k, double slack) const {
     return loops().factor.factor(matrix.data(), size, size);
 }
 
-// Single columns of the matrix of one class, translated from the origin; formed from its rows where these are all there
-// is.
+// Single columns of the matrix of one class, relative to the origin; computed from the rows if all rows are pending.
 class ExactView::Columns {
   public:
     Columns(const ExactView& view, std::size_t k) : view_(view), d_(view.state_.n_features) {
@@ -431,7 +429,7 @@ class ExactView::Columns {
 std::vector<double> ExactView::factor(std::size_t k, std::span<const double> scale) const {
     const std::size_t size = state_.n_features + 1;
     const Columns columns(*this, k);
-    std::vector<double> left(size), column(size), rows;  // left: what is left of the diagonal, in units of scale
+    std::vector<double> left(size), column(size), rows;  // left: the remaining diagonal in units of scale
     columns.diagonal(left.data());
     for (std::size_t j = 0; j < size; ++j) left[j] /= scale[j] * scale[j];
     const double first = *std::max_element(left.begin(), left.end());
@@ -472,7 +470,7 @@ std::vector<std::uint8_t> ExactView::canonical(std::size_t k) const {
         for (std::size_t b = 0; b <= a; ++b, ++at) {
             Big value = triangle.get(at);
             std::int32_t power = 0;
-            if (!value.is_zero()) {  // an odd number times a power of two
+            if (!value.is_zero()) {  // written as an odd number times a power of two
                 const unsigned zeros = value.trailing_zeros();
                 value = value >> zeros;
                 const auto of = [&](std::size_t j) { return j + 1 < size ? exponent(j) + units_[j] : 0; };

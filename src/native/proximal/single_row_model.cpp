@@ -12,7 +12,7 @@ SingleRowModel::SingleRowModel(ExactSums& sums, std::uint64_t version, std::vect
     : sums_(sums),
       slots_(std::move(slots)),
       rule_(rule),
-      n_features_(sums.look([](const ExactState& state) { return state.n_features; })),
+      n_features_(sums.read([](const ExactState& state) { return state.n_features; })),
       version_(version),
       coef_(n_planes_of(slots_.size()) * n_features_),
       intercept_(n_planes_of(slots_.size())),
@@ -25,8 +25,8 @@ bool SingleRowModel::learn(std::span<const double> row, std::int32_t slot) {
     std::uint64_t version = version_.load();
     const ExactBatch<double> batch{{row.data(), 1, n_features_}, {&slot, 1}, {}};
     try {
-        if (!sums_.change_at(version, [&](ExactState& state) { add_rows(state, batch, 1); })) return false;
-    } catch (const BadValues&) {  // whoever is asked next says what is wrong with them
+        if (!sums_.update_at(version, [&](ExactState& state) { add_rows(state, batch, 1); })) return false;
+    } catch (const BadValues&) {  // the general path raises the error
         return false;
     }
     version_.store(version);

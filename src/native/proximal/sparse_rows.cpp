@@ -21,7 +21,7 @@ std::vector<double> dense(const SparseBatch<Index>& batch, std::size_t begin, st
     return rows;
 }
 
-// Zeros add nothing where zero is the origin, so only products of what is stored are formed.
+// If the origin is zero, only products of stored values are formed, because zeros add nothing.
 template <class Index>
 void fold_sparse(ExactState& state, const SparseBatch<Index>& batch, std::span<const std::int64_t> weights) {
     const std::size_t d = state.n_features;
@@ -42,8 +42,8 @@ void fold_sparse(ExactState& state, const SparseBatch<Index>& batch, std::span<c
         }
     }
     for (const auto& [slot, index] : by_slot(batch.slots, weights)) {
-        ExactBlock& block = own(state.slots[static_cast<std::size_t>(slot)]);
-        auto sums = own_sums(block, d);
+        ExactBlock& block = mutable_block(state.slots[static_cast<std::size_t>(slot)]);
+        auto sums = copy_sums(block, d);
         std::vector<std::size_t> columns;
         std::vector<Big> v;
         for (const std::uint32_t i : index) {

@@ -30,7 +30,7 @@ void fold_all(ExactState& state, unsigned n_threads) {
     ExactState next = state;
     if (!next.is_frozen) freeze_quantizer(next, n_threads);
     for (auto& slot : next.slots)
-        if (slot) fold_pending(own(slot), next.n_features, n_threads);
+        if (slot) fold_pending(mutable_block(slot), next.n_features, n_threads);
     state = std::move(next);
 }
 
@@ -46,13 +46,13 @@ void decay(ExactState& state, double factor, unsigned n_threads) {
     };
     const std::size_t d = next.n_features;
     decayed(next.early.weights);
-    drop_weightless(next.early.rows, next.early.weights, &next.early.slots, d);
+    drop_zero_weights(next.early.rows, next.early.weights, &next.early.slots, d);
     for (auto& slot : next.slots) {
         if (!slot) continue;
-        ExactBlock& block = own(slot);
+        ExactBlock& block = mutable_block(slot);
         if (block.sums) {
             fold_pending(block, d, n_threads);
-            auto sums = own_sums(block, d);
+            auto sums = copy_sums(block, d);
             sums->decay(factor);
             if (sums->count().is_zero())
                 slot.reset();
@@ -61,7 +61,7 @@ void decay(ExactState& state, double factor, unsigned n_threads) {
             continue;
         }
         decayed(block.weights);
-        drop_weightless(block.rows, block.weights, nullptr, d);
+        drop_zero_weights(block.rows, block.weights, nullptr, d);
         if (block.weights.empty()) slot.reset();
     }
     state = std::move(next);
@@ -84,31 +84,31 @@ void freeze_quantizer(ExactState& state, const Quantizer& quantizer) {
     state = std::move(next);
 }
 
-void make_ready(ExactState& state, std::span<const std::int32_t> slots, unsigned n_threads) {
+void form_sums(ExactState& state, std::span<const std::int32_t> slots, unsigned n_threads) {
     if (!state.is_frozen) return;
     for (const std::int32_t slot : slots)
         if (static_cast<std::size_t>(slot) < state.slots.size() && state.slots[static_cast<std::size_t>(slot)])
-            make_ready(state.slots[static_cast<std::size_t>(slot)], state.n_features, n_threads);
+            form_sums(state.slots[static_cast<std::size_t>(slot)], state.n_features, n_threads);
 }
 
 TriangleSum folded(const ExactState& state, std::span<const std::int32_t> slots, unsigned n_threads) {
     const std::size_t d = state.n_features;
     TriangleSum total(d + 1);
-    ExactBlock waiting;
+    ExactBlock pending;
     for (const std::int32_t slot : slots) {
         const auto& block = state.slots[static_cast<std::size_t>(slot)];
         if (!block) continue;
-        if (const Triangle* all = block->ready()) {
+        if (const Triangle* all = block->formed()) {
             total.add(*all);
             continue;
         }
         if (block->sums) total.add(*block->sums);
-        waiting.rows.insert(waiting.rows.end(), block->rows.begin(), block->rows.end());
-        waiting.weights.insert(waiting.weights.end(), block->weights.begin(), block->weights.end());
+        pending.rows.insert(pending.rows.end(), block->rows.begin(), block->rows.end());
+        pending.weights.insert(pending.weights.end(), block->weights.begin(), block->weights.end());
     }
-    if (waiting.weights.empty()) return total;
+    if (pending.weights.empty()) return total;
     Triangle sums(d + 1);
-    fold_pending(sums, waiting, d, n_threads);
+    fold_pending(sums, pending, d, n_threads);
     total.add(std::move(sums));
     return total;
 }

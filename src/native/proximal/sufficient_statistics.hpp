@@ -1,11 +1,11 @@
-// The state of the proximal learners in whole numbers: class-wise sums of products that add, subtract and merge
-// without any rounding, in any order.
+// Sufficient statistics of the proximal SVM: class-wise Gram matrices in exact integer arithmetic (fixed point), which
+// are added, subtracted and merged without rounding, in any order.
 //
-// Every feature has a step 2^k. A value is learned as the nearest whole number of steps (halves upwards), and from
-// there on everything is exact. Steps are settled by the first rows, or given. A feature none of whose values has been
-// rounded so far (counts, flags, categories) "does not round": it gets finer steps when a value needs them, which
-// changes none of the numbers learned before. A feature that rounds keeps its step for good, so that a row is
-// always forgotten as the very numbers as which it was learned.
+// Every feature has a step 2^k. A value is learned as the nearest integer multiple of the step (halves upwards); all
+// later arithmetic is exact. The first rows determine the steps, or they are given. A feature whose values have all
+// been multiples of the step so far (counts, flags, categories) "does not round": it gets a finer step when a value
+// needs it, which changes no earlier number. A feature that rounds keeps its step forever, so a row is always forgotten
+// as the same integers as which it was learned.
 #pragma once
 
 #include <cstddef>
@@ -23,56 +23,57 @@
 namespace steelyard {
 
 constexpr std::size_t kQuantizerRows = 256;
-constexpr int kWeightFractionBits = 20;    // weights that are not whole are taken in steps of 2^-20
-constexpr double kLargestWeight = 0x1p40;  // of one row
-constexpr double kLargestValue = 1e300;    // of a feature: twice as far, and differences stay among the doubles
+constexpr int kWeightFractionBits = 20;    // weights that are not integers are rounded to multiples of 2^-20
+constexpr double kLargestWeight = 0x1p40;  // of a row
+constexpr double kLargestValue = 1e300;    // of a feature; the difference of two such values is still a finite double
 
 struct Quantizer {
     std::vector<std::int32_t> exponent;  // steps are 2^exponent
-    std::vector<double> origin;          // in steps, whole; numbers are kept relative to it
-    std::vector<std::uint8_t> rounds;    // whether values have been rounded: the step is then final
-    std::vector<std::uint8_t> mixed;     // by how many bits coarser steps were to which merged values had been rounded
+    std::vector<double> origin;          // in steps, an integer; numbers are relative to it
+    std::vector<std::uint8_t> rounds;    // whether values have been rounded; then the step is final
+    std::vector<std::uint8_t> mixed;     // by how many bits the steps of merged values were coarser
 };
 
-// What is kept of one class: sums of products, and rows that are not in them yet.
+// Statistics of one class: sums of products, and pending rows that are not yet added to them.
 struct ExactBlock {
-    std::shared_ptr<const Triangle> sums;  // null while all rows wait
-    std::vector<double> rows;              // waiting, in steps relative to the origin
-    std::vector<std::int64_t> weights;     // of the waiting rows, in steps; negative for rows to be forgotten
-    // Of a class whose rows all wait: the sums of the first n_partial of them, for whoever asks again after a row more.
+    std::shared_ptr<const Triangle> sums;  // null while all rows are pending
+    std::vector<double> rows;              // pending rows, in steps relative to the origin
+    std::vector<std::int64_t> weights;     // weights of the pending rows, in weight steps; negative for rows to forget
+    // For a class whose rows are all pending: cached sums of the first n_partial rows, to which the next read adds the
+    // others.
     std::shared_ptr<const Triangle> partial_sums;
     std::size_t n_partial = 0;
 
-    // The sums of all rows, where somewhere they are ready.
-    const Triangle* ready() const {
+    // The sums of all rows, if they are formed; else null.
+    const Triangle* formed() const {
         if (weights.empty()) return sums.get();
         return !sums && partial_sums && n_partial == weights.size() ? partial_sums.get() : nullptr;
     }
 };
 
-// Rows that have come before there was a quantizer, as they came.
+// Rows that came before the quantizer was fixed, as raw values.
 struct EarlyRows {
     std::vector<double> rows;
     std::vector<std::int64_t> weights;
     std::vector<std::int32_t> slots;
-    bool sparse = false;  // whether some of them came sparse: zero is then everyone's origin
+    bool sparse = false;  // whether some of them were sparse; then all origins are zero
 };
 
 struct ExactState {
     std::size_t n_features = 0;
     bool is_frozen = false;
     Quantizer quantizer;
-    int weight_exponent = 0;                         // weights are counted in 2^weight_exponent
-    std::vector<std::shared_ptr<ExactBlock>> slots;  // by class; null where there are no rows
+    int weight_exponent = 0;                         // weights are multiples of 2^weight_exponent
+    std::vector<std::shared_ptr<ExactBlock>> slots;  // by class; null for a class without rows
     EarlyRows early;
 };
 
-// Values that are not finite, or weights beyond kLargestWeight: nothing has changed.
+// Error for values that are not finite or too large, or weights beyond kLargestWeight; nothing has changed.
 struct BadValues : std::invalid_argument {
     using std::invalid_argument::invalid_argument;
 };
 
-// Why rows cannot be taken out.
+// Reason why rows cannot be removed.
 enum class Refusal { none, too_many, never_learned };
 struct Removal {
     Refusal refusal = Refusal::none;
@@ -80,7 +81,7 @@ struct Removal {
     double wanted = 0.0, present = 0.0;
 };
 
-// Rows of one call: slots by row, weights empty where all are 1.
+// Rows of one call, with the slot of each row; weights are empty if all are 1.
 template <class T>
 struct ExactBatch {
     Rows<T> rows;
@@ -96,7 +97,7 @@ struct SparseBatch {
     std::span<const double> weights;
 };
 
-// All functions leave the state as it was when they throw.
+// All functions are atomic: if they throw, the state is unchanged.
 template <class T>
 void add_rows(ExactState& state, const ExactBatch<T>& batch, unsigned n_threads);
 template <class T>
@@ -106,39 +107,40 @@ void add_rows(ExactState& state, const SparseBatch<Index>& batch);
 template <class Index>
 Removal remove_rows(ExactState& state, const SparseBatch<Index>& batch);
 
-// Adds sign times what the other holds; places[s] is where its slot s belongs here. If checked, what is taken out must
-// be here.
+// Adds (sign 1) or subtracts (sign -1) the rows of another state; places[s] is the slot here for its slot s. If
+// checked, rows to subtract must be present.
 Removal merge(ExactState& state, const ExactState& other, std::span<const std::int32_t> places, int sign, bool checked,
               unsigned n_threads);
-// The same rows in other slots, several of which may become one; places[s] < 0 leaves slot s out.
+// Returns the state with slot s renumbered to places[s]. Slots with equal places are merged; slots with a negative
+// place are dropped.
 ExactState regrouped(const ExactState& state, std::span<const std::int32_t> places, std::size_t n_slots,
                      unsigned n_threads);
-// Feature j is what feature from[j] was; zero in all rows where from[j] is negative.
+// Returns the state whose feature j is feature from[j] of this one; zero in all rows if from[j] is negative.
 ExactState permute_features(const ExactState& state, std::span<const std::int64_t> from);
 void decay(ExactState& state, double factor, unsigned n_threads);
-// Fixes the quantizer by the rows that are there, or as given.
+// Fixes the quantizer by the current rows, or as given.
 void freeze_quantizer(ExactState& state, unsigned n_threads);
 void freeze_quantizer(ExactState& state, const Quantizer& quantizer);
-// Brings all waiting rows into the sums, so that none is left as it came; settles the quantizer if need be.
+// Adds all pending rows to the sums, so that no single row remains; fixes the quantizer if needed.
 void fold_all(ExactState& state, unsigned n_threads);
-// The sum of the weights of a slot, in steps.
+// The sum of the weights of a slot, in weight steps.
 Big count_of(const ExactState& state, std::size_t slot);
 bool has_rows(const ExactState& state, std::size_t slot);
 
-// Makes the sums of some slots ready, so that they need not be formed again at every look: no number changes. Where few
-// rows have come since the last time, it costs no more than these.
-void make_ready(ExactState& state, std::span<const std::int32_t> slots, unsigned n_threads);
-// Sums of products of one slot, or of several together, waiting rows included. The state is settled, and stays as long
-// as the sums are read.
+// Forms the sums of some slots, so that later reads need not form them again. No number changes. The cost is that of
+// the rows since the last call.
+void form_sums(ExactState& state, std::span<const std::int32_t> slots, unsigned n_threads);
+// Sums of products of one slot, or of several together, including pending rows. The quantizer must be fixed, and the
+// state must outlive the result.
 TriangleSum folded(const ExactState& state, std::span<const std::int32_t> slots, unsigned n_threads);
 
-// Classes in view: the slots of each, one or several.
+// Classes of a view: the slots of each, one or several.
 using SlotGroups = std::vector<std::vector<std::int32_t>>;
-SlotGroups single_slots(std::span<const std::int32_t> slots);  // each slot is a class
+SlotGroups single_slots(std::span<const std::int32_t> slots);  // one class for each slot
 
-// Some classes seen from one point near the mean of all their rows, in doubles, each rounded once. Everything here is a
-// function of the sums themselves: it depends neither on the quantizer's origin, nor on how fine its steps are, nor on
-// how it all came together. Coordinates are z = (x - origin) / unit; units are 1 but for features of extreme size.
+// Some classes as correctly rounded doubles, relative to an origin near the mean of all their rows. All values are
+// functions of the exact sums: they do not depend on the origin of the quantizer, on its steps, or on the history.
+// Coordinates are z = (x - origin) / unit; units are 1 except for features of extreme size.
 class ExactView {
   public:
     ExactView(ExactState state, SlotGroups classes, unsigned n_threads);
@@ -147,34 +149,33 @@ class ExactView {
 
     const std::vector<double>& origin() const { return origin_; }
     const std::vector<std::int32_t>& units() const { return units_; }  // exponents of 2
-    const std::vector<double>& variance() const { return variance_; }  // of z; exactly 0 where a feature is constant
+    const std::vector<double>& variance() const { return variance_; }  // of z; exactly 0 for a constant feature
     std::size_t n_classes() const { return classes_.size(); }
     double count(std::size_t k) const;
     void sums(std::size_t k, double* out) const;    // of z
     void matrix(std::size_t k, double* out) const;  // lower triangle of the sum of e e', e = [z, -1]
-    // Whether the matrix of one class, its diagonal taken for 1, has no direction in which squares are negative by more
-    // than `slack`. Features into which values of coarser steps were merged are left out: what they leave proves
-    // nothing.
+    // Returns whether the correlation matrix of one class has no eigenvalue below -slack. Features with merged values
+    // of coarser steps are left out, because their remainders prove nothing.
     bool is_semidefinite(std::size_t k, double slack) const;
     void total(double* out) const;
-    // Few rows F, one after the other, with F' F = the matrix of one class: columns of it that are chosen one by one,
-    // each the largest left in units of `scale` (d + 1 numbers). It looks at these columns alone, so a class with few
-    // rows costs little; and it is a function of the matrix, not of the rows.
+    // Pivoted Cholesky decomposition: few rows F, row by row, with F' F = the matrix of one class. Each pivot is the
+    // largest remaining diagonal entry in units of `scale` (d + 1 numbers). Only the pivot columns are formed, so a
+    // class with few rows is cheap. The result depends on the matrix, not on the order of the rows.
     std::vector<double> factor(std::size_t k, std::span<const double> scale) const;
-    // Count, sums and products of one class without any rounding, as bytes: equal numbers give equal bytes.
+    // Exact count, sums and products of one class as bytes; equal numbers have equal bytes.
     std::vector<std::uint8_t> canonical(std::size_t k) const;
 
   private:
-    void look_at(std::size_t feature, const Big& n);
+    void choose_origin(std::size_t feature, const Big& n);
     template <class Whole>
-    void look_at(std::size_t feature, const Whole& n, const Whole& sum, const Whole& squares);
+    void choose_origin(std::size_t feature, const Whole& n, const Whole& sum, const Whole& squares);
     Triangle centered(Triangle triangle) const;
     void write(const Triangle& triangle, double* out) const;
-    // Sums of a class whose numbers fit registers all the way, as they are kept and seen from the origin.
+    // Sums of a class whose intermediate values all fit in registers, before and after the translation to the origin.
     struct Moved {
         std::vector<int128> before, after;
         int128 n = 0;
-        double bits = 0.0;  // of a bound on whatever is formed of these and of the sums of products
+        double bits = 0.0;  // log2 of a bound on all intermediate values
     };
     std::optional<Moved> moved(const int128* last, double bits) const;
     std::optional<Moved> moved(const TriangleSum& triangle) const;
@@ -183,7 +184,7 @@ class ExactView {
     void write_moved(const TriangleSum& triangle, const Moved& sums, double* out) const;
     class Columns;
     void write_centered(const TriangleSum& triangle, double* out) const;
-    // The block of a class of one slot, which may be none; null where there are several.
+    // The block of a class of one slot (which may be null); null pointer for several slots.
     const std::shared_ptr<ExactBlock>* block_of(std::size_t k) const;
     void set_registers();
     int exponent(std::size_t coordinate) const;
@@ -194,12 +195,12 @@ class ExactView {
     TriangleSum total_;
     std::vector<double> origin_, variance_;
     std::vector<std::int32_t> units_;
-    std::vector<unsigned> finer_;  // by how many bits each step is made finer, so that the origin is whole
-    std::vector<Big> pivot_;       // the origin, in these, relative to the quantizer's
-    // The same for numbers that fit registers; empty where some do not.
+    std::vector<unsigned> finer_;  // bits by which each step is refined so that the origin is an integer
+    std::vector<Big> pivot_;       // the origin in refined steps, relative to the origin of the quantizer
+    // The origin and the scales for values that fit in registers; empty if some do not fit.
     std::vector<std::int64_t> narrow_pivot_;
     std::vector<double> scale_;  // 2^exponent(j)
-    unsigned most_finer_ = 0, pivot_bits_ = 0;
+    unsigned max_finer_ = 0, pivot_bits_ = 0;
 };
 
 }  // namespace steelyard

@@ -53,7 +53,7 @@ void bind_maps(nb::module_& m) {
         "kind"_a, "values"_a.noconvert(), "columns"_a.noconvert(), "row_starts"_a.noconvert(), "shift"_a.noconvert(),
         "scale"_a.noconvert(), "weights"_a.noconvert(), "starts"_a.noconvert(), "out"_a.noconvert(), "amplitude"_a,
         "step"_a, "ceiling"_a, "n_threads"_a = 1,
-        "The same for the rows of a compressed matrix, columns rising within a row; cosine and rectified only.");
+        "The same for the rows of a CSR matrix with sorted columns; cosine and rectified only.");
     m.def(
         "round_to_step",
         [](Array<double, 2> values, double factor, double step, unsigned n_threads) {

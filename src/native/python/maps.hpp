@@ -1,4 +1,4 @@
-// Feature maps as Python names them.
+// Feature maps from their Python arguments.
 #pragma once
 
 #include <string>

@@ -140,14 +140,14 @@ TEST(rows_that_nobody_has_looked_at_are_summed_as_whole_numbers_on_every_level) 
                 std::vector<Share> shares;
                 for (std::size_t c = 0; c < n_classes; ++c) shares.push_back({index[c], &sums[c]});
                 std::vector<std::uint32_t> beyond;
-                CHECK(add_unseen<double>({X.data(), n, d}, steps, shares, beyond, n_threads), level);
+                CHECK(add_unscanned<double>({X.data(), n, d}, steps, shares, beyond, n_threads), level);
                 std::sort(beyond.begin(), beyond.end());
                 CHECK((beyond == std::vector<std::uint32_t>{5, 1700, 2500}), level);
                 for (std::size_t c = 0; c < n_classes; ++c)
                     check_equal(sums[c], one_by_one(near[c], d, 1), text(level, d, n_threads, c));
                 std::vector<double> halves = X;
                 halves[3999 * d + d - 1] += 0.5;  // would have to be rounded
-                CHECK(!add_unseen<double>({halves.data(), n, d}, steps, shares, beyond, n_threads), level);
+                CHECK(!add_unscanned<double>({halves.data(), n, d}, steps, shares, beyond, n_threads), level);
             }
         });
     }

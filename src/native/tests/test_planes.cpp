@@ -240,8 +240,8 @@ TEST(few_rows_make_up_the_matrix_of_a_class_however_it_is_kept) {
     const std::size_t d = 30, size = d + 1;
     const Labelled rows = rows_of(kRows, d, 2, 8);
     ExactState few = state_of(rows, d);
-    std::vector<double> own(rows.X.begin(), rows.X.begin() + 6 * d);  // six rows of a class of their own
-    for (std::size_t i = 0; i < 6; ++i) own[i * d + 3] *= 1e6;        // one feature of another size
+    std::vector<double> mutable_block(rows.X.begin(), rows.X.begin() + 6 * d);  // six rows of a class of their own
+    for (std::size_t i = 0; i < 6; ++i) own[i * d + 3] *= 1e6;                  // one feature of another size
     const std::vector<std::int32_t> third(6, 2);
     add_rows<double>(few, {{own.data(), 6, d}, third, {}}, 1);
     ExactState summed = few;
