@@ -55,7 +55,7 @@ TEST(margin_factor_solves_after_growing_and_shrinking) {
     }
 }
 
-TEST(margin_factor_takes_along_what_was_solved_when_it_shrinks) {
+TEST(margin_factor_updates_solved_vectors_when_it_shrinks) {
     MarginFactor factor;
     std::vector<double> points;
     for (int step = 0; step < 20; ++step) {
@@ -75,7 +75,7 @@ TEST(margin_factor_takes_along_what_was_solved_when_it_shrinks) {
     }
 }
 
-TEST(margin_factor_keeps_the_sum_that_is_asked_for) {
+TEST(margin_factor_solution_has_the_requested_sum) {
     MarginFactor factor;
     std::vector<double> points;
     for (const double x : {0.0, 1.0, 2.5}) {
@@ -97,7 +97,7 @@ TEST(margin_factor_keeps_the_sum_that_is_asked_for) {
     }
 }
 
-TEST(margin_factor_goes_on_from_what_was_packed) {
+TEST(margin_factor_continues_from_its_packed_state) {
     MarginFactor factor, twin;
     std::vector<double> points;
     for (const double x : {0.0, 1.0, 2.0, 4.0}) {

@@ -24,6 +24,7 @@ from steelyard.exceptions import DataError, DataTypeError, NotFittedError, Param
 from steelyard.features import RandomFeatures
 from steelyard.proximal import FoldedStatistics, ProximalSVC, Quantizer
 from steelyard.proximal.folds import FoldState
+from steelyard.proximal.quantizer import QUANTIZER_ROWS
 from steelyard.proximal.row_ledger import RowLedger
 
 __all__ = [
@@ -50,7 +51,7 @@ Models = TypeVar("Models", ProximalSVC, Sequence[ProximalSVC])
 
 Message = FoldedStatistics | None  # None of no rows
 
-GRID_ROWS = 256  # rows that settle a grid, as on one machine
+GRID_ROWS = QUANTIZER_ROWS  # first rows that fix the quantizer, as on one machine
 MAP_ROWS = 2000  # rows of the first partition that settle a feature map whose widths follow the data
 
 

@@ -36,7 +36,7 @@ from steelyard.federated.site import Site
 from steelyard.federated.site_update import SiteUpdate
 from steelyard.federated.vectors import from_numbers, to_numbers, triangle_size
 from steelyard.proximal import ClassStatistics, ProximalSVC
-from steelyard.proximal.quantizer import Quantizer
+from steelyard.proximal.quantizer import WEIGHT_FRACTION_BITS, Quantizer
 
 __all__ = [
     "SENSITIVITY",
@@ -52,7 +52,6 @@ SENSITIVITY = math.sqrt(3.0)
 """By how much a row of norm 1 changes all numbers: 1 for its count, 1 for sums, 1 for sums of products."""
 
 _BITS = 30  # values are counted in steps of 2**-30, so that noise of any useful size has many steps
-_FRACTIONS = 20  # and weights in steps of 2**-20
 
 
 def delta_of(epsilon: float, multiplier: float) -> float:
@@ -295,7 +294,7 @@ class PrivateSite:
         n_numbers = len(self.labels) * triangle_size(width)
         uniform = np.frombuffer(self._random(8 * n_numbers), dtype="<u8") >> np.uint64(11)
         normal = ndtri((uniform.astype(np.float64) + 0.5) * 2.0**-53)
-        scaled = np.ldexp(self.sigma * normal, powers + _FRACTIONS)
+        scaled = np.ldexp(self.sigma * normal, powers + WEIGHT_FRACTION_BITS)
         return [round(float(value)) for value in scaled]
 
     def __repr__(self) -> str:
@@ -334,7 +333,7 @@ def _repaired_class(gram: FloatArray, sigma: float, quantizer: Quantizer) -> lis
     full[:-1, :-1] = scatter + count * np.outer(mean, mean)
     full[-1, :-1], full[-1, -1] = count * mean, count
     exponents = np.append(-quantizer.exponents, 0)
-    powers = exponents[:, None] + exponents + _FRACTIONS
+    powers = exponents[:, None] + exponents + WEIGHT_FRACTION_BITS
     lower = np.tril_indices(len(full))  # all that was filled in
     steps = np.ldexp(full[lower], powers[lower])
     return [round(float(value)) for value in steps]

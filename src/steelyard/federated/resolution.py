@@ -18,11 +18,12 @@ from sklearn.base import clone
 
 from steelyard._types import FloatArray
 from steelyard.proximal import ClassStatistics, ProximalSVC, Quantizer
+from steelyard.proximal.quantizer import QUANTIZER_ROWS
 from steelyard.proximal.serialization import get_state
 
 __all__ = ["ENOUGH", "is_open", "settle", "settled"]
 
-ENOUGH = 255
+ENOUGH = QUANTIZER_ROWS - 1
 """Rows that settle the steps of a site: with the next one a learner settles finer ones by itself."""
 
 _RESOLUTION = 25  # a typical deviation has at least 2**25 steps

@@ -10,12 +10,10 @@ import numpy as np
 from steelyard.base import Label
 from steelyard.exceptions import DataError
 from steelyard.proximal import ClassStatistics
+from steelyard.proximal.quantizer import WEIGHT_FRACTION_BITS, Quantizer
 from steelyard.proximal.serialization import from_state, get_state
-from steelyard.proximal.quantizer import Quantizer
 
 __all__ = ["from_numbers", "on_quantizer", "to_numbers", "triangle_size"]
-
-_FRACTIONS = 20  # weights are whole or in steps of 2**-20
 
 
 def triangle_size(n_features: int) -> int:
@@ -57,7 +55,7 @@ def to_numbers(
     if strange:
         raise DataError(f"class {strange[0]!r} is none of those agreed on, {list(labels)}.", source=source)
     state = get_state(on_quantizer(statistics, quantizer, source))
-    shift = _FRACTIONS + int(state["weight_exponent"])
+    shift = WEIGHT_FRACTION_BITS + int(state["weight_exponent"])
     known = {entry["label"]: entry for entry in state["classes"]}
     numbers: list[int] = []
     for label in labels:
@@ -74,8 +72,8 @@ def to_numbers(
 
 def from_numbers(numbers: Sequence[int], labels: Sequence[Label], quantizer: Quantizer) -> ClassStatistics:
     """The statistics of such a list."""
-    whole = all(number % (1 << _FRACTIONS) == 0 for number in numbers)
-    numbers = [number >> _FRACTIONS for number in numbers] if whole else numbers
+    whole = all(number % (1 << WEIGHT_FRACTION_BITS) == 0 for number in numbers)
+    numbers = [number >> WEIGHT_FRACTION_BITS for number in numbers] if whole else numbers
     size = triangle_size(quantizer.n_features)
     classes = []
     for place, label in enumerate(labels):
@@ -86,7 +84,7 @@ def from_numbers(numbers: Sequence[int], labels: Sequence[Label], quantizer: Qua
     state = {
         "n_features": quantizer.n_features,
         "grid": quantizer.get_params(),
-        "weight_exponent": 0 if whole else -_FRACTIONS,
+        "weight_exponent": 0 if whole else -WEIGHT_FRACTION_BITS,
         "from_floats": False,
         "early": early,
         "classes": classes,

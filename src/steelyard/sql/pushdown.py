@@ -21,6 +21,7 @@ from steelyard._limits import LARGEST_WHOLE
 from steelyard.base import Label
 from steelyard.exceptions import DataError
 from steelyard.proximal import ClassStatistics, ProximalSVC, Quantizer
+from steelyard.proximal.quantizer import WEIGHT_FRACTION_BITS
 from steelyard.sql.arithmetic import ARITHMETICS
 from steelyard.sql.queries import Asked, Number, Sums, Writer
 from steelyard.tables import TableEncoder
@@ -41,7 +42,6 @@ __all__ = [
 
 _MANY = 1 << 20  # a row number behind which labels are only counted
 _LARGEST_WEIGHT = 2.0**40
-_WEIGHT_STEPS = 20  # weights that are not whole are counted in steps of 2**-20
 _WHOLE = 2**53  # doubles are counted below this
 _MOST_ROW_BITS = 46  # of 62, so that digits have at least eight
 _FAR = 240  # powers of two by which engines scale values and neither lose nor refuse any
@@ -222,7 +222,7 @@ def _writer_for(
     arithmetic = ARITHMETICS[dialect or str(source.connection.engine)]
     writer = Writer(arithmetic, source.given(arithmetic.dialect), target, weight)
     if fractions:
-        writer.weight_exponent = -_WEIGHT_STEPS
+        writer.weight_exponent = -WEIGHT_FRACTION_BITS
     return writer
 
 
@@ -367,7 +367,7 @@ class _Bounds:
 
     def weight_bits(self, name: str, *, fractions: bool) -> int:
         """The same of weights, in their steps."""
-        return math.ceil(self._ends(name)[1] * 2 ** (_WEIGHT_STEPS * fractions)).bit_length()
+        return math.ceil(self._ends(name)[1] * 2 ** (WEIGHT_FRACTION_BITS * fractions)).bit_length()
 
 
 def _off_rows(
