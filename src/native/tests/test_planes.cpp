@@ -212,12 +212,12 @@ TEST(sums_formed_batch_by_batch_equal_sums_formed_at_once) {
         for (std::size_t i = 400; i < 2000; i += step) {
             const std::size_t n = std::min(step, 2000 - i);
             const ExactSums kept(sums.snapshot());  // a copy must not change
-            const Big before = kept.look([](const ExactState& state) { return count_of(state, 0); });
-            sums.change([&](ExactState& state) {
+            const Big before = kept.read([](const ExactState& state) { return count_of(state, 0); });
+            sums.update([&](ExactState& state) {
                 add_rows<double>(state, {{rows.X.data() + i * d, n, d}, {rows.slots.data() + i, n}, {}}, 1);
             });
             if (i % 3 == 0) sums.view(slots_up_to(2), 1);
-            CHECK(kept.look([](const ExactState& state) { return count_of(state, 0); }) == before, step, i);
+            CHECK(kept.read([](const ExactState& state) { return count_of(state, 0); }) == before, step, i);
         }
         for (std::size_t k = 0; k < 2; ++k)
             CHECK(sums.view(slots_up_to(2), 1).canonical(k) == ExactView(whole, slots_up_to(2), 1).canonical(k), step,
@@ -279,7 +279,7 @@ TEST(single_row_model_equals_the_general_path) {
             const auto winner = answers.winner(row);
             CHECK(winner && *winner == expected, n_classes, i);
             CHECK(answers.learn(row, stream.slots[i]), n_classes, i);
-            others.change([&](ExactState& state) {
+            others.update([&](ExactState& state) {
                 add_rows<double>(state, {{row.data(), 1, d}, {&stream.slots[i], 1}, {}}, 1);
             });
         }
@@ -302,7 +302,7 @@ TEST(single_row_model_declines_unusual_input_without_changes) {
     CHECK(sums.version() == version);
     CHECK(answers.winner(row).has_value());
     const std::int32_t slot = 1;
-    sums.change([&](ExactState& state) { add_rows<double>(state, {{row.data(), 1, d}, {&slot, 1}, {}}, 1); });
+    sums.update([&](ExactState& state) { add_rows<double>(state, {{row.data(), 1, d}, {&slot, 1}, {}}, 1); });
     CHECK(!answers.winner(row));  // the sums were changed outside the model
     CHECK(!answers.learn(row, 0));
 }
