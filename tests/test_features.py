@@ -158,17 +158,17 @@ def test_mapped_values_equal_the_formulas(rng, n_features):
     X = rng.normal(size=(400, n_features))
     u = (X - X.mean(axis=0)) / X.std(axis=0)
     cosines = RandomFeatures(90, kind="rbf").fit(X)
-    settled = cosines._map
-    turns = ((X - settled.shift) * settled.scale) @ settled.weights + settled.starts
+    fitted_map = cosines._map
+    turns = ((X - fitted_map.shift) * fitted_map.scale) @ fitted_map.weights + fitted_map.starts
     expected = np.sqrt(2.0 / 90) * np.cos(2.0 * np.pi * turns)
     np.testing.assert_allclose(cosines.transform(X), expected, atol=2.0 * cosines.step)
 
     landmarks = RandomFeatures(90).fit(X)
-    settled = landmarks._map
-    rate = (settled.scale * X.std(axis=0))[0] * np.log(2.0)
-    differences = np.abs(u[:, None] - settled.landmarks.T / (rate / np.log(2.0)))
+    fitted_map = landmarks._map
+    rate = (fitted_map.scale * X.std(axis=0))[0] * np.log(2.0)
+    differences = np.abs(u[:, None] - fitted_map.landmarks.T / (rate / np.log(2.0)))
     distances = np.sqrt(np.square(differences).sum(axis=2)) if n_features <= 3 else differences.sum(axis=2)
-    expected = np.exp(-rate * distances) @ (settled.root * settled.step)
+    expected = np.exp(-rate * distances) @ (fitted_map.root * fitted_map.step)
     np.testing.assert_allclose(landmarks.transform(X), expected, atol=1e-5)
 
 

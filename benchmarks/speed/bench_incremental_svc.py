@@ -191,8 +191,8 @@ def bench_predict(name: str, C: float, n_features: int, slides: int) -> None:
         2e6 * block / len(stream[0]),
     )
     print(
-        f"{name}, C={C:g}: window of {WINDOW:,}, {predict + update:.1f} us per row ({predict:.1f} to predict, "
-        f"{update:.1f} to learn and forget); kernel values alone {floor:.1f} us"
+        f"{name}, C={C:g}: window of {WINDOW:,}, {predict + update:.1f} us per row ({predict:.1f} predict, "
+        f"{update:.1f} learn and forget); kernel values alone {floor:.1f} us"
     )
 
 

@@ -38,8 +38,8 @@ def test_columns_that_are_constant_at_first_are_used():
     y = (X[:, 10] * X[:, 11] > 0.8).astype(int)
     model = streamed(learner(C=100.0), X[:2000], y[:2000], 100)
     assert np.count_nonzero(model._state.feature_map._map.scale) == 30
-    settled_early = ProximalSVC(C=100.0, feature_map=RandomFeatures(40).fit(X[:100]))
-    early = streamed(settled_early, X[:2000], y[:2000], 100)
+    fitted_early = ProximalSVC(C=100.0, feature_map=RandomFeatures(40).fit(X[:100]))
+    early = streamed(fitted_early, X[:2000], y[:2000], 100)
     assert np.count_nonzero(early._state.feature_map._map.scale) == 5
     scores = [roc_auc_score(y[2000:], m.decision_function(X[2000:])) for m in (model, early)]
     assert scores[0] > scores[1] + 0.02
@@ -71,11 +71,11 @@ def test_fit_fits_the_map_to_all_given_rows(rng):
 
 def test_predictions_do_not_change_the_buffered_state(rng):
     X, y = imbalanced(rng, 1300, 4)
-    asked = learner()
+    predicting = learner()
     for begin in range(0, 1300, 130):
-        asked.partial_fit(X[begin : begin + 130], y[begin : begin + 130])
-        assert asked.predict(X[:20]).shape == (20,)
-    same(asked, streamed(learner(), X, y, 1300), X)
+        predicting.partial_fit(X[begin : begin + 130], y[begin : begin + 130])
+        assert predicting.predict(X[:20]).shape == (20,)
+    same(predicting, streamed(learner(), X, y, 1300), X)
 
 
 def test_forget_buffered_rows_equals_never_learned(rng):
@@ -120,9 +120,9 @@ def test_buffering_learners_merge(rng, n_here, n_there):
     there = streamed(learner(), X[n_here:], y[n_here:], 100)
     merged = pickle.loads(pickle.dumps(here)).merge(there)
     assert merged.statistics_.n_rows == len(X)
-    settled = merged._state.feature_map
+    fitted_map = merged._state.feature_map
     if merged._state.buffer is None:
-        same(merged, ProximalSVC(feature_map=settled).fit(X, y), X)
+        same(merged, ProximalSVC(feature_map=fitted_map).fit(X, y), X)
     else:
         same(merged, streamed(learner(), X, y, 100), X)
 

@@ -31,8 +31,8 @@ def test_certificate_holds_for_the_remaining_rows_only(rows, options):
     assert again.holds_for(X[:99:-1], y[:99:-1], feature_map=feature_map)
     assert not again.holds_for(X[101:], y[101:], feature_map=feature_map)
     assert not again.holds_for(X, y, feature_map=feature_map)
-    gone = ProximalSVC(quantizer=model.quantizer_, feature_map=feature_map).fit(X[:100], y[:100])
-    assert gone.digest() == certificate.digest_rows
+    forgotten = ProximalSVC(quantizer=model.quantizer_, feature_map=feature_map).fit(X[:100], y[:100])
+    assert forgotten.digest() == certificate.digest_rows
 
 
 def test_certify_forget_of_unknown_rows_raises_and_changes_nothing(rows):

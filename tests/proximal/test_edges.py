@@ -40,8 +40,8 @@ def test_window_over_a_drifting_mean_keeps_its_digits(rng):
         rows = slice(100 * chunk, 100 * chunk + 100)
         model.partial_fit(X[rows], y[rows])
         if chunk >= 5:
-            gone = slice(100 * (chunk - 5), 100 * (chunk - 5) + 100)
-            model.forget(X[gone], y[gone])
+            forgotten = slice(100 * (chunk - 5), 100 * (chunk - 5) + 100)
+            model.forget(X[forgotten], y[forgotten])
     last = slice(5500, 6000)
     fresh = ProximalSVC().fit(X[last], y[last])
     assert relative_difference(model.coef_, fresh.coef_) < 1e-5
@@ -184,8 +184,8 @@ def assert_refused(model, call, message):
 def test_forget_unknown_rows_raises_by_count_and_by_definiteness(rng):
     X, y = load_breast_cancer(return_X_y=True)
     model = ProximalSVC().fit(X, y)
-    stranger = X[:1] * 50.0
-    assert_refused(model, lambda: model.forget(stranger, y[:1]), "never learned")
+    unknown = X[:1] * 50.0
+    assert_refused(model, lambda: model.forget(unknown, y[:1]), "never learned")
     assert_refused(
         model, lambda: model.forget(np.repeat(X[y == 0], 2, axis=0), np.zeros(424, int)), "only 212"
     )

@@ -109,30 +109,30 @@ def test_any_history_is_bit_identical_to_a_fresh_fit(data):
     kinds = data.draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4))
     X, y = columns(rng, n, tuple(kinds)), rng.integers(0, data.draw(st.sampled_from([2, 3])), n)
     C = data.draw(st.sampled_from([1.0, "auto"]))
-    model, held, new = ProximalSVC(C=C), np.zeros(n, bool), 0
+    model, current, new = ProximalSVC(C=C), np.zeros(n, bool), 0
     while new < n:
         step = data.draw(st.sampled_from(["add", "forget", "update", "save", "merge", "unmerge", "copy"]))
         chunk = np.arange(new, min(n, new + int(rng.choice([1, 3, 40, 250]))))
-        old = rng.permutation(np.flatnonzero(held))[: rng.integers(0, max(1, held.sum() // 2))]
-        if step == "add" or not held.any():
+        old = rng.permutation(np.flatnonzero(current))[: rng.integers(0, max(1, current.sum() // 2))]
+        if step == "add" or not current.any():
             model.partial_fit(X[chunk], y[chunk])
-            held[chunk], new = True, chunk[-1] + 1
+            current[chunk], new = True, chunk[-1] + 1
         elif step == "forget" and len(old):
             model.forget(X[old], y[old])
-            held[old] = False
+            current[old] = False
         elif step == "update" and len(old):
             model.update(add=(X[chunk], y[chunk]), forget=(X[old], y[old]))
-            held[chunk], new = True, chunk[-1] + 1
-            held[old] = False
+            current[chunk], new = True, chunk[-1] + 1
+            current[old] = False
         elif step == "save":
             model = from_bytes(to_bytes(model))
         elif step == "merge":
             model.merge(ProximalSVC(C=C, quantizer=model.quantizer_).fit(X[chunk], y[chunk]))
-            held[chunk], new = True, chunk[-1] + 1
+            current[chunk], new = True, chunk[-1] + 1
         elif step == "unmerge" and len(old):
             model.subtract(ProximalSVC(C=C, quantizer=model.quantizer_).fit(X[old], y[old]))
-            held[old] = False
-    fresh = ProximalSVC(C=C, quantizer=model.quantizer_).fit(X[held], y[held])
+            current[old] = False
+    fresh = ProximalSVC(C=C, quantizer=model.quantizer_).fit(X[current], y[current])
     assert model.digest() == fresh.digest()
     if C != "auto" or n > 100:
         assert_same_bits(model, fresh, rng)

@@ -31,10 +31,10 @@ def test_any_history_equals_the_textbook_formula_on_the_current_rows(operations,
 
     def leave(number):
         leaving = rng.choice(len(current), size=min(number, max(len(current) - 20, 0)), replace=False)
-        gone = [current[i] for i in leaving]
+        forgotten = [current[i] for i in leaving]
         for i in sorted(leaving, reverse=True):
             del current[i]
-        return gone
+        return forgotten
 
     first = take(60)
     model.partial_fit(X[first], y[first])
@@ -48,8 +48,8 @@ def test_any_history_equals_the_textbook_formula_on_the_current_rows(operations,
             if rows := leave(number):
                 model.forget(X[rows], y[rows])
         elif kind == "update":
-            gone, rows = leave(number), take(number)
-            model.update(add=(X[rows], y[rows]), forget=(X[gone], y[gone]) if gone else None)
+            forgotten, rows = leave(number), take(number)
+            model.update(add=(X[rows], y[rows]), forget=(X[forgotten], y[forgotten]) if forgotten else None)
             current += rows
         elif kind == "merge":
             rows = take(number)

@@ -27,16 +27,16 @@ def rows_of(seed: int, n_rows: int, d: int, kind: str) -> tuple[np.ndarray, np.n
 @pytest.mark.parametrize("d", [1, 6, 140])
 def test_planes_are_bit_identical_after_reads_between_rows(kind, d):
     X, y = rows_of(d, 420, d, kind)
-    asked, silent = (ProximalSVC().partial_fit(X[:280], y[:280]) for _ in range(2))
+    read, unread = (ProximalSVC().partial_fit(X[:280], y[:280]) for _ in range(2))
     for i in range(280, 420):
-        asked.predict(X[i : i + 1])
-        for model in (asked, silent):
+        read.predict(X[i : i + 1])
+        for model in (read, unread):
             model.partial_fit(X[i : i + 1], y[i : i + 1])
-    fresh = ProximalSVC(quantizer=silent.quantizer_).fit(X, y)
-    for other in (silent, fresh):
-        assert asked.coef_.tobytes() == other.coef_.tobytes()
-        assert asked.intercept_.tobytes() == other.intercept_.tobytes()
-        assert asked.digest() == other.digest()
+    fresh = ProximalSVC(quantizer=unread.quantizer_).fit(X, y)
+    for other in (unread, fresh):
+        assert read.coef_.tobytes() == other.coef_.tobytes()
+        assert read.intercept_.tobytes() == other.intercept_.tobytes()
+        assert read.digest() == other.digest()
 
 
 def test_reading_planes_does_not_change_the_message():
@@ -72,29 +72,29 @@ def test_copy_between_reads_is_independent():
     model = ClassStatistics(4)
     model.add(X[:300], y[:300])
     model.view()
-    twin = model.copy()
-    name = twin.digest()
+    copied = model.copy()
+    digest = copied.digest()
     for i in range(300, 400):
         model.add(X[i : i + 1], y[i : i + 1])
         model.view()
-        assert twin.digest() == name
-    twin.add(X[300:], y[300:])
-    assert twin.digest() == model.digest()
+        assert copied.digest() == digest
+    copied.add(X[300:], y[300:])
+    assert copied.digest() == model.digest()
 
 
 @pytest.mark.parametrize("feature_map", [None, RandomFeatures(30, random_state=0)], ids=["plain", "mapped"])
 def test_cached_total_equals_the_sum_of_the_folds(feature_map):
     X, y = rows_of(3, 1400, 4, "plain")
-    asked, silent = (ProximalSVC(C="auto", feature_map=feature_map) for _ in range(2))
+    read, unread = (ProximalSVC(C="auto", feature_map=feature_map) for _ in range(2))
     for begin in range(0, 1400, 50):
         part = slice(begin, begin + 50)
         if begin:
-            asked.predict(X[part])
-        for model in (asked, silent):
+            read.predict(X[part])
+        for model in (read, unread):
             model.partial_fit(X[part], y[part])
-        folds = asked._state._merged_folds()
-        assert asked.statistics_.digest() == folds.digest()
-    assert asked.digest() == silent.digest()
-    for model in (asked, silent):
+        folds = read._state._merged_folds()
+        assert read.statistics_.digest() == folds.digest()
+    assert read.digest() == unread.digest()
+    for model in (read, unread):
         model.reselect_C()
-    assert asked.coef_.tobytes() == silent.coef_.tobytes()
+    assert read.coef_.tobytes() == unread.coef_.tobytes()

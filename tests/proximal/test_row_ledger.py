@@ -92,31 +92,31 @@ def test_decay_and_permute_features_with_a_ledger_raise(fitted):
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 12), max_size=30)), max_size=20))
 def test_ledger_is_a_multiset(steps):
-    track_rows, held = RowLedger(), []
+    ledger, expected = RowLedger(), []
     for add, values in steps:
         hashes = np.array(values, dtype=np.uint64)
         if add:
-            track_rows, held = track_rows.with_hashes(hashes), held + values
+            ledger, expected = ledger.with_hashes(hashes), expected + values
             continue
-        left = list(held)
+        left = list(expected)
         try:
             for value in values:
                 left.remove(value)
         except ValueError:
             with pytest.raises(DataError, match="ledger"):
-                track_rows.without_hashes(hashes, "test")
+                ledger.without_hashes(hashes, "test")
         else:
-            track_rows, held = track_rows.without_hashes(hashes, "test"), left
-        assert track_rows.to_array().tolist() == sorted(held)
-        assert len(track_rows) == len(held)
+            ledger, expected = ledger.without_hashes(hashes, "test"), left
+        assert ledger.to_array().tolist() == sorted(expected)
+        assert len(ledger) == len(expected)
 
 
 def test_ledger_takes_at_most_twelve_bytes_per_row(rng):
-    track_rows = RowLedger()
+    ledger = RowLedger()
     for _ in range(200):
-        track_rows = track_rows.with_hashes(rng.integers(0, 2**63, 100).astype(np.uint64))
-    assert track_rows.nbytes == 8 * len(track_rows)
-    hashes = track_rows.to_array()
+        ledger = ledger.with_hashes(rng.integers(0, 2**63, 100).astype(np.uint64))
+    assert ledger.nbytes == 8 * len(ledger)
+    hashes = ledger.to_array()
     for begin in range(0, 15_000, 100):
-        track_rows = track_rows.without_hashes(hashes[begin : begin + 100], "test")
-        assert track_rows.nbytes <= 12 * len(track_rows)
+        ledger = ledger.without_hashes(hashes[begin : begin + 100], "test")
+        assert ledger.nbytes <= 12 * len(ledger)

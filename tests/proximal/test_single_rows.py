@@ -31,12 +31,12 @@ def pair(X, y, **parameters):
     models = ProximalSVC(**parameters).fit(X, y), GeneralPathSVC(**parameters).fit(X, y)
     for model in models:
         model.predict(X[:1])
-    assert takes_short_way(models[0])
-    assert not takes_short_way(models[1])
+    assert uses_single_row_path(models[0])
+    assert not uses_single_row_path(models[1])
     return models
 
 
-def takes_short_way(model):
+def uses_single_row_path(model):
     rows = model._state.single_row
     return rows is not None and rows.label(model.__dict__, np.zeros((1, model.n_features_in_))) is not None
 
@@ -50,12 +50,12 @@ def outcome(call):
     return (value.tolist(), value.dtype) if isinstance(value, np.ndarray) else None
 
 
-def check_same(short, long, X):
-    assert short.digest() == long.digest()
-    np.testing.assert_array_equal(short.classes_, long.classes_)
-    np.testing.assert_array_equal(short.coef_, long.coef_)
-    np.testing.assert_array_equal(short.intercept_, long.intercept_)
-    np.testing.assert_array_equal(short.decision_function(X), long.decision_function(X))
+def check_same(fast, general, X):
+    assert fast.digest() == general.digest()
+    np.testing.assert_array_equal(fast.classes_, general.classes_)
+    np.testing.assert_array_equal(fast.coef_, general.coef_)
+    np.testing.assert_array_equal(fast.intercept_, general.intercept_)
+    np.testing.assert_array_equal(fast.decision_function(X), general.decision_function(X))
 
 
 def rows_of(rng, n_rows=400, n_features=5, n_classes=2):
@@ -65,17 +65,17 @@ def rows_of(rng, n_rows=400, n_features=5, n_classes=2):
 
 def test_single_row_path_is_enabled_by_the_first_single_row(rng):
     X, y = rows_of(rng)
-    short, long = ProximalSVC().fit(X[:300], y[:300]), GeneralPathSVC().fit(X[:300], y[:300])
-    for model in (short, long):
+    fast, general = ProximalSVC().fit(X[:300], y[:300]), GeneralPathSVC().fit(X[:300], y[:300])
+    for model in (fast, general):
         model.partial_fit(X[300:301], y[300:301])
-    assert takes_short_way(short)
-    assert not takes_short_way(long)
+    assert uses_single_row_path(fast)
+    assert not uses_single_row_path(general)
     y[360:] = 2  # a new class
     for i in range(301, 400):
-        for model in (short, long):
+        for model in (fast, general):
             model.partial_fit(X[i : i + 1], y[i : i + 1])
-    assert takes_short_way(short)
-    check_same(short, long, X)
+    assert uses_single_row_path(fast)
+    check_same(fast, general, X)
     assert ProximalSVC(C="auto").fit(X, y).partial_fit(X[:1], y[:1])._state.single_row is None
 
 
@@ -85,16 +85,16 @@ def test_single_row_path_is_enabled_by_the_first_single_row(rng):
 def test_stream_of_single_rows_equals_the_general_path(rng, n_classes, n_features, labels):
     X, y = rows_of(rng, 420, n_features, n_classes)
     y = {"numbers": y, "words": np.array([f"class {k}" for k in y]), "booleans": y > 0}[labels]
-    short, long = pair(X[:300], y[:300])
+    fast, general = pair(X[:300], y[:300])
     for i in range(300, 420):
-        ours, theirs = short.predict(X[i : i + 1]), long.predict(X[i : i + 1])
+        ours, theirs = fast.predict(X[i : i + 1]), general.predict(X[i : i + 1])
         assert ours.dtype == theirs.dtype
         assert ours.shape == (1,)
         np.testing.assert_array_equal(ours, theirs)
-        assert short.partial_fit(X[i : i + 1], y[i : i + 1]) is short
-        assert takes_short_way(short)
-        long.partial_fit(X[i : i + 1], y[i : i + 1])
-    check_same(short, long, X)
+        assert fast.partial_fit(X[i : i + 1], y[i : i + 1]) is fast
+        assert uses_single_row_path(fast)
+        general.partial_fit(X[i : i + 1], y[i : i + 1])
+    check_same(fast, general, X)
 
 
 @pytest.mark.parametrize(
@@ -109,12 +109,12 @@ def test_stream_of_single_rows_equals_the_general_path(rng, n_classes, n_feature
 )
 def test_single_row_path_equals_the_general_path_for_all_parameters(rng, parameters):
     X, y = rows_of(rng)
-    short, long = pair(X[:300], y[:300], **parameters)
+    fast, general = pair(X[:300], y[:300], **parameters)
     for i in range(300, 340):
-        np.testing.assert_array_equal(short.predict(X[i : i + 1]), long.predict(X[i : i + 1]))
-        short.partial_fit(X[i : i + 1], y[i : i + 1])
-        long.partial_fit(X[i : i + 1], y[i : i + 1])
-    check_same(short, long, X)
+        np.testing.assert_array_equal(fast.predict(X[i : i + 1]), general.predict(X[i : i + 1]))
+        fast.partial_fit(X[i : i + 1], y[i : i + 1])
+        general.partial_fit(X[i : i + 1], y[i : i + 1])
+    check_same(fast, general, X)
 
 
 def _unusual_rows():
@@ -142,7 +142,7 @@ def _unusual_rows():
         "table": pd.DataFrame(row, columns=list("abcde")),
         "texts": row.astype(str),
         "none": None,
-        "finer than the grid": row + 1e-13,
+        "finer than the steps": row + 1e-13,
     }
 
 
@@ -151,13 +151,13 @@ def _unusual_rows():
 def test_unusual_rows_have_the_results_and_errors_of_the_general_path(rng, name):
     X, y = rows_of(rng)
     row = _unusual_rows()[name]
-    short, long = pair(X, y)
+    fast, general = pair(X, y)
     labels = y[: 2 if name == "two rows" else 1]
-    assert outcome(lambda: short.predict(row)) == outcome(lambda: long.predict(row))
-    learned = outcome(lambda: short.partial_fit(row, labels) and None)
-    assert learned == outcome(lambda: long.partial_fit(row, labels) and None)
-    check_same(short, long, X)
-    np.testing.assert_array_equal(short.predict(X[:1]), long.predict(X[:1]))
+    assert outcome(lambda: fast.predict(row)) == outcome(lambda: general.predict(row))
+    learned = outcome(lambda: fast.partial_fit(row, labels) and None)
+    assert learned == outcome(lambda: general.partial_fit(row, labels) and None)
+    check_same(fast, general, X)
+    np.testing.assert_array_equal(fast.predict(X[:1]), general.predict(X[:1]))
 
 
 @pytest.mark.parametrize(
@@ -170,18 +170,18 @@ def test_unusual_rows_have_the_results_and_errors_of_the_general_path(rng, name)
 @pytest.mark.filterwarnings("ignore:A column-vector y")
 def test_unusual_labels_have_the_results_and_errors_of_the_general_path(rng, labels):
     X, y = rows_of(rng)
-    short, long = pair(X, y)
-    given = outcome(lambda: short.partial_fit(X[:1], labels) and None)
-    assert given == outcome(lambda: long.partial_fit(X[:1], labels) and None)
-    check_same(short, long, X)
-    for model in (short, long):
+    fast, general = pair(X, y)
+    given = outcome(lambda: fast.partial_fit(X[:1], labels) and None)
+    assert given == outcome(lambda: general.partial_fit(X[:1], labels) and None)
+    check_same(fast, general, X)
+    for model in (fast, general):
         model.partial_fit(X[1:2], y[1:2])
-    check_same(short, long, X)
+    check_same(fast, general, X)
 
 
 def test_changed_parameters_apply_to_the_next_single_row(rng):
     X, y = rows_of(rng)
-    short, long = pair(X[:300], y[:300])
+    fast, general = pair(X[:300], y[:300])
     changes = [
         {"C": 1e-4},
         {"class_weight": None},
@@ -190,18 +190,18 @@ def test_changed_parameters_apply_to_the_next_single_row(rng):
         {"threshold": "zero", "class_weight": "balanced", "C": 2.0},
     ]
     for step, change in enumerate(changes):
-        for model in (short, long):
+        for model in (fast, general):
             model.set_params(**change)
         for i in range(300 + 10 * step, 310 + 10 * step):
-            np.testing.assert_array_equal(short.predict(X[i : i + 1]), long.predict(X[i : i + 1]))
-            short.partial_fit(X[i : i + 1], y[i : i + 1])
-            long.partial_fit(X[i : i + 1], y[i : i + 1])
-        check_same(short, long, X)
-    short.set_params(C=-1.0)
+            np.testing.assert_array_equal(fast.predict(X[i : i + 1]), general.predict(X[i : i + 1]))
+            fast.partial_fit(X[i : i + 1], y[i : i + 1])
+            general.partial_fit(X[i : i + 1], y[i : i + 1])
+        check_same(fast, general, X)
+    fast.set_params(C=-1.0)
     with pytest.raises(ValueError, match="C must be"):
-        short.predict(X[:1])
+        fast.predict(X[:1])
     with pytest.raises(ValueError, match="C must be"):
-        short.partial_fit(X[:1], y[:1])
+        fast.partial_fit(X[:1], y[:1])
 
 
 @settings(max_examples=40, deadline=None)
@@ -212,7 +212,7 @@ def test_changed_parameters_apply_to_the_next_single_row(rng):
 def test_any_history_of_rows_and_batches_equals_the_general_path(steps, threshold):
     rng = np.random.default_rng(len(steps))
     X, y = rows_of(rng, 600, 3, 3)
-    short, long = pair(X[:260], y[:260], threshold=threshold)
+    fast, general = pair(X[:260], y[:260], threshold=threshold)
     learned = list(range(260))
     place = 260
     does = {
@@ -225,14 +225,14 @@ def test_any_history_of_rows_and_batches_equals_the_general_path(steps, threshol
     }
     for step in steps:
         if step == "copy":
-            short, long = copy.copy(short), copy.copy(long)
+            fast, general = copy.copy(fast), copy.copy(general)
             continue
-        for model in (short, long):
+        for model in (fast, general):
             does[step](model)
         place += {"row": 1, "chunk": 7}.get(step, 0)
         learned = learned[3:] if step == "forget" else learned
-        np.testing.assert_array_equal(short.predict(X[7:8]), long.predict(X[7:8]))
-    check_same(short, long, X)
+        np.testing.assert_array_equal(fast.predict(X[7:8]), general.predict(X[7:8]))
+    check_same(fast, general, X)
 
 
 def test_predictions_follow_batches_between_single_rows(rng):
@@ -249,28 +249,28 @@ def test_predictions_follow_batches_between_single_rows(rng):
 
 def test_class_without_rows_returns_on_the_single_row_path(rng):
     X, y = rows_of(rng, 400, 4, 3)
-    short, long = pair(X, y)
-    gone = y == 2
-    for model in (short, long):
-        model.forget(X[gone], y[gone])
+    fast, general = pair(X, y)
+    forgotten = y == 2
+    for model in (fast, general):
+        model.forget(X[forgotten], y[forgotten])
         model.predict(X[:1])
-        model.partial_fit(X[gone][:1], y[gone][:1])
-    assert 2 in short.classes_
-    check_same(short, long, X)
-    np.testing.assert_array_equal(short.predict(X[gone][:1]), long.predict(X[gone][:1]))
+        model.partial_fit(X[forgotten][:1], y[forgotten][:1])
+    assert 2 in fast.classes_
+    check_same(fast, general, X)
+    np.testing.assert_array_equal(fast.predict(X[forgotten][:1]), general.predict(X[forgotten][:1]))
 
 
 def test_copies_and_pickles_have_no_single_row_model(rng):
     X, y = rows_of(rng)
-    short, _ = pair(X[:300], y[:300])
-    twins = [copy.copy(short), copy.deepcopy(short), pickle.loads(pickle.dumps(short))]
-    before = short.digest()
-    for twin in twins:
-        assert twin._state.single_row is None
-        twin.predict(X[:1])
-        twin.partial_fit(X[300:301], y[300:301])
-    assert short.digest() == before
-    assert len({twin.digest() for twin in twins}) == 1
+    fast, _ = pair(X[:300], y[:300])
+    copies = [copy.copy(fast), copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))]
+    before = fast.digest()
+    for copied in copies:
+        assert copied._state.single_row is None
+        copied.predict(X[:1])
+        copied.partial_fit(X[300:301], y[300:301])
+    assert fast.digest() == before
+    assert len({copied.digest() for copied in copies}) == 1
 
 
 def test_learner_with_feature_names_uses_the_general_path(rng):
@@ -299,10 +299,10 @@ def test_learner_with_ledger_only_predicts_on_the_single_row_path(rng):
         GeneralPathSVC(track_rows=True).fit(X[:50], y[:50]),
     )
     for i in range(50, len(X)):
-        asked = i % 4  # zero to three predictions; the first one uses the general path
-        for _ in range(asked):
+        n_predictions = i % 4  # zero to three predictions; the first one uses the general path
+        for _ in range(n_predictions):
             np.testing.assert_array_equal(model.predict(X[i : i + 1]), expected.predict(X[i : i + 1]))
-        assert (model._state.single_row is not None) == (asked >= 2)
+        assert (model._state.single_row is not None) == (n_predictions >= 2)
         for each in (model, expected):
             each.partial_fit(X[i : i + 1], y[i : i + 1])
     assert model.digest() == expected.digest()

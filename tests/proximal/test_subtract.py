@@ -31,8 +31,8 @@ def test_subtract_equals_a_fit_on_the_remaining_rows(rng, n_rows, n_other, C):
 
 def test_subtract_all_rows_of_a_class_removes_the_class(rng):
     X, y = imbalanced(rng, 300, 4, (0.6, 0.3, 0.1))
-    gone = y == 2
-    model = ProximalSVC().fit(X, y).subtract(ProximalSVC().fit(X[gone], y[gone]))
+    forgotten = y == 2
+    model = ProximalSVC().fit(X, y).subtract(ProximalSVC().fit(X[forgotten], y[forgotten]))
     np.testing.assert_array_equal(model.classes_, [0, 1])
 
 

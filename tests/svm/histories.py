@@ -86,14 +86,14 @@ KERNELS = [
 
 
 @st.composite
-def cases(draw, grid=False, largest=300):
-    """With ``grid``, all features are multiples of 1/2 and products have few digits."""
+def cases(draw, half_steps=False, largest=300):
+    """With ``half_steps``, all features are multiples of 1/2 and products have few digits."""
     seed = draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
     X, y = draw(st.sampled_from(KINDS))(rng, draw(st.integers(20, largest)))
     C = 10.0 ** draw(st.floats(-2.0, 3.0))
     return Case(
-        np.round(2.0 * X) / 2.0 if grid else X,
+        np.round(2.0 * X) / 2.0 if half_steps else X,
         y,
         draw(st.sampled_from(KERNELS)),
         C,

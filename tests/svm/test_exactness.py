@@ -57,7 +57,7 @@ def rounded(X, Z):
     return Kernel("rbf", gamma=0.5).block(X, Z).astype(np.float32).astype(np.float64)
 
 
-@given(cases(grid=True, largest=90))
+@given(cases(half_steps=True, largest=90))
 @settings(max_examples=60)
 def test_decision_function_equals_that_of_svc(case):
     function = rounded if case.kernel.kernel == "rbf" else None

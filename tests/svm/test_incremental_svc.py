@@ -32,10 +32,10 @@ def snapshot(model):
 def test_forget_finds_rows_by_value_in_any_order(stream, rng):
     X, y = stream
     model = IncrementalSVC(gamma=0.5).fit(X, y)
-    gone = rng.permutation(200)[:120]
-    model.forget(X[gone].copy(), y[gone])
-    kept = np.setdiff1d(np.arange(200), gone)
-    fresh = IncrementalSVC(gamma=0.5).fit(X[kept], y[kept])
+    forgotten = rng.permutation(200)[:120]
+    model.forget(X[forgotten].copy(), y[forgotten])
+    remaining = np.setdiff1d(np.arange(200), forgotten)
+    fresh = IncrementalSVC(gamma=0.5).fit(X[remaining], y[remaining])
     np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), atol=1e-8)
 
 
@@ -388,10 +388,10 @@ def test_copy_continues_bit_identically(stream, copy):
     for begin in range(0, 60, 10):
         model.update(add=(X[100 + begin : 110 + begin], y[100 + begin : 110 + begin]))
         model.forget(X[begin : begin + 10], y[begin : begin + 10])
-    twin = copy(model)
-    for one in (model, twin):
+    copied = copy(model)
+    for one in (model, copied):
         one.partial_fit(X[160:], y[160:]).forget(X[60:90], y[60:90])
-    assert snapshot(model) == snapshot(twin)
+    assert snapshot(model) == snapshot(copied)
 
 
 def test_save_with_a_callable_kernel_raises(stream):

@@ -149,8 +149,8 @@ def test_works_in_pipelines_searches_and_clones():
         make_pipeline(StandardScaler(), IncrementalSVC()), {"incrementalsvc__C": [0.1, 1.0]}, cv=3
     ).fit(X, Y)
     assert search.best_score_ > 0.9
-    twin = clone(search.best_estimator_[-1])
-    assert not hasattr(twin, "classes_")
+    cloned = clone(search.best_estimator_[-1])
+    assert not hasattr(cloned, "classes_")
 
 
 def test_gamma_scale_equals_that_of_svc():

@@ -232,8 +232,8 @@ Removal remove_from(ExactState& state, Rows<T> rows, std::span<const std::int32_
     std::vector<std::int64_t> negative(slots.size());
     for (std::size_t i = 0; i < slots.size(); ++i) negative[i] = -weight_of(i);
     for (const auto& [slot, index] : by_slot(slots, weights)) {
-        auto& held = state.slots[static_cast<std::size_t>(slot)];
-        ExactBlock& block = mutable_block(held);
+        auto& slot_block = state.slots[static_cast<std::size_t>(slot)];
+        ExactBlock& block = mutable_block(slot_block);
         if (!block.sums) {  // all rows of the class are stored, so each row to remove must be among them
             for (const std::uint32_t i : index) {
                 if (found.beyond[i]) return never_learned(slot);
@@ -246,7 +246,7 @@ Removal remove_from(ExactState& state, Rows<T> rows, std::span<const std::int32_
         } else {
             place(block, rows, index, negative, tables, state.quantizer, found, n_threads);
         }
-        if (!finish_removal(held, d, state.quantizer, n_threads)) return never_learned(slot);
+        if (!finish_removal(slot_block, d, state.quantizer, n_threads)) return never_learned(slot);
     }
     return {};
 }

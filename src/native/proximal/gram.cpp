@@ -324,11 +324,11 @@ void add_products(Rows<T> rows, std::span<const std::uint32_t> index, Steps step
     const std::vector<Task> tasks = tiles(n_panels, loops.group);
     const std::size_t n_parts = (n + kBlockRows - 1) / kBlockRows;
     const std::size_t panel_stride = std::min(kBlockRows, n) * loops.width + kPanelPadding;
-    const std::size_t block_stride = n_panels * panel_stride, room_stride = plan.n_blocks * block_stride;
+    const std::size_t block_stride = n_panels * panel_stride, part_stride = plan.n_blocks * block_stride;
     const unsigned n_useful = useful_threads(n_threads, n * plan.n_blocks, n_parts, plan.size);
-    const std::size_t n_rooms = n_useful > 1 ? 2 : 1;
+    const std::size_t n_part_buffers = n_useful > 1 ? 2 : 1;
     const std::size_t buffer_size = 3 * n_panels * loops.width;
-    const AlignedBuffer<double> rooms = aligned_buffer<double>(n_rooms * room_stride);
+    const AlignedBuffer<double> buffers_of_parts = aligned_buffer<double>(n_part_buffers * part_stride);
     const AlignedBuffer<double> buffers = aligned_buffer<double>(n_useful * buffer_size);
     const AlignedBuffer<double> scratch = aligned_buffer<double>(plan.n_sums());
     clear(plan, scratch.get());
@@ -345,14 +345,14 @@ void add_products(Rows<T> rows, std::span<const std::uint32_t> index, Steps step
     run_team(n_useful, [&](unsigned thread, unsigned n_team, Meeting& meeting) noexcept {
         for (std::size_t p = 0; p < n_parts; ++p) {
             const std::size_t first = p * kBlockRows, count = std::min(kBlockRows, n - first);
-            double* room = rooms.get() + p % n_rooms * room_stride;
+            double* part_buffer = buffers_of_parts.get() + p % n_part_buffers * part_stride;
             const std::size_t begin = thread * count / n_team, end = (thread + 1) * count / n_team;
             pack(loops, rows, index.data() + first + begin, steps, plan, block_stride,
-                 buffers.get() + thread * buffer_size, {room + begin * loops.width, end - begin, panel_stride});
+                 buffers.get() + thread * buffer_size, {part_buffer + begin * loops.width, end - begin, panel_stride});
             if (n_team > 1) meeting.wait();
             for (std::size_t t; (t = next_task[p].fetch_add(1, std::memory_order_relaxed)) < tasks.size();)
                 for (std::size_t block = 0; block < plan.n_blocks; ++block)
-                    loops.sum_outer({room + block * block_stride, count, panel_stride}, tasks[t].first_panel,
+                    loops.sum_outer({part_buffer + block * block_stride, count, panel_stride}, tasks[t].first_panel,
                                     tasks[t].rows, scratch.get() + block * plan.size * plan.size, plan.size);
             if ((p + 1) % parts_a_time != 0 && p + 1 < n_parts) continue;
             if (n_team > 1) meeting.wait();

@@ -7,7 +7,7 @@ namespace steelyard {
 
 namespace {
 
-double room(std::size_t limbs) { return 64.0 * static_cast<double>(limbs) - 2.0; }
+double limit_bits(std::size_t limbs) { return 64.0 * static_cast<double>(limbs) - 2.0; }
 
 // Upper bound of log2(2^a + 2^b).
 double log2_sum(double a, double b) {
@@ -46,12 +46,12 @@ int128 times(int128 x, std::uint64_t mantissa, unsigned shift) {
 
 void Triangle::reserve(double bits) {
     const double wanted = log2_sum(bits_, bits);
-    if (wanted < room(limbs_)) {
+    if (wanted < limit_bits(limbs_)) {
         bits_ = wanted;
         return;
     }
     bits_ = log2_sum(largest_bits(), bits);  // the old bound may be too high after removals, so it is computed again
-    if (bits_ >= room(limbs_)) resize(static_cast<std::size_t>(bits_ + 2.0) / 64 + 1);
+    if (bits_ >= limit_bits(limbs_)) resize(static_cast<std::size_t>(bits_ + 2.0) / 64 + 1);
 }
 
 double Triangle::largest_bits() const {
@@ -82,7 +82,7 @@ void Triangle::shrink() {
 
 void Triangle::set(std::size_t place, const Big& value) {
     const double bits = log2_of(value);
-    if (bits >= room(limbs_)) resize(static_cast<std::size_t>(bits + 2.0) / 64 + 1);
+    if (bits >= limit_bits(limbs_)) resize(static_cast<std::size_t>(bits + 2.0) / 64 + 1);
     bits_ = std::max(bits_, bits);
     value.store(data_.data() + place * limbs_, limbs_);
 }
@@ -166,14 +166,15 @@ void Triangle::refine(std::span<const unsigned> shifts, unsigned weight_shift) {
     };
     double bits = bits_ + 2.0 * top + weight_shift;
     if (bits >=
-        room(limbs_)) {  // checked number by number, because the largest numbers need not be those that are shifted
+        limit_bits(
+            limbs_)) {  // checked number by number, because the largest numbers need not be those that are shifted
         unsigned most = 0;
         for (std::size_t a = 0, at = 0; a < size_; ++a)
             for (std::size_t b = 0; b <= a; ++b, ++at)
                 if (const unsigned length = get(at).bit_length()) most = std::max(most, length + shift_of(a, b));
         bits = static_cast<double>(most);
     }
-    if (bits >= room(limbs_)) resize(static_cast<std::size_t>(bits + 2.0) / 64 + 1);
+    if (bits >= limit_bits(limbs_)) resize(static_cast<std::size_t>(bits + 2.0) / 64 + 1);
     bits_ = bits;
     for (std::size_t a = 0, at = 0; a < size_; ++a)
         for (std::size_t b = 0; b <= a; ++b, ++at) {
@@ -298,7 +299,7 @@ void TriangleSum::add(Triangle&& triangle) {
 }
 
 bool TriangleSum::is_narrow() const {
-    return bits_ < room(2) &&
+    return bits_ < limit_bits(2) &&
            std::all_of(terms_.begin(), terms_.end(), [](const Triangle* t) { return t->is_narrow(); });
 }
 
@@ -314,11 +315,11 @@ Big TriangleSum::get(std::size_t row, std::size_t column) const {
     return sum;
 }
 
-const int128* TriangleSum::row(std::size_t row, std::vector<int128>& room) const {
+const int128* TriangleSum::row(std::size_t row, std::vector<int128>& buffer) const {
     const std::size_t at = Triangle::place(row, 0);
     if (terms_.size() == 1) return terms_.front()->narrow() + at;
-    room.assign(row + 1, 0);
-    int128* out = room.data();
+    buffer.assign(row + 1, 0);
+    int128* out = buffer.data();
     for (const Triangle* term : terms_) {
         const int128* from = term->narrow() + at;
         for (std::size_t b = 0; b <= row; ++b) out[b] += from[b];

@@ -46,18 +46,20 @@ double normal_gmean_threshold(const NormalScores& negative, const NormalScores& 
     const double spread_neg = std::max(std::sqrt(negative.variance), least);
     const double reach = 10.0 * std::max(spread_pos, spread_neg), log_ratio = std::log(spread_pos / spread_neg);
     double low = negative.mean - reach, high = positive.mean + reach;
-    double cut = negative.mean + gap * (spread_neg / (spread_neg + spread_pos)), last_step = high - low;
+    double threshold = negative.mean + gap * (spread_neg / (spread_neg + spread_pos)), last_step = high - low;
     for (int n_steps = 0; n_steps < 200; ++n_steps) {
-        const LogHazard below((cut - negative.mean) / spread_neg), above((positive.mean - cut) / spread_pos);
+        const LogHazard below((threshold - negative.mean) / spread_neg),
+            above((positive.mean - threshold) / spread_pos);
         const double excess = below.value - above.value + log_ratio;
-        (excess > 0.0 ? low : high) = cut;
-        double next = cut + excess / (below.fall / spread_neg + above.fall / spread_pos);
-        if (!(next > low && next < high) || std::abs(next - cut) > 0.5 * last_step) next = 0.5 * (low + high);
-        last_step = std::abs(next - cut);
-        if (last_step <= std::numeric_limits<double>::epsilon() * std::max(std::abs(cut), std::abs(next))) return next;
-        cut = next;
+        (excess > 0.0 ? low : high) = threshold;
+        double next = threshold + excess / (below.fall / spread_neg + above.fall / spread_pos);
+        if (!(next > low && next < high) || std::abs(next - threshold) > 0.5 * last_step) next = 0.5 * (low + high);
+        last_step = std::abs(next - threshold);
+        if (last_step <= std::numeric_limits<double>::epsilon() * std::max(std::abs(threshold), std::abs(next)))
+            return next;
+        threshold = next;
     }
-    return cut;
+    return threshold;
 }
 
 }  // namespace steelyard

@@ -209,7 +209,7 @@ struct Moments {
 
 // Writes a solution [w; b], every stride-th number of u, in units of the raw features. For a subnormal feature the
 // exact coefficient may overflow; it is clipped to the largest double.
-void write_plane(const PlaneSums& sums, const double* u, std::size_t stride, double cut, double* coef,
+void write_plane(const PlaneSums& sums, const double* u, std::size_t stride, double threshold, double* coef,
                  double* intercept) {
     const std::size_t d = sums.n_features();
     double at_origin = 0.0;
@@ -218,7 +218,7 @@ void write_plane(const PlaneSums& sums, const double* u, std::size_t stride, dou
         coef[j] = std::clamp(u[j * stride] / sums.unit[j], -largest, largest);
         at_origin += coef[j] * sums.view.origin()[j];
     }
-    *intercept = -at_origin - u[d * stride] - cut;
+    *intercept = -at_origin - u[d * stride] - threshold;
 }
 
 // -- one plane at a time ------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ class OnePlane {
         loops.solve(matrix_.get(), size_, stride_, solution_.data());
         if (rule_.pairs) solution_[d_] = 0.0;
         const Moments moments = score_moments();
-        write_plane(sums_, solution_.data(), 1, cut(moments), coef, intercept);
+        write_plane(sums_, solution_.data(), 1, threshold(moments), coef, intercept);
         *slope = moments.slope();
         return true;
     }
@@ -294,7 +294,7 @@ class OnePlane {
             }
     }
 
-    double cut(const Moments& moments) const {
+    double threshold(const Moments& moments) const {
         if (sums_.n_classes() == 1) return 0.0;
         if (rule_.gmean) return (sums_.n_classes() == 2 ? left_out(moments) : moments).gmean_cut();
         return rule_.pairs ? 0.5 * (moments.means[0] + moments.means[1]) : 0.0;
@@ -302,8 +302,8 @@ class OnePlane {
 
     // The mean leverage of a side is weight * trace(inv(A) M) / rows, with the matrix A of the plane and M of the side.
     Moments left_out(const Moments& moments) const {
-        AlignedVector<double> inverse(size_ * stride_), room(size_ * stride_);
-        steelyard::loops().factor.invert(matrix_.get(), size_, stride_, room.data(), inverse.data());
+        AlignedVector<double> inverse(size_ * stride_), work(size_ * stride_);
+        steelyard::loops().factor.invert(matrix_.get(), size_, stride_, work.data(), inverse.data());
         double own = 0.0, all = 0.0;
         for (std::size_t i = 0; i < size_; ++i)
             for (std::size_t j = 0; j <= i; ++j) {

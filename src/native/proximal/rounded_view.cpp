@@ -179,8 +179,8 @@ std::optional<ExactView::Moved> ExactView::moved(const int128* last, double bits
 
 std::optional<ExactView::Moved> ExactView::moved(const TriangleSum& triangle) const {
     if (!triangle.is_narrow()) return std::nullopt;
-    std::vector<int128> room;
-    return moved(triangle.row(state_.n_features, room), triangle.bits());
+    std::vector<int128> buffer;
+    return moved(triangle.row(state_.n_features, buffer), triangle.bits());
 }
 
 std::optional<ExactView::Moved> ExactView::moved(const ExactBlock& block) const {
@@ -215,11 +215,11 @@ void ExactView::write_moved(const TriangleSum& triangle, const Moved& sums, doub
         before[j] = static_cast<typename Form::Sum>(sums.before[j]);
         after[j] = static_cast<typename Form::Sum>(sums.after[j]);
     }
-    std::vector<int128> room;
+    std::vector<int128> buffer;
     const std::int64_t* pivot = narrow_pivot_.data();
     const double* scale = scale_.data();
     for (std::size_t a = 0; a < d; ++a, out += size) {
-        const int128* from = triangle.row(a, room);
+        const int128* from = triangle.row(a, buffer);
         const double left = std::ldexp(scale[a], state_.weight_exponent);
         const auto translated = [&](int128 value, std::size_t b) {
             return Form::translated(value, before[b], pivot[a], after[a], pivot[b]) * left * scale[b];

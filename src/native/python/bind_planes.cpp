@@ -94,18 +94,18 @@ class BoundSingleRowModel {
 void bind_planes(nb::module_& m) {
     m.def(
         "solve_planes",
-        [](const ExactSums& held, std::vector<std::int32_t> slots, Array<double, 2> coef, Array<double, 1> intercept,
+        [](const ExactSums& sums, std::vector<std::int32_t> slots, Array<double, 2> coef, Array<double, 1> intercept,
            double C, bool balanced, bool standardize, bool pairs, bool penalize_intercept, bool gmean,
            std::vector<double> factors, unsigned n_threads) {
             const std::size_t n_planes = n_planes_of(slots.size());
-            const std::size_t d = held.read([](const ExactState& state) { return state.n_features; });
+            const std::size_t d = sums.read([](const ExactState& state) { return state.n_features; });
             require(!slots.empty() && coef.shape(0) == n_planes && coef.shape(1) == d && intercept.size() == n_planes,
                     "solve_planes: array shapes disagree");
             require(factors.empty() || factors.size() == slots.size(), "solve_planes: one factor per slot is needed");
             check_present(slots);
             double slope = 0.0;
             nb::gil_scoped_release unlocked;
-            const ExactView view = held.view(slots, n_threads);
+            const ExactView view = sums.view(slots, n_threads);
             const PlaneRule rule{C, balanced, standardize, pairs, penalize_intercept, gmean, std::move(factors)};
             return solve_planes(view, rule, coef.data(), intercept.data(), &slope) ? slope : -1.0;
         },

@@ -169,29 +169,29 @@ template <size_t Rows>
     }
 }
 
-static void invert_factored(const double* factor, size_t n, size_t stride, double* room, double* inverse) {
+static void invert_factored(const double* factor, size_t n, size_t stride, double* work, double* inverse) {
     constexpr size_t together = 4;
     for (size_t i = 0; i < n; ++i) {  // row i of inv(L), from the rows above
         const double* row = factor + i * stride;
-        double* mine = room + i * stride;
+        double* mine = work + i * stride;
         const double pivot = 1.0 / row[i];
         size_t k = 0;
         for (; k + together <= i; k += together)
-            add_multiples<together>(room + k * stride, stride, row + k, k + together, mine);
-        for (; k < i; ++k) add_multiples<1>(room + k * stride, stride, row + k, k + 1, mine);
+            add_multiples<together>(work + k * stride, stride, row + k, k + together, mine);
+        for (; k < i; ++k) add_multiples<1>(work + k * stride, stride, row + k, k + 1, mine);
         for (k = 0; k < i; ++k) mine[k] *= -pivot;
         mine[i] = pivot;
     }
     size_t i = 0;
     for (; i + together <= n; i += together)  // inv(L)' inv(L)
         for (size_t a = 0; a < i + together; ++a) {
-            const double* rows = room + i * stride;
+            const double* rows = work + i * stride;
             const double factors[together] = {rows[a], rows[stride + a], rows[2 * stride + a], rows[3 * stride + a]};
             add_multiples<together>(rows, stride, factors, a + 1, inverse + a * stride);
         }
     for (; i < n; ++i)
         for (size_t a = 0; a <= i; ++a)
-            add_multiples<1>(room + i * stride, stride, room + i * stride + a, a + 1, inverse + a * stride);
+            add_multiples<1>(work + i * stride, stride, work + i * stride + a, a + 1, inverse + a * stride);
 }
 
 static double quadratic_form(const double* matrix, size_t n, size_t stride, const double* x) {

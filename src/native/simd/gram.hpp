@@ -170,12 +170,12 @@ static bool pack_as(const T* X, size_t d, const std::uint32_t* index, Steps step
 template <class T>
 static void pack_some(const T* X, size_t d, const std::uint32_t* index, Steps steps, const std::uint32_t* high_of,
                       size_t n_high, double* low, PackedBlock block) {
-    const size_t room = (d + 1 + n_high + kDoubles - 1) / kDoubles * kDoubles;
-    double* high = low + room;
-    for (size_t j = 0; j < 2 * room; ++j) low[j] = 0.0;
+    const size_t width = (d + 1 + n_high + kDoubles - 1) / kDoubles * kDoubles;
+    double* high = low + width;
+    for (size_t j = 0; j < 2 * width; ++j) low[j] = 0.0;
     for (size_t k = 0; k < block.rows; ++k) {
         count(X + index[k] * d, d, steps, low);
-        for (size_t j = 0; j < d; j += kDoubles) {  // the buffer has room for full vectors
+        for (size_t j = 0; j < d; j += kDoubles) {  // the buffer is padded to full vectors
             const VecD value = load(low + j), digit = high_digit(value);
             store(high + j, digit);
             store(low + j, value - digit * kDigit);
@@ -183,8 +183,8 @@ static void pack_some(const T* X, size_t d, const std::uint32_t* index, Steps st
         low[d] = 1.0;
         for (size_t h = 0; h < n_high; ++h) low[d + 1 + h] = high[high_of[h]];
         double* out = block.data + k * kDoubles;
-        for (size_t p = 0; p * kDoubles < room; ++p, out += block.panel_stride) store(out, load(low + p * kDoubles));
-        for (size_t j = d; j < room; ++j) low[j] = 0.0;
+        for (size_t p = 0; p * kDoubles < width; ++p, out += block.panel_stride) store(out, load(low + p * kDoubles));
+        for (size_t j = d; j < width; ++j) low[j] = 0.0;
     }
 }
 

@@ -12,8 +12,8 @@ struct FactorLoops {
     // Replaces `right` by the solution of L L' x = right.
     void (*solve)(const double* factor, std::size_t n, std::size_t stride, double* right);
     // Writes the lower triangle of the inverse of L L'. The rows of all three are aligned and padded to cache lines;
-    // `room`, for the inverse of L, and `inverse` must be zero before.
-    void (*invert)(const double* factor, std::size_t n, std::size_t stride, double* room, double* inverse);
+    // `work`, for the inverse of L, and `inverse` must be zero before.
+    void (*invert)(const double* factor, std::size_t n, std::size_t stride, double* work, double* inverse);
     // x' M x of a symmetric matrix given by its lower triangle.
     double (*quadratic)(const double* matrix, std::size_t n, std::size_t stride, const double* x);
 

@@ -130,7 +130,7 @@ void SvmProblem::solve() {
     n_checked_ = n;
     if (is_done && !s_.margin.empty()) return;
     take_snapshot();
-    if (is_done) return settle_bias();
+    if (is_done) return set_bias();
     if (is_stale()) resum();
     std::vector<Target> targets;
     targets.swap(targets_);
@@ -154,7 +154,7 @@ void SvmProblem::solve() {
 bool SvmProblem::optimise(std::size_t max_steps) {
     const bool is_done = run_rounds(max_steps);
     sync();
-    settle_bias();
+    set_bias();
     if (!is_done) violators(tolerance_);  // computes the sums
     return std::isfinite(rounding_ + s_.bias) && worst_violation(s_) <= std::max(tolerance_, 16.0 * rounding_) &&
            imbalance_of(s_) <= std::max(tolerance_, kAtBound);
@@ -213,7 +213,7 @@ bool SvmProblem::is_optimal() {
     return true;
 }
 
-void SvmProblem::settle_bias() {
+void SvmProblem::set_bias() {
     double sum = 0.0;
     std::size_t n_between = 0;
     for (const std::uint32_t i : s_.margin)

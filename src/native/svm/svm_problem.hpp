@@ -130,7 +130,7 @@ class SvmProblem {
     void measure_coefficients();
     double threshold() const;
     bool is_optimal();
-    void settle_bias();
+    void set_bias();
 
     KernelRows& rows_;
     double tolerance_;

@@ -197,10 +197,10 @@ TEST(view_does_not_depend_on_the_quantizer) {
     const std::vector<double> X = whole_numbers(n * d, 50.0, 4);
     const std::vector<std::int32_t> slots(n, 0);
     Quantizer quantizer{{0, -3, -20, 0}, {0.0, 5.0, 0.0, -100.0}, {0, 0, 0, 0}, {0, 0, 0, 0}};
-    ExactState settled = state_of(d), given = state_of(d);
+    ExactState fitted = state_of(d), given = state_of(d);
     freeze_quantizer(given, quantizer);
-    for (ExactState* state : {&settled, &given}) add_rows(*state, ExactBatch<double>{{X.data(), n, d}, slots, {}}, 1);
-    const ExactView one(settled, SlotGroups{{0}}, 1), other(given, SlotGroups{{0}}, 1);
+    for (ExactState* state : {&fitted, &given}) add_rows(*state, ExactBatch<double>{{X.data(), n, d}, slots, {}}, 1);
+    const ExactView one(fitted, SlotGroups{{0}}, 1), other(given, SlotGroups{{0}}, 1);
     CHECK(one.canonical(0) == other.canonical(0), "canonical");
     CHECK(one.origin() == other.origin(), "origin");
     std::vector<double> a((d + 1) * (d + 1)), b(a);
@@ -240,8 +240,8 @@ TEST(sums_of_rows_are_semidefinite_and_impossible_sums_are_not) {
         CHECK(ExactView(state, SlotGroups{{0}}, 1).is_semidefinite(0, 1e-8), level);
         // Removes a row outside the subspace of all others, which was never added.
         ExactState less = state;
-        const std::vector<double> stranger{3.0, 5.0, 1.0, 40.0};
-        remove_rows(less, ExactBatch<double>{{stranger.data(), 1, d}, {slots.data(), 1}, {}}, 1);
+        const std::vector<double> unknown{3.0, 5.0, 1.0, 40.0};
+        remove_rows(less, ExactBatch<double>{{unknown.data(), 1, d}, {slots.data(), 1}, {}}, 1);
         CHECK(!ExactView(less, SlotGroups{{0}}, 1).is_semidefinite(0, 1e-8), level);
         // A feature with merged coarser values is ignored.
         less.quantizer.mixed[3] = 1;

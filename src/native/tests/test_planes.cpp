@@ -187,10 +187,10 @@ TEST(inverse_times_matrix_is_the_identity_at_every_level) {
                 for (std::size_t r = 0; r < 2 * n; ++r) matrix[i * n + j] += rows[r * n + i] * rows[r * n + j];
             }
         on_every_level([&](const std::string& level) {
-            AlignedVector<double> factor(n * stride), room(n * stride), inverse(n * stride);
+            AlignedVector<double> factor(n * stride), work(n * stride), inverse(n * stride);
             for (std::size_t i = 0; i < n; ++i) std::copy_n(&matrix[i * n], i + 1, &factor[i * stride]);
             CHECK(loops().factor.factor(factor.data(), n, stride), level, n);
-            loops().factor.invert(factor.data(), n, stride, room.data(), inverse.data());
+            loops().factor.invert(factor.data(), n, stride, work.data(), inverse.data());
             for (std::size_t i = 0; i < n; ++i)
                 for (std::size_t j = 0; j < n; ++j) {
                     double product = 0.0;

@@ -62,12 +62,13 @@ TEST(row_index_equals_a_linear_search) {
                 hashes.push_back(mix_bits(t) % n_hashes * 64);  // equal low bits cause collisions in the table
                 index.insert(static_cast<std::uint32_t>(hashes.size() - 1), hashes.back());
             } else {
-                const auto gone = static_cast<std::uint32_t>(uniform_at(9, t, 1) * static_cast<double>(hashes.size()));
+                const auto removed =
+                    static_cast<std::uint32_t>(uniform_at(9, t, 1) * static_cast<double>(hashes.size()));
                 const auto last = static_cast<std::uint32_t>(hashes.size() - 1);
-                index.erase(gone);
-                if (gone != last) {
-                    index.renumber(last, gone);
-                    hashes[gone] = hashes[last];
+                index.erase(removed);
+                if (removed != last) {
+                    index.renumber(last, removed);
+                    hashes[removed] = hashes[last];
                 }
                 hashes.pop_back();
             }

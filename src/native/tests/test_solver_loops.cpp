@@ -221,10 +221,10 @@ TEST(row_index_finds_rows_after_insertions_removals_and_renumbering) {
         same.insert(row, hashes[row]);
     for (std::uint64_t hash = 0; hash < 40; ++hash) {
         std::uint32_t row = index.first(hash);
-        for (std::uint32_t twin = same.first(hash); row != RowIndex::kNone || twin != RowIndex::kNone;) {
-            CHECK(row == twin, hash);
-            if (row != twin) break;
-            row = index.next(row), twin = same.next(twin);
+        for (std::uint32_t other = same.first(hash); row != RowIndex::kNone || other != RowIndex::kNone;) {
+            CHECK(row == other, hash);
+            if (row != other) break;
+            row = index.next(row), other = same.next(other);
         }
     }
 }

@@ -40,7 +40,11 @@ struct Table {
     }
 };
 
-enum class Shape { clouds, grid, repeated };  // a grid has many equal kernel values, repeated rows singular matrices
+enum class Shape {
+    clouds,
+    lattice,
+    repeated
+};  // a lattice has many equal kernel values, repeated rows singular matrices
 
 Table made_table(Shape shape, std::size_t n, std::size_t d, std::int32_t n_classes, unsigned seed) {
     Table table{d, {}, {}, {}};
@@ -50,7 +54,7 @@ Table made_table(Shape shape, std::size_t n, std::size_t d, std::int32_t n_class
         std::vector<double> x(noise.begin() + static_cast<std::ptrdiff_t>(i * d),
                               noise.begin() + static_cast<std::ptrdiff_t>((i + 1) * d));
         x[static_cast<std::size_t>(code) % d] += 1.5;
-        if (shape == Shape::grid)
+        if (shape == Shape::lattice)
             for (double& value : x) value = std::round(value);
         if (shape == Shape::repeated && i >= 8) std::copy_n(table.X.data() + i % 8 * d, d, x.begin());
         table.push(x.data(), code, i % 5 == 0 ? 2.0 : 1.0);
@@ -229,7 +233,7 @@ std::vector<double> fingerprint(IncrementalSvc& svc) {
 
 TEST(every_history_ends_at_the_optimum) {
     on_every_level([](const std::string& level) {
-        for (const Shape shape : {Shape::clouds, Shape::grid, Shape::repeated})
+        for (const Shape shape : {Shape::clouds, Shape::lattice, Shape::repeated})
             for (const double C : {0.3, 30.0})
                 run_history(shape, 2, {.gamma = 0.4}, false, C, text(level, static_cast<int>(shape), C));
     });
@@ -272,7 +276,7 @@ TEST(forgetting_unknown_rows_throws_and_changes_nothing) {
     retire.push(all.X.data(), 1 - all.codes[0], all.weights[0]);  // the other class does not contain this row
     bool refused = false;
     try {
-        svc.update(made_table(Shape::grid, 5, 3, 2, 6).view(), retire.view(), specs_for(2, 1.0), kTolerance);
+        svc.update(made_table(Shape::lattice, 5, 3, 2, 6).view(), retire.view(), specs_for(2, 1.0), kTolerance);
     } catch (const UnknownRow& unknown) {
         refused = unknown.index == 1;
     }

@@ -33,27 +33,13 @@ _MAX_STREAM_ROWS = 4000  # after this many rows, forgotten ones included, the ma
 
 @dataclass(frozen=True)
 class BufferedRows:
-    """The first rows of a stream in order of arrival. It is immutable.
-
-    Attributes
-    ----------
-    unfitted_map : RandomFeatures
-        The map that is to be fitted.
-    X : ndarray or sparse matrix of shape (n_rows, n_features)
-        The rows.
-    labels : tuple
-        Their labels.
-    weights : ndarray of shape (n_rows,)
-        Their weights.
-    n_arrived : int
-        Number of rows that have arrived, including forgotten ones.
-    """
+    """The first rows of a stream in order of arrival. It is immutable."""
 
     unfitted_map: RandomFeatures
-    X: Any
+    X: Any  # array or sparse matrix
     labels: tuple[Label, ...]
     weights: FloatArray
-    n_arrived: int
+    n_arrived: int  # number of rows that have arrived, including forgotten ones
 
     @classmethod
     def start(cls, unfitted_map: RandomFeatures, n_features: int) -> BufferedRows:

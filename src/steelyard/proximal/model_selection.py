@@ -58,14 +58,8 @@ def select_C(
     The loss of a fold is at most the loss of zero scores, so a single outlier (a sentinel such as 9999.9)
     cannot decide the selection.
 
-    Parameters
-    ----------
-    splits : iterable of (ClassSubset, ClassSubset)
-        Test rows and training rows of each split.
-    system, equations : System, PlaneEquations
-        Of all rows; they give the weights, and tell whether errors are counted by row or by pair.
-    make_equations : callable
-        Returns the equations of a training system.
+    ``splits`` are the test and training rows of each split, and ``make_equations`` returns the equations of a
+    training system. ``system`` and ``equations``, of all rows, give the weights and the kind of the error.
     """
     losses = np.zeros(len(C_GRID))
     for test_rows, training_rows in splits:

@@ -54,23 +54,11 @@ _MEAN_TOLERANCE = 1e-12  # relative rounding error of means of scores
 
 @dataclass(frozen=True)
 class Planes:
-    """Fitted planes.
+    """Fitted planes: scores are ``x @ coef.T + intercept``."""
 
-    Attributes
-    ----------
-    coef : ndarray of shape (n_planes, n_features)
-        Normals in units of the (mapped) features.
-    intercept : ndarray of shape (n_planes,)
-        Scores are ``x @ coef.T + intercept``.
-    slope : float
-        Log-odds per unit of score.
-    C : float
-        The regularization parameter.
-    """
-
-    coef: FloatArray
+    coef: FloatArray  # normals in units of the (mapped) features, of shape (n_planes, n_features)
     intercept: FloatArray
-    slope: float
+    slope: float  # log-odds per unit of score
     C: float
 
     def write_scores(self, rows: Any, scores: FloatArray) -> bool:
@@ -208,16 +196,9 @@ class PlaneRule:
     def select_C(
         self, statistics: ClassStatistics, state: FoldState, folds: Sequence[int] | None = None
     ) -> float:
-        """Return the given C, or for ``C="auto"`` the one that cross-validation selects.
+        """Return the given C, or for ``C="auto"`` the one that cross-validation on some or all folds selects.
 
-        Parameters
-        ----------
-        statistics : ClassStatistics
-            Statistics of all rows of the folds.
-        state : FoldState
-            The state with the folds.
-        folds : sequence of int, optional
-            Folds to use; all by default.
+        ``statistics`` are those of all rows of these folds.
         """
         if self.C != "auto":
             return float(self.C)
@@ -324,16 +305,8 @@ def leave_one_out_moments(
     The leverage ``h_i`` of one row needs the row, but the mean leverage of a class follows from its
     statistics: ``trace(inv(A) M_c) * sigma_c / l_c``.
 
-    Parameters
-    ----------
-    system, equations : System, PlaneEquations
-        Of all rows.
-    moments : ndarray of shape (n_planes, 2, 2)
-        [[mean, variance] of the positive side, of the negative side] of the training scores of each plane.
-    weights : ndarray of shape (2,)
-        Weight of a positive and of a negative row.
-    C : float
-        The regularization parameter.
+    ``moments`` are [[mean, variance] of the positive side, of the negative side] of the training scores of
+    each plane, and ``weights`` the weights of a positive and of a negative row.
     """
     if len(system.labels) != 2:
         return moments

@@ -27,18 +27,10 @@ class SingleRowModel(_native.SingleRowModel):
     def create(
         cls, rule: PlaneRule, state: FoldState, parameters: Mapping[str, Any], *, can_learn: bool
     ) -> Self | None:
-        """Return the model of a state; None if the single-row path does not support the state or the rule.
+        """Return the model of a state, or None if the single-row path does not support the state or the rule.
 
-        Parameters
-        ----------
-        rule : PlaneRule
-            The rule of the learner.
-        state : FoldState
-            The state of the learner, which owns the model.
-        parameters : mapping of str to object
-            Parameters of the learner; the model is valid while they are the same objects.
-        can_learn : bool
-            Whether the model may learn rows; if not, it only predicts.
+        The model is valid while the parameters of the learner are the same objects as ``parameters``. Without
+        ``can_learn`` it only predicts.
         """
         if not state.is_plain or rule.C == "auto":
             return None

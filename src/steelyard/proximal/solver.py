@@ -36,40 +36,18 @@ _REFLECTOR_BLOCK = 64  # largest block of Householder reflectors in LAPACK
 
 @dataclass
 class PlaneEquations:
-    """Linear systems of all planes: ``(a[p] * total + kappa[p] * M[p] + penalty / C) u = rhs[p]``.
+    """Linear systems of all planes: ``(a[p] * total + kappa[p] * M[p] + penalty / C) u = rhs[p]``."""
 
-    Attributes
-    ----------
-    classes : list of int
-        For each plane the index of its positive class.
-    total : ndarray
-        Lower triangle shared by all planes.
-    a, kappa : ndarray of shape (n_planes,)
-        Coefficients of the common matrix and of the plane's own matrix.
-    own : callable
-        Returns the lower triangle of the own matrix of a plane.
-    own_rows : callable
-        Returns the own matrix as few weighted rows, or None.
-    rhs : ndarray of shape (n_planes, size)
-        Right-hand sides.
-    regularizer : Regularizer
-        The penalty.
-    n_rows : float
-        Weight of all rows, an upper bound of the rank if all weights are 1.
-    has_intercept : bool
-        Whether the last coordinate is the intercept ``b``; if not, the systems have ``w`` only.
-    """
-
-    classes: list[int]
-    total: FloatArray
-    a: FloatArray
-    kappa: FloatArray
-    own: Callable[[int], FloatArray]
-    own_rows: Callable[[int], tuple[FloatArray, FloatArray] | None]
-    rhs: FloatArray
+    classes: list[int]  # index of the positive class of each plane
+    total: FloatArray  # lower triangle of the common matrix
+    a: FloatArray  # coefficient of the common matrix, by plane
+    kappa: FloatArray  # coefficient of the plane's own matrix, by plane
+    own: Callable[[int], FloatArray]  # lower triangle of the own matrix of a class
+    own_rows: Callable[[int], tuple[FloatArray, FloatArray] | None]  # the same as few weighted rows, or None
+    rhs: FloatArray  # right-hand sides, of shape (n_planes, size)
     regularizer: Regularizer
-    n_rows: float
-    has_intercept: bool = True
+    n_rows: float  # weight of all rows, an upper bound of the rank if all weights are 1
+    has_intercept: bool = True  # whether the last coordinate is the intercept; if not, there is only w
 
     def matrix(self, plane: int) -> FloatArray:
         """Return the lower triangle of one plane's matrix without the penalty."""

@@ -44,18 +44,10 @@ def times(lower: FloatArray, vectors: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Regularizer:
-    """Penalty on a plane ``[w; b]``: ``|scale * w|^2``, plus ``(b - center'w)^2`` if penalized.
+    """Penalty on a plane ``[w; b]``: ``|scale * w|^2``, plus ``(b - center'w)^2`` if penalized."""
 
-    Attributes
-    ----------
-    scale : ndarray of shape (n_features,)
-        Standard deviations of the features, or ones.
-    center : ndarray of shape (n_features,) or None
-        Point, relative to the origin, at which the intercept is penalized; None for no penalty.
-    """
-
-    scale: FloatArray
-    center: FloatArray | None
+    scale: FloatArray  # standard deviations of the features, or ones
+    center: FloatArray | None  # point of the penalized intercept, relative to the origin; None: no penalty
 
     def add_to(self, lower: FloatArray, factor: float) -> FloatArray:
         """Return ``lower + factor * penalty`` as a new lower triangle."""

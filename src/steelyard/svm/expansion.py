@@ -21,23 +21,11 @@ _MAX_VALUES_FOR_ONE_THREAD = 1 << 12  # up to this number, starting a second thr
 
 @dataclass(frozen=True)
 class KernelExpansion:
-    """Decision functions ``k(x, vectors) @ coef.T + intercept``.
+    """Decision functions ``k(x, vectors) @ coef.T + intercept``."""
 
-    Attributes
-    ----------
-    kernel : Kernel
-        Kernel with a numeric gamma.
-    vectors : ndarray of shape (n_vectors, n_features), or list of sequences
-        Support vectors of all planes.
-    coef : ndarray of shape (n_planes, n_vectors)
-        Coefficients of the support vectors.
-    intercept : ndarray of shape (n_planes,)
-        The intercepts.
-    """
-
-    kernel: Kernel
-    vectors: Any
-    coef: FloatArray
+    kernel: Kernel  # with a numeric gamma
+    vectors: Any  # support vectors of all planes: an array, or a list of sequences
+    coef: FloatArray  # of shape (n_planes, n_vectors)
     intercept: FloatArray
     _packed: list[_native.PackedRows64] = field(default_factory=list)  # created at the first use
 
