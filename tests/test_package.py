@@ -41,7 +41,7 @@ def test_the_wheel_holds_what_users_import_and_nothing_else(wheel_files):
     rooms = {name.split("/")[0] for name in wheel_files}
     assert rooms == {"steelyard", f"steelyard-{steelyard.__version__}.dist-info"}
     assert "steelyard/__init__.py" in wheel_files
-    assert "steelyard/proximal/classifier.py" in wheel_files
+    assert "steelyard/proximal/estimator.py" in wheel_files
 
 
 def test_the_experiments_of_the_papers_are_not_in_the_wheel(wheel_files):

@@ -27,7 +27,7 @@ _BLOCK_ROWS = 2048  # the kernel values of a block stay in the CPU cache until t
 _MIN_ROWS_FOR_THREADS = 17  # below this, reading the number of threads takes as long as the work
 _MAX_UNSHIFTED_MEAN = 8.0  # standard deviations; a feature with a larger mean is centered
 _RELU_CEILING = 16.0  # standard deviations; larger outputs of a rectified unit of a "rows" map are clipped
-_COORDINATE_STEP = 2.0**-19  # of coordinates whose squares are summed
+_COORDINATE_STEP = 2.0**-19  # Euclidean coordinates are rounded to it, so their squares have 52 bits
 _MAX_COORDINATE = 64.0  # at this distance the kernel is 2**-64, which rounds to 0
 
 

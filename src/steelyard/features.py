@@ -39,7 +39,7 @@ _MAX_SAMPLE_ROWS = 2000  # rows to which a map is fitted
 _MAX_SQUARED_VALUE = 1e100  # sums of squares of smaller values are finite
 _MAX_DISTANCE_ROWS = 500  # rows whose distances give the median distance
 _MAX_EUCLIDEAN_FEATURES = 3  # up to this number of features that vary, distances are Euclidean
-_MAX_CACHED_ROWS = 512  # of the last batch, cached with their mapped values
+_MAX_CACHED_ROWS = 512  # a batch of up to this many rows is cached with its mapped values
 
 _MAPS: dict[str, type[FittedMap]] = {
     "fourier": FourierMap,

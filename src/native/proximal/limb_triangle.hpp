@@ -81,7 +81,7 @@ class TriangleSum {
     bool is_narrow() const;                // whether all numbers and their sums fit in two limbs
     Big get(std::size_t row, std::size_t column) const;
     Big count() const { return get(size_ - 1, size_ - 1); }
-    // The numbers of one row of a narrow sum; `buffer` is a buffer for the result of an addition.
+    // The numbers of one row of a narrow sum; `buffer` stores the result if an addition is needed.
     const int128* row(std::size_t row, std::vector<int128>& buffer) const;
     Triangle formed() const;
 

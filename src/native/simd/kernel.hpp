@@ -1,5 +1,6 @@
 // Kernel values of row-major rows against packed rows: register tiles of a few rows by two vectors; the kernel function
 // is applied to a tile while it is in registers.
+//
 // Distances are sums of differences, not of products: they are exactly zero for equal rows, do not depend on a common
 // offset, and need no norms, for one subtraction per feature.
 #pragma once

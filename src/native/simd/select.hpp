@@ -1,4 +1,5 @@
 // Selection of the k nearest violators. Similarities are compared as integers of the same order.
+//
 // For small k, 32-bit words (the upper halves of doubles) are compared, because a vector contains twice as many: the
 // k-th largest of the maxima of 16 groups leaves little more than k candidates, whose ranks are counted pair by pair.
 // Only if the last chosen and the first other word are equal, all bits or the positions decide. For large k, the

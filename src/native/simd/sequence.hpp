@@ -1,4 +1,5 @@
 // Dynamic programming over two sequences, with several second sequences in SIMD lanes.
+//
 // Sums over alignments leave the range of double after a few hundred elements, and one logarithm per cell would
 // dominate the cost. So a number is a pair (mantissa, exponent), both doubles: addition aligns the exponents by a
 // multiplication, and the only logarithm is taken at the end.

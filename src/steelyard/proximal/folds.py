@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["ClassLabels", "FoldState", "FoldedStatistics", "mapped_blocks"]
 
 _BLOCK_ROWS = 2048  # rows that a feature map transforms at a time
-_MAX_FOLDS = 100  # in a file; the cost of a prediction grows with the number of folds
+_MAX_FOLDS = 100  # largest number in a file; the cost of selecting C grows with the number of folds
 _MAX_ROWS_FOR_TOTAL_UPDATE = (
     512  # up to this size, adding a batch to the total is faster than adding up the folds
 )

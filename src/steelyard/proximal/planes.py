@@ -40,14 +40,14 @@ from steelyard.thresholds import normal_gmean_cut
 __all__ = ["PlaneRule", "Planes", "Predictor", "uses_native_solver"]
 
 # Limits of the native solver, each where LAPACK begins to be faster.
-_MAX_NATIVE_FEATURES = 2000  # beyond, the threads of LAPACK outweigh the cost of the Python code
-_MAX_NATIVE_CLASSES = 30  # beyond, LAPACK shares one Cholesky factor among the planes
-_MAX_NATIVE_FEATURES_MANY_CLASSES = 64  # up to here, vectorizing over the planes beats a shared factor
-_MAX_NATIVE_FEATURES_LEAVE_ONE_OUT = 200  # beyond, LAPACK inverts the matrix faster
-_MIN_FEATURES_FOR_THREADS = 101  # below, starting threads costs more than they save
-_MIN_ROWS_FOR_THREADS = 17  # likewise for scores
+_MAX_NATIVE_FEATURES = 2000  # with more features, the threads of LAPACK outweigh the cost of the Python code
+_MAX_NATIVE_CLASSES = 30  # with more classes, LAPACK shares one Cholesky factor among the planes
+_MAX_NATIVE_FEATURES_MANY_CLASSES = 64  # up to this number, SIMD over the planes beats a shared factor
+_MAX_NATIVE_FEATURES_LEAVE_ONE_OUT = 200  # with more features, LAPACK inverts the matrix faster
+_MIN_FEATURES_FOR_THREADS = 101  # with fewer features, starting threads costs more than they save
+_MIN_ROWS_FOR_THREADS = 17  # with fewer rows to score, starting threads costs more than they save
 
-_MAX_LEVERAGE = 0.95  # a class with a single row has leverage 1: no other row of the class remains
+_MAX_LEVERAGE = 0.95  # limit of a mean leverage; that of a class with a single row is 1
 _TARGETS = np.array([1.0, -1.0])
 _MEAN_TOLERANCE = 1e-12  # relative rounding error of means of scores
 

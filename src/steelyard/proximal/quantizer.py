@@ -19,7 +19,7 @@ from steelyard.persistence import storable
 # LARGEST_VALUE: largest magnitude of a feature value.
 __all__ = ["LARGEST_VALUE", "QUANTIZER_ROWS", "WEIGHT_FRACTION_BITS", "Quantizer"]
 
-_MAX_EXPONENT = 1074  # doubles have exponents from -1074 on
+_MAX_EXPONENT = 1074  # largest absolute exponent; the smallest double is 2**-1074
 
 
 @storable("Quantizer", former_name="Grid")

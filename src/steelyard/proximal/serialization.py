@@ -35,7 +35,7 @@ __all__ = [
 
 _FORMAT = "steelyard class statistics"
 _VERSION = 2
-_FLOAT_VERSION = 1  # of version 0.1: sums of floating-point numbers
+_FLOAT_VERSION = 1  # message format of version 0.1, with floating-point sums
 _DEVIATION_BITS = 37  # a standard deviation of floating-point sums has at least 2**37 steps
 
 T = TypeVar("T")

@@ -29,13 +29,13 @@ from steelyard.proximal.row_ledger import FoldLabel
 
 __all__ = ["ClassStatistics", "ClassSubset", "never_learned"]
 
-_MAX_SCALE_FACTOR = 2.0**32  # of one call of scale()
-_INDEFINITE_TOLERANCE = 1e-8  # relative; far above the rounding error of one conversion to double
-_TOO_MANY_ROWS = 1  # code of this refusal in the native code
-_MIN_ROWS_FOR_THREADS = 9  # of a batch to add; below this, starting threads takes longer
-_MIN_VALUES_FOR_THREADS = (
-    1_000_000  # of a magnitude check; below this, reading the number of cores takes longer
+_MAX_SCALE_FACTOR = 2.0**32  # largest factor of one call of scale()
+_INDEFINITE_TOLERANCE = (
+    1e-8  # relative to the diagonal; far above the rounding error of one conversion to double
 )
+_TOO_MANY_ROWS = 1  # code of this refusal in the native code
+_MIN_ROWS_FOR_THREADS = 9  # to add fewer rows, one thread is faster
+_MIN_VALUES_FOR_THREADS = 1_000_000  # to check fewer values, one thread is faster
 
 
 class ClassStatistics:

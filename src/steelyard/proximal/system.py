@@ -23,7 +23,9 @@ from steelyard.proximal.statistics import ClassStatistics, ClassSubset
 __all__ = ["Regularizer", "System", "symmetric", "times"]
 
 _EPS = float(np.finfo(np.float64).eps)
-_MIN_RAW_SCALE = 2.0**-200  # of raw features; a smaller penalty has no effect in floating-point arithmetic
+_MIN_RAW_SCALE = (
+    2.0**-200
+)  # least penalty of a raw feature; a smaller one has no effect in floating-point arithmetic
 _MAX_CLASSES_WITHOUT_FACTORS = 30  # up to this number, one matrix for each plane is cheap
 
 
