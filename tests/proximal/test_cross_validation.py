@@ -14,8 +14,7 @@ from tests.proximal.data import imbalanced
 
 
 def validated(X, y, n_folds=4, **parameters):
-    probe = ProximalSVC(**{**parameters, "C": "auto"})
-    probe.n_folds = n_folds
+    probe = ProximalSVC(**{**parameters, "C": "auto", "n_folds": n_folds})
     probe.fit(X, y).set_params(C=parameters.get("C", 1.0))
     return validate_folds(probe._rule(), probe._state)
 
@@ -62,6 +61,14 @@ def test_auc_and_recalls_of_normal_classes_are_near_those_of_explicit_folds(rng)
 
 def test_rows_of_all_folds_sum_to_all_rows(rng):
     assert validated(*imbalanced(rng, 500))["test_rows"].sum() == 500
+
+
+def test_message_has_the_statistics_of_each_fold_and_of_all_rows(rng):
+    X, y = imbalanced(rng, 500)
+    message = ProximalSVC(C="auto", n_folds=3).fit(X, y).statistics()
+    counts = np.bincount(fold_numbers(X, 3).astype(int))
+    assert [fold.n_rows for fold in message.folds] == counts.tolist()
+    assert message.total.digest() == message.digest()
 
 
 def test_auto_C_is_selected_from_the_training_folds(rng):

@@ -443,6 +443,16 @@ class FoldedStatistics:
         return self.state.statistics
 
     @property
+    def total(self) -> ClassStatistics:
+        """Statistics of all rows by class."""
+        return self.state.total
+
+    @property
+    def folds(self) -> list[ClassStatistics]:
+        """Statistics of each fold."""
+        return self.state.folds
+
+    @property
     def n_folds(self) -> int:
         """Number of folds."""
         return self.state.n_folds
