@@ -13,7 +13,7 @@ import steelyard
 import steelyard.online
 import steelyard.windowing
 from steelyard import AlignedSVC, EnclosingClassifier, IncrementalSVC, ProximalSVC, RandomFeatures
-from steelyard._limits import LARGEST
+from steelyard._validation import MAX_FEATURE
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.kernels import Kernel
 from steelyard.online import KOIL, NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
@@ -118,9 +118,9 @@ def _scores_of_two(model, X):
 def test_one_limit_of_magnitude_for_features(learner, rows):
     X, y = rows
     if learner is not OPAUC:  # whose steps are made for features of moderate size
-        learner().fit(X * (0.1 * LARGEST / np.abs(X).max()), y)
+        learner().fit(X * (0.1 * MAX_FEATURE / np.abs(X).max()), y)
     with pytest.raises(DataError, match=r"beyond 1e\+75"):
-        learner().fit(X * (1.1 * LARGEST / np.abs(X).max()), y)
+        learner().fit(X * (1.1 * MAX_FEATURE / np.abs(X).max()), y)
 
 
 @pytest.mark.parametrize("learner", [IncrementalSVC, AlignedSVC, *STREAMING], ids=lambda kind: kind.__name__)

@@ -107,7 +107,7 @@ def essence(model: Any) -> bytes:
     An interrupted one may keep other rows of the kernel matrix than before, and a factor of the same matrix
     that it has worked out anew, with other last digits. What answers come from is the same, bit for bit.
     """
-    learner = getattr(model, "learner_", None) or getattr(model, "classifier_", model)
+    learner = getattr(model, "estimator_", None) or getattr(model, "classifier_", model)
     if isinstance(model, StreamClassifier):
         return _committee_essence(model)
     if not isinstance(learner, IncrementalSVC):

@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from steelyard import IncrementalSVC, ProximalSVC, StreamClassifier, _turns
+from steelyard import IncrementalSVC, ProximalSVC, StreamClassifier, _concurrency
 from tests.safety.subjects import X, Y
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -58,7 +58,7 @@ def test_a_child_of_a_process_that_learns_can_learn(learner):
 
 @needs_fork
 def test_a_process_may_fork_inside_of_a_call_that_learns():
-    lock = _turns.Lock()
+    lock = _concurrency.Lock()
     with lock:
         assert _in_a_child(lambda: lock.acquire(blocking=False)) == 0
     assert lock.acquire(blocking=False)
@@ -67,8 +67,8 @@ def test_a_process_may_fork_inside_of_a_call_that_learns():
 
 @needs_fork
 def test_a_lock_that_is_never_released_does_not_reach_the_child(monkeypatch):
-    monkeypatch.setattr(_turns._forks, "longest", 0.05)
-    lock = _turns.Lock()
+    monkeypatch.setattr(_concurrency._fork_guard, "timeout_seconds", 0.05)
+    lock = _concurrency.Lock()
     taken, stop = threading.Event(), threading.Event()
 
     def hold():

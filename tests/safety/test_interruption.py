@@ -71,7 +71,7 @@ def test_signals_at_random_times_find_it_so_too(subject):
 def test_a_harness_that_finds_nothing_would_find_a_learner_that_changes_in_two_steps():
     class TwoSteps(SlidingWindow):
         def partial_fit(self, X, y, classes=None, *, time=None):
-            self.learner_.partial_fit(X, y)
+            self.estimator_.partial_fit(X, y)
             self.n_rebuilt_ = 1
             return self
 
@@ -84,5 +84,5 @@ def test_a_harness_that_finds_nothing_would_find_a_learner_that_changes_in_two_s
         rows = subject.rows(40, 45, two_classes=True)
         if not interrupt_at(moment, lambda: model.partial_fit(*rows)):  # noqa: B023
             break
-        found.add((float(model.learner_.class_count_.sum()), model.n_rows_))
+        found.add((float(model.estimator_.class_count_.sum()), model.n_rows_))
     assert (45.0, 40) in found  # rows that the window does not know of

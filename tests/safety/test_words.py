@@ -48,7 +48,7 @@ def test_fading_does_not_fade_when_it_refuses_rows():
     rng = np.random.default_rng(0)
     rows, labels = rng.normal(size=(136, 2)), np.array([0, 1] * 68)
     model = ExponentialDecay(ProximalSVC(), half_life=10).fit(rows, labels)
-    before = model.learner_.class_count_.tolist()
+    before = model.estimator_.class_count_.tolist()
     for bad in (
         (rows[:, :1], labels),
         (rows * np.nan, labels),
@@ -57,7 +57,7 @@ def test_fading_does_not_fade_when_it_refuses_rows():
     ):
         with pytest.raises((DataError, DataTypeError)):
             model.partial_fit(*bad)
-    assert model.learner_.class_count_.tolist() == before
+    assert model.estimator_.class_count_.tolist() == before
 
 
 @pytest.mark.parametrize(

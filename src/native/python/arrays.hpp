@@ -79,7 +79,6 @@ std::vector<T> vector_of(nb::handle array) {
 }
 
 void bind_simd(nb::module_& m);
-void bind_turns(nb::module_& m);
 void bind_gram(nb::module_& m);
 void bind_exact_sums(nb::module_& m);
 void bind_row_hash(nb::module_& m);

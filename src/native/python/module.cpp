@@ -37,7 +37,6 @@ NB_MODULE(_native, m) {
     steelyard::set_interrupt_check(&check_signals);
     m.doc() = "Loops over numbers. Policy, names and checks live in Python.";
     steelyard::bind::bind_simd(m);
-    steelyard::bind::bind_turns(m);
     steelyard::bind::bind_gram(m);
     steelyard::bind::bind_exact_sums(m);
     steelyard::bind::bind_row_hash(m);

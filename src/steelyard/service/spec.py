@@ -13,7 +13,7 @@ import steelyard
 from steelyard.exceptions import ParameterError, SteelyardError
 from steelyard.features import RandomFeatures
 from steelyard.windowing import AdaptiveWindows, ExponentialDecay
-from steelyard.windowing.windows import window_size
+from steelyard.windowing.sliding import window_size
 
 __all__ = ["LEARNERS", "Spec"]
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from steelyard import _native
-from steelyard._sparse import canonical_csr
+from steelyard._validation import canonical_csr
 from steelyard.base import encode_labels
 
 __all__ = ["RowDigest"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from steelyard._labels import none_left
+from steelyard._labels import all_forgotten_error
 from steelyard._types import FloatArray
 from steelyard.base import Label
 from steelyard.exceptions import ParameterError
@@ -134,5 +134,5 @@ class Rule:
 def _labels(statistics: ClassStatistics) -> list[Label]:
     labels = statistics.classes
     if not labels:
-        raise none_left("ProximalSVC")
+        raise all_forgotten_error("ProximalSVC")
     return labels
