@@ -62,8 +62,8 @@ class Traits:
     Attributes
     ----------
     exact : bool
-        After any sequence of calls the model equals one fit on the remaining rows, up to rounding. Neither the
-        order of the rows nor chunk borders matter.
+        After any sequence of calls the model equals one fit on the remaining rows, up to rounding. Neither
+        the order of the rows nor chunk borders matter.
     rounding : bool
         Chunk borders change results by rounding errors, as in exact learners. Without this trait they do not
         change a bit, because rows are processed one at a time in their order.
@@ -285,8 +285,8 @@ class Learner(BatchLearner):
         y : array-like of shape (n_samples,)
             Their labels; a new label becomes a new class.
         classes : array-like, optional
-            Labels that may occur, as in scikit-learn; a label in ``y`` that is not listed raises an error. It is
-            never required.
+            Labels that may occur, as in scikit-learn; a label in ``y`` that is not listed raises an error.
+            The parameter is never required.
         sample_weight : array-like of shape (n_samples,), optional
             Weight of each row; 1 if not given.
 

@@ -135,7 +135,7 @@ class Subject:
             else:
                 other = self._new().fit(X[half : 2 * half], np.full(half, 9))
             yield "merge", lambda m: m.merge(other)
-        if hasattr(self.learner, "decay") and not getattr(self.learner, "track_rows", False):
+        if callable(getattr(self.learner, "decay", None)) and not getattr(self.learner, "track_rows", False):
             yield "fade", lambda m: m.decay(0.5)
         if hasattr(self.learner, "grow") and getattr(self.learner, "feature_map", None) is None:
             yield "grow", lambda m: m.grow(5)

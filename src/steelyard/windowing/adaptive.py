@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from steelyard._concurrency import shallow_copy
 from steelyard._deprecation import renamed_parameters
 from steelyard._labels import winners
 from steelyard._types import FloatArray
+from steelyard.base import Traits
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.params import Constraint, Fraction, Integer, OneOf, Positive, Switch
 from steelyard.persistence import storable
@@ -85,7 +86,7 @@ class AdaptiveWindows(WindowWrapper):
     half_life : float, default=1000
         Number of rows after which a prediction counts half in the recent recall of a window.
     rule : {"best", "blend"}, default="best"
-        Whether the best window predicts alone, or scores are averaged with weights that favour better windows.
+        Whether the best window predicts alone, or scores are averaged with higher weights of better windows.
     shrink : bool, default=True
         Whether a longer window is replaced by a shorter one that has become significantly better. Otherwise
         the rows of the old concept leave a long window only gradually.
@@ -136,6 +137,12 @@ class AdaptiveWindows(WindowWrapper):
         self.rule = rule
         self.shrink = shrink
         self.confidence = confidence
+
+    @property
+    def _traits(self) -> Traits:  # type: ignore[override]
+        traits = super()._traits
+        reason = "new rows are learned when their block is full"
+        return replace(traits, exempt={**traits.exempt, "long_run_of_one_class": reason})
 
     @property
     def _full_after_rows(self) -> int | None:  # type: ignore[override]

@@ -71,7 +71,7 @@ def _estimator_has(name: str) -> Callable[[Method], Method]:
 class WindowWrapper(GrowingMixin, Learner):
     """Base of learners that decide which rows another learner has learned.
 
-    ``estimator`` is the unfitted learner, ``estimator_`` the fitted one. A subclass implements ``_learn_rows``,
+    ``estimator`` is the unfitted learner, ``estimator_`` the fitted one. A subclass defines ``_learn_rows``,
     which replaces ``estimator_``.
     """
 

@@ -38,10 +38,10 @@ class ExponentialDecay(WindowWrapper):
 
     Notes
     -----
-    A row of age :math:`a`, the newest having age 0, has the weight :math:`2^{-a/\text{half\_life}}`. The statistics
-    are exactly those of these weights, independent of chunk borders. Balanced class weights depend on the
-    proportions within each class only, so a class without new rows keeps its influence; it is removed when its
-    rows together weigh less than 1e-9.
+    A row of age :math:`a`, the newest having age 0, has the weight :math:`2^{-a/\text{half\_life}}`. The
+    statistics are exactly those of these weights, independent of chunk borders. Balanced class weights depend
+    only on proportions within each class, so a class without new rows keeps its influence; it is removed when
+    its rows together weigh less than 1e-9.
 
     Examples
     --------

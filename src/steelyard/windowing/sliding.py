@@ -159,8 +159,8 @@ class SlidingWindow(WindowWrapper):
     def _updated(self, estimator: Any, new: RowBuffer, leaving: RowBuffer | None, after: RowBuffer) -> Any:
         """Return the estimator after the update; fit a new one if it refuses to forget the leaving rows.
 
-        The window knows which rows were learned. An estimator that refuses to forget them, for example because
-        of rounding, is wrong about its history; an estimator fitted on the remaining rows is right.
+        The window knows which rows were learned. An estimator that refuses to forget them, for example
+        because of rounding, is wrong about its history; one fitted on the remaining rows is right.
         """
         try:
             return estimator.update(
