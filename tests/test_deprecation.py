@@ -30,7 +30,7 @@ class OldLearner(BaseEstimator):
         self.C = C
 
 
-def test_what_is_deprecated_still_works_and_says_what_to_write():
+def test_deprecated_function_works_and_names_replacement():
     with pytest.warns(
         FutureWarning, match=r"combine is deprecated since 0\.2\.0 .* gone in 0\.4\.0; write merge\(\)"
     ):
@@ -39,19 +39,19 @@ def test_what_is_deprecated_still_works_and_says_what_to_write():
         assert Box().content() == 7
 
 
-def test_the_warning_points_at_the_line_of_the_caller():
+def test_deprecation_warning_points_at_caller():
     with pytest.warns(FutureWarning) as caught:
         combine(1)
     assert caught[0].filename == __file__
 
 
-def test_the_docstring_and_the_signature_are_kept():
+def test_deprecated_function_keeps_docstring_and_signature():
     assert combine.__doc__.startswith("Bring two together.")
     assert combine.__doc__.endswith("write ``merge()``.")
     assert list(inspect.signature(combine).parameters) == ["first", "second"]
 
 
-def test_a_class_stays_the_class_that_scikit_learn_knows():
+def test_deprecated_class_stays_cloneable():
     with pytest.warns(FutureWarning, match="OldLearner"):
         old = OldLearner(C=2.0)
     assert isinstance(old, OldLearner)
@@ -59,6 +59,6 @@ def test_a_class_stays_the_class_that_scikit_learn_knows():
         assert clone(old).get_params() == {"C": 2.0}
 
 
-def test_a_deprecation_must_last_for_a_minor_version():
+def test_deprecation_shorter_than_a_minor_version_raises():
     with pytest.raises(ValueError, match="must last for a minor version"):
         deprecated(since="0.2.0", gone_in="0.2.9", instead="merge()")

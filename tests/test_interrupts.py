@@ -72,7 +72,7 @@ def begin():
 
 
 @pytest.mark.parametrize("what", LONG)
-def test_an_interrupt_ends_it_soon_and_changes_nothing(what):
+def test_interrupt_ends_long_call_soon_and_keeps_state(what):
     program = PREFACE + textwrap.dedent(LONG[what])
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
         stop = threading.Timer(100, process.kill)

@@ -16,12 +16,12 @@ from packaging.version import Version
 import steelyard
 
 
-def test_the_version_is_that_of_the_project():
+def test_version_equals_pyproject_version():
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     assert steelyard.__version__ == project["version"]
 
 
-def test_every_public_name_is_there():
+def test_every_name_in_all_exists():
     assert all(hasattr(steelyard, name) for name in steelyard.__all__)
 
 
@@ -37,18 +37,18 @@ def wheel_files(tmp_path_factory):
         return archive.namelist()
 
 
-def test_the_wheel_holds_what_users_import_and_nothing_else(wheel_files):
+def test_wheel_contains_only_the_package(wheel_files):
     rooms = {name.split("/")[0] for name in wheel_files}
     assert rooms == {"steelyard", f"steelyard-{steelyard.__version__}.dist-info"}
     assert "steelyard/__init__.py" in wheel_files
     assert "steelyard/proximal/classifier.py" in wheel_files
 
 
-def test_the_experiments_of_the_papers_are_not_in_the_wheel(wheel_files):
+def test_wheel_does_not_contain_paper_experiments(wheel_files):
     assert not [name for name in wheel_files if "papers" in name.split("/")]
 
 
-def test_importing_the_package_waits_for_nothing_slow():
+def test_import_does_not_load_slow_dependencies():
     """Learners bring scikit-learn when they are first asked for; nobody else pays for it."""
     code = (
         "import sys, steelyard\n"
@@ -85,7 +85,7 @@ def wanted(extra, extras):
             yield line
 
 
-def test_the_lock_file_has_every_dependency_within_its_bounds():
+def test_lock_file_has_every_dependency_within_bounds():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     _, versions = locked()
     lines = [*project["dependencies"], *wanted("dev", project["optional-dependencies"])]
@@ -97,7 +97,7 @@ def test_the_lock_file_has_every_dependency_within_its_bounds():
         )
 
 
-def test_the_lock_file_names_hashes_and_no_index():
+def test_lock_file_has_hashes_and_no_index():
     text, versions = locked()
     assert not re.search(r"https?://|file:|--(extra-)?index-url|--find-links", text)
     for block in re.split(r"\n(?=\S)", text.strip()):
@@ -128,13 +128,13 @@ def lowest():
     return dict(re.findall(r"^([\w.-]+)(?:\[[^]]*\])?==(\S+)$", text, re.MULTILINE))
 
 
-def test_the_lowest_versions_tested_are_the_lower_bounds():
+def test_lowest_tested_versions_equal_lower_bounds():
     bounds, _ = lower_bounds()
     for name, tried in lowest().items():
         if name in bounds:
             assert Version(tried) == Version(bounds[name]), f"tests/lowest-requirements.txt: {name}"
 
 
-def test_every_bound_that_a_user_relies_on_is_tested():
+def test_every_lower_bound_is_tested():
     _, needed = lower_bounds()
     assert sorted(needed - set(lowest())) == []

@@ -30,13 +30,13 @@ from weakref import WeakSet
 
 __all__ = [
     "FrozenState",
-    "Lock",
     "VersionedValue",
     "lock_of",
     "optional_lock",
     "shallow_copy",
     "snapshot_read",
     "snapshot_view",
+    "state_without_lock",
     "synchronized",
     "transactional",
 ]
@@ -49,29 +49,29 @@ _V = TypeVar("_V")
 _new = object.__new__
 
 
-class Lock(type(threading.RLock())):  # type: ignore[misc]  # the class itself has no public name
-    """Re-entrant lock that is replaced by a new one when its owner is copied or pickled."""
-
-    def __init__(self) -> None:
-        _locks.add(self)
-
-    def __reduce__(self) -> tuple[type[Lock], tuple[()]]:
-        return Lock, ()
-
-
-_locks: WeakSet[Lock] = WeakSet()
+_locks: WeakSet[Any] = WeakSet()  # the locks of all learners, for forks
 
 
 def lock_of(owner: Any) -> Any:
     """Return the lock of a learner, and create it if there is none yet."""
     attributes = owner.__dict__
-    return attributes.get("_lock") or attributes.setdefault("_lock", Lock())
+    lock = attributes.get("_lock")
+    if lock is None:
+        lock = attributes.setdefault("_lock", threading.RLock())
+        _locks.add(lock)
+    return lock
 
 
 def optional_lock(owner: Any) -> AbstractContextManager[Any]:
     """Return the lock of an object that has one, otherwise a context manager that does nothing."""
     lock: Any = getattr(owner, "__dict__", {}).get("_lock")
     return nullcontext() if lock is None else lock
+
+
+def state_without_lock(owner: Any) -> dict[str, Any]:
+    """Return the attributes of an object for ``__getstate__``: a copy gets a lock of its own."""
+    with lock_of(owner):
+        return {name: value for name, value in owner.__dict__.items() if name != "_lock"}
 
 
 def shallow_copy(learner: _S) -> _S:
@@ -190,8 +190,8 @@ class _ForkGuard:
 
     def __init__(self) -> None:
         self._forking = threading.Lock()
-        self._acquired: list[Lock] = []
-        self._missed: list[Lock] = []
+        self._acquired: list[Any] = []
+        self._missed: list[Any] = []
 
     def before(self) -> None:
         self._forking.acquire()
@@ -224,7 +224,7 @@ class _ForkGuard:
         self.after_in_parent()
 
 
-def _living_locks() -> list[Lock]:
+def _living_locks() -> list[Any]:
     while True:
         try:
             return list(_locks)

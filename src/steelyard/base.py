@@ -22,10 +22,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import column_or_1d
 
 from steelyard._concurrency import FrozenState, lock_of, snapshot_read, synchronized, transactional
-from steelyard._deprecation import renamed_parameters
+from steelyard._deprecation import private_name, renamed_parameters
 from steelyard._labels import (
     Label,
-    encode_labels,
     numpy_labels,
     sorted_classes,
     winners,
@@ -44,13 +43,9 @@ __all__ = [
     "Learner",
     "MergingMixin",
     "Traits",
-    "check_parameters",
-    "check_same_features",
-    "encode_labels",
     "snapshot_read",
     "sorted_classes",
     "synchronized",
-    "traits_of",
     "transactional",
 ]
 
@@ -457,3 +452,7 @@ def check_same_features(features: Mapping[str, Any], other: Mapping[str, Any], s
         raise DataError(
             "the two learners name their features differently; nothing was changed.", source=source
         )
+
+
+def __getattr__(name: str) -> Any:
+    return private_name(__name__, {"encode_labels": "steelyard._labels"}, name)

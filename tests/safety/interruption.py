@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from steelyard import IncrementalSVC, StreamClassifier
-from steelyard.persistence import encode, from_bytes, to_bytes
+from steelyard.persistence import from_bytes, to_bytes
+from steelyard.persistence.tree import encode
 
 __all__ = ["Count", "Interrupted", "interrupt_at", "interrupt_by_signal", "lock_is_free", "try_call"]
 

@@ -22,7 +22,7 @@ MOMENTS = 14  # of each call, spread over its length; `make torture` tries all o
 
 
 @pytest.mark.parametrize(("subject", "name", "call"), CASES)
-def test_whatever_interrupts_a_call_finds_the_learner_before_or_after_it(subject, name, call):
+def test_interrupted_call_leaves_learner_before_or_after_it(subject, name, call):
     taught = subject.taught()
     length = _n_moments(subject, call)
     seed = random.Random(f"{subject.name} {name}")
@@ -52,7 +52,7 @@ def _reaches(subject, call, moment):
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
-def test_signals_at_random_times_find_it_so_too(subject):
+def test_signal_at_random_time_leaves_learner_before_or_after_call(subject):
     random_ = random.Random(subject.name)
     _, call = list(subject.calls())[-1]
     model = subject.taught_copy()
@@ -68,7 +68,7 @@ def test_signals_at_random_times_find_it_so_too(subject):
     )
 
 
-def test_a_harness_that_finds_nothing_would_find_a_learner_that_changes_in_two_steps():
+def test_interruption_harness_detects_non_atomic_update():
     class TwoSteps(SlidingWindow):
         def partial_fit(self, X, y, classes=None, *, time=None):
             self.estimator_.partial_fit(X, y)

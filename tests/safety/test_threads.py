@@ -24,12 +24,12 @@ COUNTABLE = [subject for subject in SUBJECTS if subject.name != "ProximalSVC aut
 
 
 @pytest.mark.parametrize("subject", COUNTABLE, ids=lambda subject: subject.name)
-def test_every_answer_belongs_to_one_state(subject):
+def test_predictions_during_learning_belong_to_one_state(subject):
     assert ask_while_one_learns(subject, seconds=0.3).answers > 0
 
 
 @pytest.mark.parametrize("subject", STREAMING, ids=lambda subject: subject.name)
-def test_no_lesson_is_lost_or_learned_twice(subject):
+def test_concurrent_partial_fit_learns_every_row_once(subject):
     model, rows = learn_at_once(subject)
     if hasattr(model, "class_count_"):
         assert float(np.sum(model.class_count_)) == len(subject.start()[1]) + len(rows)
@@ -49,7 +49,7 @@ def test_no_lesson_is_lost_or_learned_twice(subject):
 
 @pytest.mark.parametrize("make", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), to_bytes])
 @pytest.mark.parametrize("learner", [ProximalSVC(), IncrementalSVC(gamma=0.4)], ids=repr)
-def test_a_copy_is_of_one_moment(learner, make):
+def test_copy_during_learning_is_consistent(learner, make):
     model = learner.fit(X[:40], Y[:40])
     stop = threading.Event()
 
@@ -72,7 +72,7 @@ def test_a_copy_is_of_one_moment(learner, make):
             teacher.join()
 
 
-def test_two_learners_that_merge_each_other_do_not_wait_for_ever():
+def test_mutual_merge_in_two_threads_does_not_deadlock():
     kinds = (
         lambda label: ProximalSVC().fit(X[:20], Y[:20]),
         lambda label: EnclosingClassifier().fit(X[:20], np.full(20, label)),
@@ -98,9 +98,9 @@ def test_two_learners_that_merge_each_other_do_not_wait_for_ever():
         assert not any(thread.is_alive() for thread in threads)
 
 
-def test_a_python_that_was_told_to_do_without_its_lock_gets_a_sentence():
-    told = "import sys; sys._is_gil_enabled = lambda: False; import steelyard._native"
-    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=False)
+def test_import_without_gil_raises_import_error():
+    code = "import sys; sys._is_gil_enabled = lambda: False; import steelyard._native"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "ImportError: steelyard needs the interpreter's lock" in done.stderr
-    assert "hint: leave out PYTHON_GIL=0" in done.stderr
+    assert "ImportError: steelyard needs the global interpreter lock" in done.stderr
+    assert "hint: remove PYTHON_GIL=0" in done.stderr

@@ -37,8 +37,7 @@ class RowsInTurn {
     // The interpreter's lock is held throughout, so no other thread can acquire the learner's lock before the change.
     bool learn(nb::handle learner, const Attributes& attributes, nb::handle X, nb::handle y) {
         if (!is_free(learner, attributes)) return false;
-        const nb::tuple pair = nb::make_tuple(X, y);
-        const PlainRow row(pair, answers_.n_features(), codes_);
+        const PlainRow row(X.ptr(), y.ptr(), answers_.n_features(), codes_);
         return row.code >= 0 && same_parameters(attributes) && answers_.learn(values(row.X), row.code);
     }
 

@@ -29,7 +29,8 @@ def export_command(model: Path, c_file: Path, name: str, as_json: bool) -> None:
     a feature of its own, which NAME_set_category() sets.
     """
     from steelyard.compat.c_header import c_header
-    from steelyard.persistence import load, write_whole
+    from steelyard.persistence import load
+    from steelyard.persistence.files import write_whole
 
     text = c_header(load(model), name)
     write_whole(c_file, [text.encode()], source="export")

@@ -99,7 +99,7 @@ def predict_command(
         for text in write(lines):
             emit_text(text.decode("utf-8", "backslashreplace"))
         return
-    from steelyard.persistence import write_whole
+    from steelyard.persistence.files import write_whole
 
     write_whole(out, write(lines), source="predict")
 

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from steelyard import _native
 from steelyard._concurrency import lock_of, snapshot_read, snapshot_view
 from steelyard._labels import check_sortable, restored_labels
-from steelyard._shared_text import spelled_out
+from steelyard._shared_text import expand_shared_text
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard._validation import MAX_FEATURE, check_magnitude, check_started, is_plain, validate_rows
@@ -41,7 +41,7 @@ __all__ = ["EnclosingClassifier"]
 _SURFACE = 1e-6  # of the radius: how far outside still counts as on the surface
 
 
-@spelled_out
+@expand_shared_text
 @storable("EnclosingClassifier")
 class EnclosingClassifier(MergingMixin, Learner):
     r"""The smallest sphere or ellipsoid around each class; what lies in none of them is unknown.

@@ -20,7 +20,7 @@ import numpy as np
 from steelyard.evaluation.samples import ScoreSample
 from steelyard.evaluation.tracking import Tracker, flat_bands
 from steelyard.exceptions import ParameterError
-from steelyard.persistence import write_whole
+from steelyard.persistence.files import write_whole
 
 if TYPE_CHECKING:
     from steelyard.evaluation.evaluator import Candidate, PrequentialEvaluator

@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from steelyard._visible import visible
 from steelyard.evaluation import PrequentialResult
-from steelyard.persistence import write_whole
+from steelyard.persistence.files import write_whole
 from steelyard.report import charts
 from steelyard.report.svg import GAP, number
 from steelyard.report.text import (

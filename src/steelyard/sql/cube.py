@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard._concurrency import snapshot_read, snapshot_view, transactional
+from steelyard._concurrency import snapshot_read, snapshot_view, state_without_lock, transactional
 from steelyard._labels import check_label_types, check_sortable
 from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
@@ -87,6 +87,8 @@ class StatisticsCube:
     >>> cube.model(shop="A").learner.statistics_.n_rows
     100.0
     """
+
+    __getstate__ = state_without_lock
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from steelyard import _native
 from steelyard._concurrency import lock_of
 from steelyard._labels import all_forgotten_error
-from steelyard._shared_text import spelled_out
+from steelyard._shared_text import expand_shared_text
 from steelyard._types import FloatArray
 from steelyard._validation import check_finite, check_started, validate_rows
 from steelyard.base import Batch, ForgettingMixin, Label, Traits, sorted_classes
@@ -43,7 +43,7 @@ class _KernelChoice:
         return callable(value) or (isinstance(value, str) and value in self.names)
 
 
-@spelled_out
+@expand_shared_text
 @storable("IncrementalSVC")
 class IncrementalSVC(ForgettingMixin):
     r"""Kernel support vector machine that learns and forgets rows exactly.

@@ -21,7 +21,7 @@ from steelyard.kernels import Kernel
 from steelyard.kernels.items import Catalogue, is_sequence_kernel, restored_items
 from steelyard.params import class_factors
 from steelyard.svm.expansion import KernelExpansion
-from steelyard.thresholds import smooth_gmean_cut
+from steelyard.thresholds import smooth_gmean_threshold
 
 __all__ = ["SupportState"]
 
@@ -266,7 +266,7 @@ class SupportState:
         for problem in range(self._solver.n_problems):
             without = scores[:, problem] - self._solver.coefficients(problem) * own
             positive = codes == self._solver.positive(problem)
-            cuts.append(smooth_gmean_cut(without[~positive], without[positive]))
+            cuts.append(smooth_gmean_threshold(without[~positive], without[positive]))
         return np.array(cuts)
 
     def _expand(self) -> KernelExpansion:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 
-from steelyard._concurrency import shallow_copy, snapshot_read, transactional
+from steelyard._concurrency import lock_of, shallow_copy, snapshot_read, transactional
 from steelyard._deprecation import renamed_attribute
 from steelyard._types import FloatArray
 from steelyard._validation import check_started, validate_plain_rows, validate_rows
@@ -98,7 +98,7 @@ class WindowWrapper(GrowingMixin, Learner):
         )
 
     @transactional
-    def fit(self, X: ArrayLike, y: ArrayLike, **kwargs: Any) -> Self:  # type: ignore[override]
+    def fit(self, /, X: ArrayLike, y: ArrayLike, **kwargs: Any) -> Self:  # type: ignore[override]
         """Discard the learned state, then learn these rows.
 
         Parameters
@@ -117,7 +117,7 @@ class WindowWrapper(GrowingMixin, Learner):
         fitted: Any = type(self)(**self.get_params(deep=False))
         fitted.partial_fit(X, y, **kwargs)
         kept = {name: value for name, value in self.__dict__.items() if name not in self._removed_by_fit}
-        self.__dict__ = kept | fitted.__dict__ | {"_lock": self.__dict__["_lock"]}
+        self.__dict__ = kept | fitted.__dict__ | {"_lock": lock_of(self)}
         return self
 
     @transactional

@@ -104,7 +104,7 @@ class SlidingWindow(WindowWrapper):
         size = window_size(self.size)
         return size if isinstance(size, int) else None
 
-    def partial_fit(
+    def partial_fit(  # type: ignore[override]  # an age replaces the weight of a row
         self,
         X: ArrayLike,
         y: ArrayLike,

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_array, column_or_1d
 
 from steelyard import _native
-from steelyard._labels import numpy_labels
+from steelyard._labels import encode_labels, numpy_labels
 from steelyard._threads import num_threads
 from steelyard._validation import MAX_QUANTIZED_FEATURE, canonical_csr, magnitude_error
-from steelyard.base import Batch, Label, encode_labels
+from steelyard.base import Batch, Label
 from steelyard.exceptions import DataError
 from steelyard.features import RandomFeatures
 

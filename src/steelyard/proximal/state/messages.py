@@ -13,7 +13,7 @@ from steelyard._labels import check_label_types, check_sortable
 from steelyard._validation import MAX_QUANTIZED_FEATURE
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.features import RandomFeatures
-from steelyard.persistence import decode, encode
+from steelyard.persistence.tree import decode, encode
 from steelyard.proximal.state import legacy
 from steelyard.proximal.state.batches import FoldLabel
 from steelyard.proximal.state.quantizer import Quantizer

@@ -47,7 +47,7 @@ def _at_once(tasks):
 # -- threads ----------------------------------------------------------------------------------------------
 
 
-def test_no_bulletin_is_lost_and_no_row_of_a_cube_either():
+def test_concurrent_updates_of_hub_and_cube_are_not_lost():
     hub, cube = Hub(), StatisticsCube(["place"], "y", time="day")
     _at_once([lambda b=b: hub.receive(b) for b in _site_updates(4)])
     assert hub.statistics.n_rows == 4 * len(ROWS)
@@ -55,7 +55,7 @@ def test_no_bulletin_is_lost_and_no_row_of_a_cube_either():
     assert cube.n_rows == 4 * len(ROWS)
 
 
-def test_no_row_of_a_site_a_model_of_tables_or_a_part_is_lost():
+def test_concurrent_updates_of_site_table_model_and_part_are_not_lost():
     site = Site("north", "y", policy=ReleasePolicy.open())
     model = TableModel(ProximalSVC(), target="y").fit(ROWS)
     part = _part(ROWS, "first")
@@ -70,7 +70,7 @@ def test_no_row_of_a_site_a_model_of_tables_or_a_part_is_lost():
     assert len(part.sources) == 5
 
 
-def test_a_learner_that_several_threads_bring_parts_to_has_them_all():
+def test_concurrent_updates_from_parts_are_not_lost():
     learner = _part(ROWS, "first").model
     others = [
         statistics(unlearned(learner), [(frame[["a"]].to_numpy(), frame["y"].to_numpy())], source=str(k))
@@ -81,7 +81,7 @@ def test_a_learner_that_several_threads_bring_parts_to_has_them_all():
     assert learner.class_count_.sum() == len(ROWS) + 4 * 30
 
 
-def test_a_client_serves_several_threads_each_with_its_own_answer():
+def test_client_used_by_several_threads_returns_matching_responses():
     keys: list[str] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -183,7 +183,7 @@ CASES += [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_whatever_interrupts_a_call_finds_it_before_or_after(case):
+def test_interrupted_call_leaves_object_before_or_after_it(case):
     taught = case.make()
     before, done = case.look(taught), copy.deepcopy(taught)
     case.call(done)

@@ -187,7 +187,7 @@ def forbidden(monkeypatch, watch):
 
 
 @pytest.mark.parametrize("mutate", [flip_bits, truncate, splice, insert])
-def test_a_changed_file_is_refused_and_nothing_runs(mutate, originals, forbidden):
+def test_mutated_file_raises_and_executes_nothing(mutate, originals, forbidden):
     rng = np.random.default_rng(11)
     for number in range(1000):
         original = originals[number % len(originals)]
@@ -197,7 +197,7 @@ def test_a_changed_file_is_refused_and_nothing_runs(mutate, originals, forbidden
 
 
 @pytest.mark.parametrize("mutate", [flip_bits, truncate, splice, insert, change_number, change_word])
-def test_a_changed_file_with_a_fitting_checksum_is_refused_or_is_a_sound_model(mutate, originals, forbidden):
+def test_mutated_file_with_valid_checksum_raises_or_loads_valid_model(mutate, originals, forbidden):
     # Whoever forges the checksum can write any model; it must then be one that can be saved and used.
     rng = np.random.default_rng(12)
     refused = 0
@@ -214,7 +214,7 @@ def test_a_changed_file_with_a_fitting_checksum_is_refused_or_is_a_sound_model(m
     assert refused > 100
 
 
-def test_a_small_forged_file_never_asks_for_much_memory(originals):
+def test_small_forged_file_never_allocates_much_memory(originals):
     rng = np.random.default_rng(13)
     tracemalloc.start()
     try:
