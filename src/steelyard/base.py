@@ -30,7 +30,7 @@ from steelyard._labels import (
     winners,
 )
 from steelyard._types import FloatArray
-from steelyard._validation import MAX_FEATURE, Batch, check_started, validate_batch
+from steelyard._validation import MAX_FEATURE, Batch, check_started, validate_batch, validate_rows
 from steelyard.exceptions import DataError
 from steelyard.params import Constraint, check_params
 
@@ -47,6 +47,7 @@ __all__ = [
     "sorted_classes",
     "synchronized",
     "transactional",
+    "validate_rows",
 ]
 
 

@@ -26,9 +26,9 @@ __all__ = ["RowBuffer", "WindowWrapper"]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class RowBuffer:
-    """Rows that a window keeps, oldest first, with their labels and times. It is immutable."""
+    """Rows that a window keeps, oldest first, with their labels and times; methods return new buffers."""
 
     X: FloatArray
     y: NDArray[Any]
