@@ -32,15 +32,15 @@ def test_save_and_load_accept_open_files(tmp_path):
 
 
 def test_text_mode_files_raise():
-    with pytest.raises(DataTypeError, match=r'binary file was expected.*\nhint: .*"wb"'):
+    with pytest.raises(DataTypeError, match=r'expected a binary file.*\nhint: .*"wb"'):
         save(learner(), io.StringIO())
-    with pytest.raises(DataTypeError, match=r'binary file was expected.*\nhint: .*"rb"'):
+    with pytest.raises(DataTypeError, match=r'expected a binary file.*\nhint: .*"rb"'):
         load(io.StringIO("text"))
 
 
 def test_object_that_is_neither_path_nor_file_raises():
     for call in (lambda: save(Inner(), 3), lambda: load(3)):
-        with pytest.raises(DataTypeError, match="a path or an open binary file was expected; got int"):
+        with pytest.raises(DataTypeError, match="expected a path or an open binary file; got int"):
             call()
 
 
@@ -86,7 +86,7 @@ def test_private_file_stays_private_while_it_is_written(tmp_path, monkeypatch):
 def test_save_removes_temporary_files_of_dead_processes_only(tmp_path):
     script = "import os, signal; print(os.getpid(), flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     dead = int(subprocess.run([sys.executable, "-c", script], capture_output=True, check=False).stdout)
-    machine = files._machine()
+    machine = files._machine_id()
     left = tmp_path / f".steelyard-{machine}-{dead}-{'0' * 16}.tmp"
     others = [
         tmp_path / f".steelyard-{machine}-{os.getpid()}-{'0' * 16}.tmp",
@@ -111,7 +111,7 @@ def test_failed_folder_sync_raises_unless_unsupported(tmp_path, monkeypatch):
         return call
 
     monkeypatch.setattr(os, "fsync", only_files(errno.EIO))
-    with pytest.raises(FileAccessError, match="the new file is in place, but the folder could not be synced"):
+    with pytest.raises(FileAccessError, match="the file was written, but syncing the folder failed"):
         save(Inner(3.0), tmp_path / "m")
     assert load(tmp_path / "m").width == 3.0
     monkeypatch.setattr(os, "fsync", only_files(errno.EINVAL))
@@ -178,7 +178,7 @@ def test_unreadable_path_is_named_in_error(tmp_path):
 
 def test_damaged_file_is_named_in_error(tmp_path):
     (tmp_path / "m").write_bytes(to_bytes(learner())[:-1])
-    with pytest.raises(FileFormatError, match=r"load: .*m: The file is cut short: \d+ of \d+ bytes"):
+    with pytest.raises(FileFormatError, match=r"load: .*m: The file is truncated: it has \d+ of \d+ bytes"):
         load(tmp_path / "m")
 
 

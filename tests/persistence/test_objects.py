@@ -77,7 +77,7 @@ def test_saving_an_unregistered_subclass_raises():
     class Special(Learner):
         pass
 
-    with pytest.raises(DataTypeError, match="registered class was expected; got Special"):
+    with pytest.raises(DataTypeError, match="expected a model of a registered class; got Special"):
         to_bytes(Special())
     with pytest.raises(DataTypeError, match="feature_map is a Special"):
         to_bytes(Learner(feature_map=Special()))
@@ -90,7 +90,7 @@ def model_content(name="tests.Learner", parameters=None, state=None):
 
 def test_unknown_class_error_names_class_and_version():
     data = assemble(model_content("os.system"), written_by={"steelyard": "3.2.1"})
-    with pytest.raises(FileFormatError, match=r"'os\.system', which is not known here; .* '3\.2\.1'"):
+    with pytest.raises(FileFormatError, match=r"'os\.system', which is not registered; .* '3\.2\.1'"):
         from_bytes(data)
 
 
@@ -100,8 +100,8 @@ def test_unknown_class_error_names_class_and_version():
         (model_content(parameters={"gamma": 1}), "gamma"),
         (model_content(state={"weights_": 1}), "weights_|shape"),
         (model_content("tests.Inner", state={"a": 1}), "learns nothing"),
-        (3, "holds a int, not a model"),
-        ([model_content()], "holds a list"),
+        (3, "contains a int, not a model"),
+        ([model_content()], "contains a list"),
         (model_content() | {"x": 1}, "one tag"),
     ],
     ids=str,

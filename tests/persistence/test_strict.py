@@ -152,13 +152,13 @@ def test_extra_bytes_between_or_after_arrays_raise():
 
 
 def test_array_used_twice_or_never_raises():
-    with pytest.raises(FileFormatError, match="should come next"):
+    with pytest.raises(FileFormatError, match="is expected next"):
         decode(assemble([{"array": 0}, {"array": 0}], [FLOATS], bytes(16)))
     with pytest.raises(FileFormatError, match="1 arrays, but its content uses 0"):
         decode(assemble([], [FLOATS], bytes(16)))
 
 
-@pytest.mark.parametrize(("dtype", "word"), [("|b1", "truth"), ("<U4", "characters")])
+@pytest.mark.parametrize(("dtype", "word"), [("|b1", "booleans"), ("<U4", "characters")])
 def test_bytes_that_are_no_valid_value_raise(dtype, word):
     size = np.dtype(dtype).itemsize
     descriptor = FLOATS | {"dtype": dtype, "shape": [1], "length": size}
@@ -187,7 +187,7 @@ def test_format_zero_raises():
 
 @pytest.mark.parametrize(
     ("data", "message"),
-    [(b"", "empty"), (b"PK\x03\x04", "not a steelyard file"), (b"\x93STEEL", "cut short")],
+    [(b"", "empty"), (b"PK\x03\x04", "not a steelyard file"), (b"\x93STEEL", "truncated")],
 )
 def test_foreign_or_truncated_file_raises(data, message):
     with pytest.raises(FileFormatError, match=message):
