@@ -1,4 +1,4 @@
-"""The one path by which rows and labels come in, seen through the learners that use it."""
+"""Validation of rows and labels, tested through the learners; and the base classes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from steelyard import KOIL, EnclosingClassifier, IncrementalSVC, ProximalSVC
 from steelyard._labels import encode_labels
-from steelyard.base import sorted_classes
+from steelyard.base import BatchLearner, sorted_classes
 from steelyard.exceptions import DataError, DataTypeError
 from steelyard.persistence import to_bytes
 
@@ -151,3 +151,15 @@ def test_encode_labels_sorts_like_numpy(y):
     assert [type(label) for label in labels] == [type(label) for label in expected.tolist()]
     np.testing.assert_array_equal(codes, places)
     assert codes.dtype == np.int32
+
+
+def test_learner_class_hierarchies_have_at_most_six_levels():
+    def depth(cls):
+        bases = [depth(base) for base in cls.__bases__ if base.__module__.startswith("steelyard")]
+        return 1 + max(bases, default=0)
+
+    def subclasses(cls):
+        return {cls}.union(*(subclasses(sub) for sub in cls.__subclasses__()))
+
+    too_deep = [cls.__qualname__ for cls in subclasses(BatchLearner) if depth(cls) > 6]
+    assert not [name for name in too_deep if "<locals>" not in name]

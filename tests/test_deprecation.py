@@ -1,4 +1,4 @@
-"""Names on their way out."""
+"""Deprecated names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from steelyard._deprecation import deprecated
 
 @deprecated(since="0.2.0", gone_in="0.4.0", instead="merge()")
 def combine(first, second=0):
-    """Bring two together."""
+    """Add two numbers."""
     return first + second
 
 
@@ -24,7 +24,7 @@ class Box:
 
 @deprecated(since="0.2.0", gone_in="0.4.0", instead="ProximalSVC")
 class OldLearner(BaseEstimator):
-    """A learner of before."""
+    """A deprecated learner."""
 
     def __init__(self, C=1.0):
         self.C = C
@@ -46,7 +46,7 @@ def test_deprecation_warning_points_at_caller():
 
 
 def test_deprecated_function_keeps_docstring_and_signature():
-    assert combine.__doc__.startswith("Bring two together.")
+    assert combine.__doc__.startswith("Add two numbers.")
     assert combine.__doc__.endswith("write ``merge()``.")
     assert list(inspect.signature(combine).parameters) == ["first", "second"]
 

@@ -1,4 +1,4 @@
-"""What `import steelyard` offers."""
+"""Public names, wheel contents, import time and dependency bounds of the package."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_every_name_in_all_exists():
 
 @pytest.fixture(scope="module")
 def wheel_files(tmp_path_factory):
-    """Names of the files of a wheel; the compiled module is left out, which makes it a matter of a second."""
+    """Return the names of the files of a wheel, without the compiled module, which would take minutes."""
     folder = tmp_path_factory.mktemp("wheel")
     build = "import sys, scikit_build_core.build as b; b.build_wheel(sys.argv[1], {'wheel.cmake': 'false'})"
     root = Path(__file__).parents[1]
@@ -38,8 +38,8 @@ def wheel_files(tmp_path_factory):
 
 
 def test_wheel_contains_only_the_package(wheel_files):
-    rooms = {name.split("/")[0] for name in wheel_files}
-    assert rooms == {"steelyard", f"steelyard-{steelyard.__version__}.dist-info"}
+    folders = {name.split("/")[0] for name in wheel_files}
+    assert folders == {"steelyard", f"steelyard-{steelyard.__version__}.dist-info"}
     assert "steelyard/__init__.py" in wheel_files
     assert "steelyard/proximal/classifier.py" in wheel_files
 
@@ -49,7 +49,7 @@ def test_wheel_does_not_contain_paper_experiments(wheel_files):
 
 
 def test_import_does_not_load_slow_dependencies():
-    """Learners bring scikit-learn when they are first asked for; nobody else pays for it."""
+    """Learners import scikit-learn on first use; the package itself does not."""
     code = (
         "import sys, steelyard\n"
         "slow = {'sklearn', 'scipy.stats', 'pandas', 'pyarrow'}\n"
@@ -75,7 +75,7 @@ def locked():
 
 
 def wanted(extra, extras):
-    """Names that an extra brings, those of the extras that it names included."""
+    """Return the requirements of an extra, including those of nested extras."""
     for line in extras[extra]:
         inner = re.fullmatch(r"steelyard\[(.+)\]", line)
         if inner:
@@ -110,7 +110,7 @@ def test_lock_file_has_hashes_and_no_index():
 
 
 def lower_bounds():
-    """The lower bound of every package that is needed or that dev brings, and the names that tests need."""
+    """Return the lower bounds of all dependencies, and the names of the packages that tests need."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     bounds, needed = {}, set()
@@ -118,7 +118,7 @@ def lower_bounds():
         need = Requirement(line)
         (bound,) = need.specifier
         bounds[need.name] = bound.version
-        if line not in extras["dev"]:  # dev's own are tools
+        if line not in extras["dev"]:  # the other requirements of dev are tools
             needed.add(need.name)
     return bounds, needed
 

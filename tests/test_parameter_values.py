@@ -1,4 +1,4 @@
-"""A value of a parameter means the same in every learner."""
+"""Parameter values have the same meaning in every learner."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _scores_of_two(model, X):
 )
 def test_features_beyond_limit_raise_in_every_learner(learner, rows):
     X, y = rows
-    if learner is not OPAUC:  # whose steps are made for features of moderate size
+    if learner is not OPAUC:  # its steps assume features of moderate size
         learner().fit(X * (0.1 * MAX_FEATURE / np.abs(X).max()), y)
     with pytest.raises(DataError, match=r"beyond 1e\+75"):
         learner().fit(X * (1.1 * MAX_FEATURE / np.abs(X).max()), y)
@@ -142,7 +142,7 @@ def public_learners():
 
 
 def words_taken():
-    """Parameter, word and learner, as the learners' own checks of parameters say."""
+    """Return parameter, value and learner from the constraints of the learners."""
     found = set()
     for learner in public_learners():
         for parameter, constraint in learner._constraints.items():
@@ -156,7 +156,7 @@ def words_taken():
 
 
 def words_listed():
-    """The same, as the last table of the page says."""
+    """Return parameter, value and learner from the last table of the page."""
     text = PAGE.read_text(encoding="utf-8").split("## Every word", 1)[1]
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if "|" in line

@@ -1,4 +1,4 @@
-"""Parameters: what is accepted, and that everything else gives a sentence."""
+"""Constraints of parameters accept valid values and raise ParameterError for all others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_constraints_reject_non_finite_numbers(constraint, value):
 
 
 @pytest.mark.parametrize(("seed", "accepted"), [(0, True), (2**32 - 1, True), (2**32, False), (-1, False)])
-def test_random_seed_accepts_what_scikit_learn_accepts(seed, accepted):
+def test_random_seed_accepts_seeds_of_scikit_learn(seed, accepted):
     assert RandomSeed().accepts(seed) == accepted
 
 

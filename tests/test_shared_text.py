@@ -1,4 +1,4 @@
-"""Text that docstrings share is shown in full."""
+"""Shared documentation of parameters is inserted into docstrings."""
 
 from __future__ import annotations
 

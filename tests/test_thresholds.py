@@ -1,4 +1,4 @@
-"""Where scores are cut: the three ways agree where they can, and that of normal scores is the slow one's."""
+"""Decision thresholds: the three functions agree on normal scores and match a slow reference."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def test_all_thresholds_agree_on_many_normal_scores(rng):
 
 
 def test_threshold_is_close_to_class_with_small_variance():
-    """The other side is so wide that its scores decide nothing: all of this one is to be kept."""
+    """The variance of the other class is so large that its scores do not matter."""
     for spread in (1e-3, 1e-9, 0.0):
         cut = normal_gmean_threshold(np.array([[0.0, 1e12]]), np.array([[1.0, spread**2]]))[0]
-        # 1 less some of its spreads, which count as a millionth of the gap at least
+        # 1 minus a few standard deviations, each at least a millionth of the difference of the means
         assert 1.0 - 12.0 * max(spread, 1e-6) < cut < 1.0 - 2.0 * max(spread, 1e-6)
 
 
 def cut_by_halving(negative, positive):
-    """The slow way: the slope of the logarithm of the product changes its sign there."""
+    """Return the reference threshold: the root of the derivative of the log product of the recalls."""
     (m_neg, v_neg), (m_pos, v_pos) = negative, positive
     least = 1e-6 * (m_pos - m_neg)
     s_neg, s_pos = max(v_neg**0.5, least), max(v_pos**0.5, least)
 
-    def log_hazard(x):  # of phi / Phi
+    def log_hazard(x):  # log of phi / Phi
         if x < 0.0:
             return np.log(np.sqrt(2.0 / np.pi) / erfcx(-x / np.sqrt(2.0)))
         return -0.5 * x * x - np.log(np.sqrt(2.0 * np.pi)) - log_ndtr(x)
@@ -59,7 +59,7 @@ def cut_by_halving(negative, positive):
     st.floats(-1e3, 1e3), st.floats(1e-6, 1e6), st.floats(-12.0, 12.0), st.floats(-12.0, 12.0),
 )  # fmt: skip
 def test_normal_threshold_maximizes_product_of_recalls(mean, gap, log_neg, log_pos):
-    """Spreads of e-12 to e12 times the gap: Newton's steps alone would go astray."""
+    """Standard deviations of 1e-12 to 1e12 times the difference of the means; plain Newton steps diverge."""
     moments = [(mean, (gap * np.exp(log_neg)) ** 2), (mean + gap, (gap * np.exp(log_pos)) ** 2)]
     cut = normal_gmean_threshold(*(np.array([side]) for side in moments))[0]
     expected, spread = cut_by_halving(*moments)
@@ -67,7 +67,7 @@ def test_normal_threshold_maximizes_product_of_recalls(mean, gap, log_neg, log_p
 
 
 def test_threshold_between_distant_classes_is_proportional_to_deviations():
-    """Both hit rates are 1 as far as numbers tell; the cut is as many spreads from either mean."""
+    """Both recalls round to 1; the threshold is the same number of deviations from both means."""
     for spread in (0.01, 1e-9, 0.0):
         cut = normal_gmean_threshold(np.array([[0.0, spread**2]]), np.array([[1.0, spread**2]]))[0]
         assert cut == pytest.approx(0.5)

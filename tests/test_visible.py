@@ -1,4 +1,4 @@
-"""Text that a terminal or a page would obey is written out, and nothing else is touched."""
+"""visible() escapes control characters and changes nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _JOINERS = "\u200c\u200d"
 
 
 def _is_obeyed(character):
-    """By Unicode's own classes: controls, halves, separators of lines, and what turns or hides writing."""
+    """Return whether Unicode classifies a character as control, surrogate, line separator or format."""
     kind, direction = unicodedata.category(character), unicodedata.bidirectional(character)
     turns = direction in {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
     return kind in {"Cc", "Cs", "Zl", "Zp"} or turns or character in "\u061c\u200e\u200f\ufeff"

@@ -1,4 +1,4 @@
-"""Files as version 0.1.0 wrote them, of every learner and wrapper it had, beside the answers that it gave."""
+"""Files of version 0.1.0 with every learner and wrapper of that version, and the scores that it computed."""
 
 from __future__ import annotations
 

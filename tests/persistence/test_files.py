@@ -1,4 +1,4 @@
-"""Files: written whole or not at all; every obstacle is a sentence."""
+"""Files are written atomically, and every failure raises an error with a message."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_save_removes_temporary_files_of_dead_processes_only(tmp_path):
     left = tmp_path / f".steelyard-{machine}-{dead}-{'0' * 16}.tmp"
     others = [
         tmp_path / f".steelyard-{machine}-{os.getpid()}-{'0' * 16}.tmp",
-        tmp_path / f".steelyard-{'0' * 8}-{dead}-{'0' * 16}.tmp",  # of another machine
+        tmp_path / f".steelyard-{'0' * 8}-{dead}-{'0' * 16}.tmp",  # written on another machine
         tmp_path / f".steelyard-{dead}.tmp",
     ]
     for path in (left, *others):

@@ -1,4 +1,4 @@
-"""Files of any class of this package load, whatever was imported before."""
+"""Files of all classes of this package load, independent of the modules imported before."""
 
 from __future__ import annotations
 

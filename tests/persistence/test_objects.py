@@ -1,4 +1,4 @@
-"""Models: parameters, state, random generators, registered classes."""
+"""Saving of models: parameters, state, random generators, registered classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files made by hand, with a fitting checksum: what cannot be is refused."""
+"""Files with invalid content and a valid checksum are rejected."""
 
 from __future__ import annotations
 

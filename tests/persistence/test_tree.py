@@ -1,4 +1,4 @@
-"""Trees: what goes in comes out bit for bit."""
+"""Encoding and decoding of trees without loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever becomes of the processes that save it, a file is a whole model."""
+"""A saved file is a complete model even if saving processes are killed or run concurrently."""
 
 from __future__ import annotations
 

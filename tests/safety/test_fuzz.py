@@ -1,4 +1,4 @@
-"""Random mistakes do no harm; `make torture` makes many more of them."""
+"""A few trials of each fuzzer; `make torture` runs many more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults that random trials found, each as the plain case that it came down to."""
+"""Regression tests for faults that fuzzing found, each reduced to a minimal case."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_arrow_stream_with_offsets_outside_its_buffers_raises():
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    ends = struct.pack("<4i", 0, 1, 3, 6)  # where the texts begin and end
+    ends = struct.pack("<4i", 0, 1, 3, 6)  # offsets of the strings
     data = sink.getvalue()
     assert data.count(ends) == 1
     spoilt = data.replace(ends, struct.pack("<4i", 0, 1, 3, 2**30))
@@ -138,7 +138,7 @@ def test_request_that_is_not_utf8_is_rejected(kind):
     ],
 )
 def test_site_update_with_invalid_content_is_rejected(change):
-    data = documents.made()["bulletin"].data
+    data = documents.made()["site_update"].data
     tree, _ = messages.from_bytes(data)
     spoilt = documents.with_header({**tree, **change}, data)
     with pytest.raises(FileFormatError, match="damaged"):
@@ -199,7 +199,7 @@ def test_parameters_beyond_machine_limits_raise(learner):
     ],
 )
 def test_load_online_learner_with_non_numeric_state_raises(name, value):
-    model = next(subject for subject in SUBJECTS if subject.name == "AlignedSVC").taught_copy()
+    model = next(subject for subject in SUBJECTS if subject.name == "AlignedSVC").fitted_copy()
     tree = model._get_state()
     machine = next(machine for machine in tree["machines"] if machine["bumps"])
     (machine if name in machine else machine["bumps"][0])[name] = value
@@ -234,7 +234,7 @@ def test_request_for_version_beyond_64_bits_returns_not_found(as_of):
 
 @pytest.mark.parametrize(("width", "labels"), [(0, np.zeros((0, 2))), (0, np.zeros(5)), (220, np.zeros(0))])
 def test_load_pending_rows_without_one_label_each_raises(width, labels):
-    model = next(subject for subject in SUBJECTS if subject.name == "AdaptiveWindows").taught_copy()
+    model = next(subject for subject in SUBJECTS if subject.name == "AdaptiveWindows").fitted_copy()
     tree = model._get_state()
     tree["waiting"] = (np.zeros((0, model.n_features_in_ + width)), labels)
     with pytest.raises(ValueError, match="a label each"):
@@ -266,7 +266,7 @@ def test_feature_map_height_and_step_must_be_scalars():
 
 
 def test_load_expert_with_invalid_row_list_raises():
-    model = next(subject for subject in SUBJECTS if subject.name == "StreamClassifier").taught_copy()
+    model = next(subject for subject in SUBJECTS if subject.name == "StreamClassifier").fitted_copy()
     expert = next(expert for expert in model._experts if len(expert.held) > 1)
     state = expert.get_state()
     state["held"] = state["held"][None]
@@ -282,14 +282,14 @@ def test_load_planes_with_duplicate_classes_raises(classes):
 
 
 def test_load_checks_parameters_before_state():
-    model = next(subject for subject in SUBJECTS if subject.name == "MultiKernelKOIL").taught_copy()
+    model = next(subject for subject in SUBJECTS if subject.name == "MultiKernelKOIL").fitted_copy()
     model.combine = []
     with pytest.raises(FileFormatError, match="combine must be"):
         from_bytes(to_bytes(model))
 
 
 def test_load_aligned_svc_with_invalid_classes_raises():
-    model = next(subject for subject in SUBJECTS if subject.name == "AlignedSVC").taught_copy()
+    model = next(subject for subject in SUBJECTS if subject.name == "AlignedSVC").fitted_copy()
     state = model._get_state()
     state["classes"] = [state["classes"]]
     with pytest.raises(ValueError, match="a list of labels"):
@@ -298,7 +298,7 @@ def test_load_aligned_svc_with_invalid_classes_raises():
 
 @pytest.mark.parametrize("name", ["X", "weights"])
 def test_load_ensemble_with_nonfinite_rows_raises(name):
-    model = next(subject for subject in SUBJECTS if subject.name == "StreamClassifier").taught_copy()
+    model = next(subject for subject in SUBJECTS if subject.name == "StreamClassifier").fitted_copy()
     state = model._recent.get_state()
     state[name] = np.where(np.arange(state[name].size).reshape(state[name].shape) == 1, np.nan, state[name])
     with pytest.raises(ValueError, match="finite numbers"):

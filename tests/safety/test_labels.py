@@ -1,4 +1,4 @@
-"""Labels and values that look like something else are refused, with a sentence."""
+"""Invalid labels and JSON values are rejected with an error message."""
 
 from __future__ import annotations
 

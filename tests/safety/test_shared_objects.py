@@ -1,4 +1,4 @@
-"""What is no learner keeps its promise, too: threads lose nothing, interrupted calls change nothing."""
+"""Thread safety and atomic calls of objects other than learners: hubs, sites, cubes, table models, parts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.safety.threads import switching_often
 
 ROWS = documents.frame()[["a", "b", "y"]]
 MORE = documents.frame(40, seed=3)[["a", "b", "y"]]
-MOMENTS = 60  # of each call, spread over its length
+MAX_MOMENTS = 60  # moments of interruption per call
 
 
 def _site_updates(n):
@@ -105,7 +105,7 @@ def test_client_used_by_several_threads_returns_matching_responses():
 
 @dataclass(frozen=True)
 class Case:
-    """A thing, a call that changes it, and what there is to see of it."""
+    """An object, a call that changes it, and a function that returns its visible state."""
 
     name: str
     make: Callable[[], Any]
@@ -124,7 +124,7 @@ def _see_hub(hub: Hub) -> Any:
 
 
 def _see_site(site: Site) -> Any:
-    before = copy.deepcopy(site)  # to publish is to change
+    before = copy.deepcopy(site)  # publishing changes the site
     moved, version = dict(before._moved), before.version
     return version, moved, before.publish().statistics.digest(), before.model.encoder.categories_
 
@@ -184,28 +184,28 @@ CASES += [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_interrupted_call_leaves_object_before_or_after_it(case):
-    taught = case.make()
-    before, done = case.look(taught), copy.deepcopy(taught)
+    original = case.make()
+    before, done = case.look(original), copy.deepcopy(original)
     case.call(done)
     after = case.look(done)
     assert before != after
-    length = _n_moments(case, taught)
+    length = _n_moments(case, original)
     seed = random.Random(case.name)
-    early = seed.sample(range(length), min(MOMENTS, length))
+    early = seed.sample(range(length), min(MAX_MOMENTS, length))
     seen = []
     for moment in sorted({*early, *range(max(0, length - 8), length)}):
-        thing = copy.deepcopy(taught)
+        thing = copy.deepcopy(original)
         interrupt_at(moment, lambda: case.call(thing))  # noqa: B023 - called at once
         seen.append(case.look(thing))
         assert seen[-1] in (before, after), f"neither before nor after, at moment {moment} of {length}"
     assert before in seen
 
 
-def _n_moments(case: Case, taught: Any) -> int:
-    """How many moments a call has, by halving."""
+def _n_moments(case: Case, original: Any) -> int:
+    """Return the number of moments of a call, by bisection."""
 
     def reaches(moment: int) -> bool:
-        thing = copy.deepcopy(taught)
+        thing = copy.deepcopy(original)
         return interrupt_at(moment, lambda: case.call(thing))
 
     low, high = 0, 1
