@@ -62,3 +62,19 @@ def test_deprecated_class_stays_cloneable():
 def test_deprecation_shorter_than_a_minor_version_raises():
     with pytest.raises(ValueError, match="must last for a minor version"):
         deprecated(since="0.2.0", gone_in="0.2.9", instead="merge()")
+
+
+@pytest.mark.parametrize("name", ["encode", "decode", "to_parts", "write_whole"])
+def test_private_name_of_persistence_is_available_with_warning(name):
+    from steelyard import persistence
+
+    with pytest.warns(FutureWarning, match=f"persistence.{name} is private since 0.3.0"):
+        assert callable(getattr(persistence, name))
+    assert name not in persistence.__all__
+
+
+def test_unknown_name_of_module_with_private_names_raises_attribute_error():
+    from steelyard import base
+
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        base.nothing

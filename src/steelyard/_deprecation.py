@@ -142,16 +142,17 @@ def renamed_class(module: str, former: Mapping[str, str], name: str) -> Any:
     return getattr(importlib.import_module(module), former[name])
 
 
-def private_name(module: str, homes: Mapping[str, str], name: str) -> Any:
+def private_name(module: str, current: Mapping[str, str], name: str) -> Any:
     """Return a name that a module no longer exports; for the ``__getattr__`` of the module."""
-    if name not in homes:
+    if name not in current:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     warnings.warn(
         f"{module}.{name} is private since {_SINCE} and will be gone in {_GONE_IN}.",
         FutureWarning,
         stacklevel=3,
     )
-    return getattr(importlib.import_module(homes[name]), name)
+    home, _, current_name = current[name].rpartition(".")
+    return getattr(importlib.import_module(home), current_name)
 
 
 def redirect_modules(former: Mapping[str, str]) -> None:

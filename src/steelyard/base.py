@@ -456,4 +456,4 @@ def check_same_features(features: Mapping[str, Any], other: Mapping[str, Any], s
 
 
 def __getattr__(name: str) -> Any:
-    return private_name(__name__, {"encode_labels": "steelyard._labels"}, name)
+    return private_name(__name__, {"encode_labels": "steelyard._labels.encode_labels"}, name)

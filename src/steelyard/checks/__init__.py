@@ -21,71 +21,27 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 from steelyard.base import BatchLearner, Learner
-from steelyard.checks.copies import (
-    check_clone_is_unfitted,
-    check_copies_are_independent,
-    check_interrupted_calls_are_atomic,
-    check_loaded_learner_continues_identically,
-    check_predictions_see_one_state,
-    check_unfitted_learner_can_be_saved,
-)
-from steelyard.checks.forgetting import (
-    check_errors_change_nothing,
-    check_forget_equals_never_learned,
-    check_forget_unknown_rows_raises,
-    check_forgotten_class_is_removed,
-    check_merge_equals_learning_together,
-)
-from steelyard.checks.learning import (
-    check_chunk_borders_do_not_matter,
-    check_data_frames,
-    check_fit_equals_partial_fit,
-    check_inputs_unchanged,
-    check_labels_of_any_type,
-    check_long_run_of_one_class,
-    check_memory_stays_bounded,
-    check_new_label_becomes_class,
-    check_number_of_threads_does_not_matter,
-    check_order_does_not_matter,
-)
+from steelyard.checks import copies, forgetting, learning
 from steelyard.checks.tools import NotApplicable
 
 __all__ = ["CheckResult", "NotApplicable", "check_learner", "learner_checks"]
 
 Check = Callable[[BatchLearner], None]
 
-_CHECKS: tuple[Check, ...] = (
-    check_inputs_unchanged,
-    check_chunk_borders_do_not_matter,
-    check_fit_equals_partial_fit,
-    check_order_does_not_matter,
-    check_new_label_becomes_class,
-    check_long_run_of_one_class,
-    check_labels_of_any_type,
-    check_loaded_learner_continues_identically,
-    check_copies_are_independent,
-    check_predictions_see_one_state,
-    check_interrupted_calls_are_atomic,
-    check_unfitted_learner_can_be_saved,
-    check_forget_equals_never_learned,
-    check_forgotten_class_is_removed,
-    check_merge_equals_learning_together,
-    check_errors_change_nothing,
-    check_forget_unknown_rows_raises,
-    check_clone_is_unfitted,
-    check_memory_stays_bounded,
-    check_number_of_threads_does_not_matter,
-    check_data_frames,
-)
-
+_CHECKS: dict[str, Check] = {
+    name.removeprefix("check_"): check
+    for module in (learning, copies, forgetting)
+    for name, check in vars(module).items()
+    if name.startswith("check_")
+}
 # Checks that do not apply to a learner that needs all rows at once.
 _STREAM_CHECKS = frozenset(
     {
-        check_chunk_borders_do_not_matter,
-        check_fit_equals_partial_fit,
-        check_new_label_becomes_class,
-        check_long_run_of_one_class,
-        check_memory_stays_bounded,
+        "chunk_borders_do_not_matter",
+        "fit_equals_partial_fit",
+        "new_label_becomes_class",
+        "long_run_of_one_class",
+        "memory_stays_bounded",
     }
 )
 
@@ -105,10 +61,9 @@ def learner_checks(learner: BatchLearner) -> Iterator[tuple[str, Check]]:
     Each function takes a learner, which it clones. It raises AssertionError if the learner violates the
     contract, or :class:`NotApplicable` with a reason.
     """
-    for check in _CHECKS:
-        name = check.__name__.removeprefix("check_")
+    for name, check in _CHECKS.items():
         reason = dict(learner._traits.exempt).get(name)
-        if check in _STREAM_CHECKS and not isinstance(learner, Learner):
+        if name in _STREAM_CHECKS and not isinstance(learner, Learner):
             reason = "this learner does not stream"
         yield name, check if reason is None else _exempted(reason)
 

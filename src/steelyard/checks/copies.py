@@ -26,15 +26,6 @@ from steelyard.checks.tools import (
     to_bytes,
 )
 
-__all__ = [
-    "check_clone_is_unfitted",
-    "check_copies_are_independent",
-    "check_interrupted_calls_are_atomic",
-    "check_loaded_learner_continues_identically",
-    "check_predictions_see_one_state",
-    "check_unfitted_learner_can_be_saved",
-]
-
 
 def check_loaded_learner_continues_identically(learner: BatchLearner) -> None:
     """A loaded learner continues bitwise like the learner that was saved."""

@@ -17,14 +17,6 @@ from steelyard.checks.tools import (
     to_bytes,
 )
 
-__all__ = [
-    "check_errors_change_nothing",
-    "check_forget_equals_never_learned",
-    "check_forget_unknown_rows_raises",
-    "check_forgotten_class_is_removed",
-    "check_merge_equals_learning_together",
-]
-
 
 def check_forget_equals_never_learned(learner: BatchLearner) -> None:
     """After forgetting, the model equals one that never learned the rows."""

@@ -22,19 +22,6 @@ from steelyard.checks.tools import (
     to_bytes,
 )
 
-__all__ = [
-    "check_chunk_borders_do_not_matter",
-    "check_data_frames",
-    "check_fit_equals_partial_fit",
-    "check_inputs_unchanged",
-    "check_labels_of_any_type",
-    "check_long_run_of_one_class",
-    "check_memory_stays_bounded",
-    "check_new_label_becomes_class",
-    "check_number_of_threads_does_not_matter",
-    "check_order_does_not_matter",
-]
-
 
 def check_inputs_unchanged(learner: BatchLearner) -> None:
     """Learning and prediction do not change the arrays of the caller."""

@@ -16,22 +16,6 @@ from steelyard._types import FloatArray
 from steelyard.base import BatchLearner, Learner
 from steelyard.exceptions import SteelyardError
 
-__all__ = [
-    "NotApplicable",
-    "Stream",
-    "assert_raises_and_keeps_state",
-    "assert_same_scores",
-    "example_stream",
-    "fitted_in_chunks",
-    "learn",
-    "partial_fit_if_possible",
-    "pickle_copy",
-    "require",
-    "rounds",
-    "saved_copy",
-    "to_bytes",
-]
-
 
 class NotApplicable(Exception):  # noqa: N818 - not an error: it carries the reason
     """Raised by a check that does not apply to a learner."""

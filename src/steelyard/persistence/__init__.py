@@ -15,10 +15,10 @@ from steelyard.persistence.objects import Storable, from_bytes, storable, to_byt
 __all__ = ["Storable", "describe", "from_bytes", "load", "save", "storable", "to_bytes"]
 
 _PRIVATE = {
-    "decode": "steelyard.persistence.tree",
-    "encode": "steelyard.persistence.tree",
-    "to_parts": "steelyard.persistence.objects",
-    "write_whole": "steelyard.persistence.files",
+    "decode": "steelyard.persistence.tree.decode",
+    "encode": "steelyard.persistence.tree.encode",
+    "to_parts": "steelyard.persistence.objects.to_parts",
+    "write_whole": "steelyard.persistence.files.write_atomically",
 }
 
 

@@ -20,7 +20,7 @@ from steelyard.persistence.objects import Storable, describe_bytes, from_bytes, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["describe", "load", "save", "write_whole"]
+__all__ = ["describe", "load", "save", "write_atomically"]
 
 # Names of temporary files contain the machine and the process, so that later calls can remove abandoned
 # files.
@@ -82,12 +82,14 @@ def save(model: Storable, path: PathOrFile) -> None:
         return
     name = _file_name(path, "save")
     try:
-        _write_atomically(os.path.realpath(name), parts)
+        _replace_file(os.path.realpath(name), parts)
     except (OSError, ValueError) as error:
         raise _access_error("save", name, error) from error
 
 
-def write_whole(path: str | os.PathLike[str], parts: Iterable[bytes | memoryview], *, source: str) -> None:
+def write_atomically(
+    path: str | os.PathLike[str], parts: Iterable[bytes | memoryview], *, source: str
+) -> None:
     """Write any file atomically; missing folders are created.
 
     Parameters
@@ -112,7 +114,7 @@ def write_whole(path: str | os.PathLike[str], parts: Iterable[bytes | memoryview
                 file.writelines(parts)
             return
         os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH103, PTH120
-        _write_atomically(target, parts)
+        _replace_file(target, parts)
     except BrokenPipeError:
         raise  # the reader has closed the pipe
     except SteelyardError:
@@ -197,7 +199,7 @@ def _read(path: PathOrFile, caller: str, interpret: Callable[[bytes], Result]) -
         raise _access_error(caller, name, error) from error
 
 
-def _write_atomically(target: str, parts: Iterable[bytes | memoryview]) -> None:
+def _replace_file(target: str, parts: Iterable[bytes | memoryview]) -> None:
     # Renaming would replace a device or a pipe.
     if os.path.lexists(target) and not os.path.isfile(target):  # noqa: PTH113
         kind = "a folder" if os.path.isdir(target) else "not a regular file"  # noqa: PTH112
