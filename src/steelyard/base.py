@@ -22,7 +22,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import column_or_1d
 
 from steelyard._concurrency import FrozenState, lock_of, snapshot_read, synchronized, transactional
-from steelyard._deprecation import private_name, renamed_parameters
+from steelyard._deprecation import deprecated, private_name, renamed_class, renamed_parameters
 from steelyard._labels import (
     Label,
     numpy_labels,
@@ -255,6 +255,11 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         """Raise DataError if another learner has other features."""
         check_same_features(self._features(), other._features(), f"{type(self).__name__}.{method}")
 
+    @deprecated(since="0.3.0", gone_in="0.4.0", instead="validate_rows(self, X, method)")
+    def _check_rows(self, X: Any, method: str) -> Any:
+        """Validate rows; the documentation of 0.2 recommended this method to authors of learners."""
+        return validate_rows(self, X, method)
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = self._accepts_sparse
@@ -455,5 +460,10 @@ def check_same_features(features: Mapping[str, Any], other: Mapping[str, Any], s
         )
 
 
+_FORMER = {"all_or_nothing": "transactional", "in_turn": "synchronized", "of_one_moment": "snapshot_read"}
+
+
 def __getattr__(name: str) -> Any:
+    if name in _FORMER:
+        return renamed_class(__name__, _FORMER, name)
     return private_name(__name__, {"encode_labels": "steelyard._labels.encode_labels"}, name)

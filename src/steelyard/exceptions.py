@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from steelyard._deprecation import renamed_attribute, renamed_method
+
 if TYPE_CHECKING:
     from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
 
@@ -56,6 +58,10 @@ class SteelyardError(Exception):
     def with_source(self, source: str) -> SteelyardError:
         """Return the same error with another source, for callers that know better where it happened."""
         return type(self)(self.message, source=source, hint=self.hint)
+
+    sentence = renamed_attribute("message", "sentence")
+    who = renamed_attribute("source", "who")
+    told_by = renamed_method("with_source", "told_by")
 
 
 class ParameterError(SteelyardError, ValueError):

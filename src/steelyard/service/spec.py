@@ -131,7 +131,7 @@ class Spec:
     def _check_learner(self) -> None:
         """What would be refused with the first rows is refused now."""
         learner = self.make_learner()
-        for one in (learner, getattr(learner, "learner", None)):
+        for one in (learner, getattr(learner, "estimator", None)):
             check = getattr(one, "_check_params", None)
             if check is not None:
                 check()
