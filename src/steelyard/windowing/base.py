@@ -93,7 +93,7 @@ class WindowWrapper(GrowingMixin, Learner):
             exempt["memory_stays_bounded"] = f"it grows for the first {self._full_after_rows} rows"
         return Traits(
             rounding=traits_of(self.estimator).exact,
-            bounded_memory=self._full_after_rows is not None and traits_of(self.estimator).bounded_memory,
+            bounded_memory=self._full_after_rows is not None,
             exempt=exempt,
         )
 
