@@ -1,4 +1,4 @@
-"""The regression benchmark of benchmarks/speed: its confidence interval, and the detection of slower builds."""
+"""The regression benchmark of benchmarks/speed: confidence interval and detection of slower builds."""
 
 from __future__ import annotations
 
