@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
-#include "steelyard/boosting.hpp"
 #include "steelyard/feature_maps.hpp"
 #include "steelyard/kernels.hpp"
 #include "steelyard/piecewise.hpp"
+#include "trees/tree_ensemble.hpp"
 
 namespace steelyard {
 
@@ -30,7 +30,7 @@ struct RowExperts {
     };
     struct Trees {
         std::size_t expert;
-        const Forest* forest;
+        const TreeScorer* scorer;
     };
 
     std::size_t n_features;
