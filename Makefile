@@ -25,7 +25,7 @@ NATIVE := $(shell find src/native -type f) CMakeLists.txt pyproject.toml
 comma := ,
 CPP := $(shell find src/native -name '*.cpp' -o -name '*.hpp')
 
-.PHONY: torture torture-service torture-sites help demo test lint format bench bench-table bench-levels papers rooms docs serve sites sanitize sanitize-threads sanitize-python sanitize-python-threads stubs test-native \
+.PHONY: torture torture-service torture-sites help demo test lint format bench bench-table bench-levels papers call-trace docs serve sites sanitize sanitize-threads sanitize-python sanitize-python-threads stubs test-native \
   test-clang test-aarch64 test-lowest clean
 
 help:
@@ -34,7 +34,7 @@ help:
 	@echo "make lint       style, types, import order of the layers"
 	@echo "make bench      speed against peers, side by side; bench-table: the table of docs/benchmarks.md; bench-levels: AVX-512, AVX2, baseline"
 	@echo "make papers     a quick run of every experiment of the papers (DATA=folder of data sets)"
-	@echo "make rooms      files and functions that some walks through the package take"
+	@echo "make call-trace      files and functions that typical calls enter"
 	@echo "make docs       the documentation, into docs/_build/html"
 	@echo "make serve      the learning service with a demonstration model; prints the address of its page"
 	@echo "make sites      four hospitals as four processes, one hub, one message each (DATA=folder: four real ones)"
@@ -144,7 +144,7 @@ LD_PRELOAD="$$($(CXX) -print-file-name=$3) $$($(CXX) -print-file-name=libstdc++.
   build/$1/venv/bin/python -m pytest -q -p no:cacheprovider $5
 endef
 
-SANITIZED_TESTS ?= tests/online tests/exact tests/enclosing tests/proximal
+SANITIZED_TESTS ?= tests/online tests/svm tests/enclosing tests/proximal
 sanitize-python: $(VENV)/.dev
 	$(call sanitized_python,sanitize-python,address$(comma)undefined,libasan.so,ASAN_OPTIONS=detect_leaks=0,$(SANITIZED_TESTS))
 
@@ -162,7 +162,7 @@ torture-service: $(VENV)/.dev
 
 HISTORIES ?= 10000
 torture-sites: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.sites.torture --histories $(HISTORIES) --seed $(SEED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.federated.torture --histories $(HISTORIES) --seed $(SEED)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -194,8 +194,8 @@ bench-levels: $(VENV)/.dev
 papers: $(VENV)/.dev
 	$(BIN)/python -m papers run all --quick --output build/papers $(if $(DATA),--data-dir $(DATA))
 
-rooms: $(VENV)/.dev
-	$(BIN)/python docs/count_rooms.py
+call-trace: $(VENV)/.dev
+	$(BIN)/python docs/call_trace.py
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m sphinx -E -W --keep-going -q -b html docs docs/_build/html

@@ -36,10 +36,10 @@ OF_THE_TREE = (
 EMULATED = (
     "tests/test_base.py",
     "tests/proximal/test_statistics.py",
-    "tests/exact/test_incremental_svc.py",
+    "tests/svm/test_incremental_svc.py",
     "tests/online/test_koil.py",
     "tests/enclosing/test_bodies.py",
-    "tests/committee/test_trees.py",
+    "tests/ensemble/test_trees.py",
     "tests/persistence/test_earlier_versions.py",
 )
 EXTRAS = "tables,service,sites,sql,postgresql,river,plots"

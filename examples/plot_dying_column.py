@@ -59,7 +59,7 @@ for end in range(window, n_rows, chunk):
     new, old = slice(end, end + chunk), slice(end - window, end - window + chunk)
     floats.add(X[new], y[new], 1)
     floats.add(X[old], y[old], -1)
-    model.update(add=(X[new], y[new]), retire=(X[old], y[old]))
+    model.update(add=(X[new], y[new]), forget=(X[old], y[old]))
     ends.append(end + chunk)
     by_floats.append(abs(floats.coefficient(1)))
     by_integers.append(abs(model.coef_[0, 1]))

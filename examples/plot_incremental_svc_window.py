@@ -40,8 +40,8 @@ def follow(forgets: bool):
     for new in range(window, n_rows):
         old = new - window
         hits.append(model.predict(X[new : new + 1])[0] == y[new])
-        retire = (X[old : old + 1], y[old : old + 1]) if forgets else None
-        model.update(add=(X[new : new + 1], y[new : new + 1]), retire=retire)
+        forget = (X[old : old + 1], y[old : old + 1]) if forgets else None
+        model.update(add=(X[new : new + 1], y[new : new + 1]), forget=forget)
         sizes.append(model.margin_size_)
     return model, np.array(hits), np.array(sizes)
 
@@ -88,7 +88,7 @@ begin = 0
 for axis_number, moment in enumerate(moments):
     model.update(
         add=(X[begin + window : moment], y[begin + window : moment]),
-        retire=(X[begin : moment - window], y[begin : moment - window]),
+        forget=(X[begin : moment - window], y[begin : moment - window]),
     )
     begin = moment - window
     axis = figure.add_subplot(grid[2, axis_number])

@@ -3,7 +3,7 @@ What forgetting does to the boundary
 ====================================
 
 When what is rare or common, and where it lies, changes with time, old rows speak for a world that is gone.
-``update(add=..., retire=...)`` takes new rows in and old ones out. The planes are then those of a fresh fit
+``update(add=..., forget=...)`` takes new rows in and old ones out. The planes are then those of a fresh fit
 on the rows that remain, at a cost that does not depend on how many those are.
 """
 
@@ -51,7 +51,7 @@ for step, (X, y) in enumerate(stream):
         results["keeps every row"].append(g_mean_score(y, keeping.predict(X)))
         results["retires old rows"].append(g_mean_score(y, forgetting.predict(X)))
     keeping.partial_fit(X, y)
-    forgetting.update(add=(X, y), retire=stream[step - WINDOW] if step >= WINDOW else None)
+    forgetting.update(add=(X, y), forget=stream[step - WINDOW] if step >= WINDOW else None)
     planes[step] = [(m.coef_[0].copy(), m.intercept_[0]) for m in (keeping, forgetting)]
 
 X_now, y_now = (np.concatenate(part) for part in zip(*stream[-WINDOW:], strict=True))

@@ -17,12 +17,12 @@ from sklearn.linear_model import SGDClassifier
 
 from steelyard import ProximalSVC
 from steelyard.evaluation import SklearnPeer, prequential
-from steelyard.memory import DriftWindows, SlidingWindow
 from steelyard.streams import demo_stream
+from steelyard.windowing import AdaptiveWindows, SlidingWindow
 
 stream = demo_stream(40_000)
 models = {
-    "balanced, drift windows": DriftWindows(ProximalSVC()),
+    "balanced, drift windows": AdaptiveWindows(ProximalSVC()),
     "balanced, remembers all": ProximalSVC(),
     "unweighted, window": SlidingWindow(ProximalSVC(class_weight=None), size=4000),
     "SGD": SklearnPeer(SGDClassifier(random_state=0)),

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from steelyard import ProximalSVC, load
-from steelyard.sites import Folder, Hub, ReleasePolicy, Round
+from steelyard.federated import Folder, Hub, ReleasePolicy, Round
 from steelyard.tables import TableModel
 
 TARGET = "disease"

@@ -25,7 +25,7 @@ Answer = TypeVar("Answer")
 
 
 class Progress(Protocol):
-    """Told after each piece of work: of what, how many are done, how many there are."""
+    """FrozenState after each piece of work: of what, how many are done, how many there are."""
 
     def __call__(self, what: str, done: int, total: int) -> None: ...
 
@@ -51,7 +51,7 @@ class Context:
     jobs : int
         Processes; 1 stays in this one.
     progress : callable
-        Told after each piece of work.
+        FrozenState after each piece of work.
     load, load_splits : callable
         Replaced in tests, where no data is at hand.
     unavailable : list of str
@@ -99,7 +99,7 @@ class Context:
             try:
                 dataset = self.load(name)
             except DatasetUnavailable as trouble:
-                self.unavailable.append(trouble.message)
+                self.unavailable.append(trouble.summary)
                 continue
             yield name, dataset
 

@@ -20,7 +20,7 @@ from steelyard._threads import num_threads, one_thread
 from steelyard.datasets import Dataset
 from steelyard.metrics import g_mean_score, roc_auc_score
 from steelyard.persistence import from_bytes, to_bytes
-from steelyard.proximal import Grid, ProximalSVC
+from steelyard.proximal import ProximalSVC, Quantizer
 
 __all__ = ["SETS", "ExtremeLayer", "binary_problem", "esvm", "privacy", "table_1", "table_2", "table_3"]
 
@@ -60,15 +60,17 @@ Learn = Callable[[tuple[Floats, Labels]], ProximalSVC]  # what a node does with 
 # -- learning in parts ----------------------------------------------------------------------------
 
 
-def _new(standardize: bool = True, grid: Grid | None = None) -> ProximalSVC:
+def _new(standardize: bool = True, quantizer: Quantizer | None = None) -> ProximalSVC:
     """The learner; without standardising its penalty is the plain norm of the plane, as (21) has it."""
-    return ProximalSVC(class_weight="balanced", standardize=standardize, grid=grid)
+    return ProximalSVC(class_weight="balanced", standardize=standardize, quantizer=quantizer)
 
 
-def _learn(rows: tuple[Floats, Labels], standardize: bool = True, grid: Grid | None = None) -> ProximalSVC:
+def _learn(
+    rows: tuple[Floats, Labels], standardize: bool = True, quantizer: Quantizer | None = None
+) -> ProximalSVC:
     """What a node does: its own rows, on one thread."""
     with one_thread():
-        return _new(standardize, grid).partial_fit(*rows, classes=[0, 1])
+        return _new(standardize, quantizer).partial_fit(*rows, classes=[0, 1])
 
 
 def _parts(X: Floats, y: Labels, n_nodes: int) -> list[tuple[Floats, Labels]]:
@@ -146,7 +148,9 @@ def binary_problem(name: str, data: Dataset) -> tuple[Floats, Labels]:
 
 def _differences(X: Floats, y: Labels, rng: np.random.Generator, standardize: bool) -> dict[str, float]:
     whole = _new(standardize).fit(X, y)
-    learn = partial(_learn, standardize=standardize, grid=whole.grid_)  # one grid for all, as engines have it
+    learn = partial(
+        _learn, standardize=standardize, quantizer=whole.quantizer_
+    )  # one grid for all, as engines have it
     order = rng.permutation(len(y))
     X, y = X[order], y[order]
     first, second = _parts(X, y, 2)
@@ -173,7 +177,7 @@ def _retired(X: Floats, y: Labels, learn: Learn) -> ProximalSVC:
     """All rows, and some of them twice; two nodes tell what is to go, and it goes."""
     again = slice(0, max(2, len(y) // 10))
     known = learn((X, y)).partial_fit(X[again], y[again])
-    return known.unmerge(_sum_of_nodes(X[again], y[again], learn))
+    return known.subtract(_sum_of_nodes(X[again], y[again], learn))
 
 
 # -- table II, figures 2 and 3 --------------------------------------------------------------------

@@ -82,7 +82,7 @@ def run(experiment: Experiment, context: Context) -> Report:
     try:
         result = experiment(context)
     except DatasetUnavailable as trouble:
-        context.unavailable.append(trouble.message)
+        context.unavailable.append(trouble.summary)
         result = Result()
     return Report(
         experiment.name,

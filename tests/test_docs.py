@@ -129,7 +129,7 @@ def api_modules():
 
 # The first has a page of its own in words; the second only points to its modules, which have pages; what the
 # last two hold is reached through steelyard.features and steelyard.kernels.
-WITHOUT_PAGE = {"steelyard.cli", "steelyard.compat", "steelyard.feature_maps", "steelyard.kernel_blocks"}
+WITHOUT_PAGE = {"steelyard.cli", "steelyard.compat", "steelyard.feature_maps", "steelyard.kernels.blocks"}
 
 
 def test_every_public_module_has_a_page():
@@ -273,7 +273,7 @@ def test_badges_say_what_the_project_says():
 def test_the_map_counts_the_rooms_that_walks_take():
     """Within a tenth: a count that moves more is a change of the house, which its map should tell."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / "docs" / "count_rooms.py")], capture_output=True, text=True, check=True
+        [sys.executable, str(ROOT / "docs" / "call_trace.py")], capture_output=True, text=True, check=True
     )
     traced = {name: list(map(int, counts)) for name, *counts in _rooms(done.stdout)}
     told = _rooms(

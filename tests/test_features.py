@@ -230,7 +230,7 @@ def test_nonlinear_learners_forget_and_merge_exactly(rng, C):
     features = RandomFeatures(60).fit(X)
     fresh = ProximalSVC(C=C, feature_map=features, objective="auc").fit(X[150:], y[150:])
     lived = ProximalSVC(C=C, feature_map=features, objective="auc").fit(X[:300], y[:300])
-    lived.update(add=(X[300:], y[300:]), retire=(X[:150], y[:150]))
+    lived.update(add=(X[300:], y[300:]), forget=(X[:150], y[:150]))
     np.testing.assert_allclose(lived.decision_function(X), fresh.decision_function(X), rtol=1e-6, atol=1e-9)
 
 

@@ -45,7 +45,7 @@ LONG = {
             print(same)
     """,
     "a matrix of sequence kernels": """
-        from steelyard.sequence_kernels import GlobalAlignmentKernel
+        from steelyard.kernels.sequences import GlobalAlignmentKernel
 
         kernel, walks = GlobalAlignmentKernel(1.0), list(rng.normal(size=(3000, 300, 1)))
         begin()

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import steelyard
-import steelyard.memory
 import steelyard.online
+import steelyard.windowing
 from steelyard import AlignedSVC, EnclosingClassifier, IncrementalSVC, ProximalSVC, RandomFeatures
 from steelyard._limits import LARGEST
 from steelyard.exceptions import DataError, ParameterError
@@ -136,7 +136,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "parameters.md"
 
 
 def public_learners():
-    rooms = (steelyard, steelyard.online, steelyard.memory)
+    rooms = (steelyard, steelyard.online, steelyard.windowing)
     named = [getattr(room, name) for room in rooms for name in room.__all__]
     return {each for each in named if inspect.isclass(each) and hasattr(each, "_constraints")}
 

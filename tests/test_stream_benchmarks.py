@@ -12,7 +12,7 @@ import pytest
 from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import roc_auc_score
 
-from steelyard import MovingCut
+from steelyard import AdaptiveThresholdClassifier
 
 ACCURACY = Path(__file__).parents[1] / "benchmarks" / "accuracy"
 MODULES = ("moa_client", "moa_worker", "stream_cells", "stream_peers", "stream_tables", "streams", "survey")
@@ -116,7 +116,7 @@ def test_who_is_fitted_anew_now_and_then_answers_as_if_asked_chunk_by_chunk(benc
 @pytest.mark.parametrize("chunk", [1, 50])
 def test_the_moved_cut_is_that_of_moving_cut(bench, chunk):
     X, y = rows(600)
-    model = MovingCut(SGDClassifier(loss="log_loss", random_state=0))
+    model = AdaptiveThresholdClassifier(SGDClassifier(loss="log_loss", random_state=0))
     scores, said = np.zeros(len(y)), np.zeros(len(y), dtype=bool)
     for begin in range(0, len(y), chunk):
         part = slice(begin, begin + chunk)

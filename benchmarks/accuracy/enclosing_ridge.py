@@ -61,7 +61,7 @@ def problems(data_dir):
     try:
         reuters = datasets.load("reuters5", data_dir=data_dir)
     except DatasetUnavailable as trouble:
-        print(f"Reuters is left out: {trouble.message}")
+        print(f"Reuters is left out: {trouble.summary}")
     else:
         yield "Reuters, 900 instances", partial(reuters_split, *mhe.instances(reuters)), 12
         yield "Reuters, single topic", partial(reuters_split, *mhe.instances(reuters, single=True)), 12

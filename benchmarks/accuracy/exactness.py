@@ -33,7 +33,7 @@ def read(path: Path, limit: int | None) -> tuple[np.ndarray, np.ndarray]:
 
 def compare(model: ProximalSVC, X: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> tuple[bool, bool]:
     """Whether the digests are equal, and all bits of planes and scores."""
-    fresh = ProximalSVC(grid=model.grid_).fit(X, y)
+    fresh = ProximalSVC(quantizer=model.quantizer_).fit(X, y)
     far = rng.normal(size=(50, X.shape[1])) * 10.0 ** rng.integers(-3, 10, size=(50, 1))
     near = X[rng.integers(0, len(X), 50)] * rng.normal(size=(50, 1))
     bits = all(
@@ -57,7 +57,7 @@ def slide(X: np.ndarray, y: np.ndarray, window: int, chunk: int) -> tuple[int, i
     digests = bits = 0
     for number, end in enumerate(ends):
         old = slice(end - window, end - window + chunk)
-        model.update(add=(X[end : end + chunk], y[end : end + chunk]), retire=(X[old], y[old]))
+        model.update(add=(X[end : end + chunk], y[end : end + chunk]), forget=(X[old], y[old]))
         if number in looks:
             held = slice(end + chunk - window, end + chunk)
             same = compare(model, X[held], y[held], rng)

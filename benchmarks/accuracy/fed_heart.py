@@ -20,21 +20,21 @@ from sklearn.metrics import accuracy_score
 from sklearn.model_selection import train_test_split
 
 from steelyard import ProximalSVC
-from steelyard.proximal import Grid
-from steelyard.sites import (
-    Account,
-    Agreement,
-    Bulletin,
+from steelyard.federated import (
+    FeatureBounds,
     Hub,
     MaskedSum,
     Masker,
+    PrivacyAccountant,
     PrivateSite,
     ReleasePolicy,
+    RoundKeys,
     Site,
-    Units,
+    SiteUpdate,
     repaired,
 )
-from steelyard.sites.bulletin import Schema
+from steelyard.federated.site_update import Schema
+from steelyard.proximal import Quantizer
 
 Split = dict[str, tuple[pd.DataFrame, pd.DataFrame]]
 
@@ -102,39 +102,39 @@ def pooled(split: Split, policy: ReleasePolicy) -> tuple[Hub, int]:
     """A hub with one message of each hospital, and the bytes of the messages."""
     hub, n_bytes = Hub(), 0
     for name, (train, _) in split.items():
-        message = bulletin(name, train, policy).to_bytes()
+        message = site_update(name, train, policy).to_bytes()
         n_bytes += len(message)
         hub.receive(message)
     return hub, n_bytes
 
 
-def bulletin(name: str, train: pd.DataFrame, policy: ReleasePolicy) -> Bulletin:
+def site_update(name: str, train: pd.DataFrame, policy: ReleasePolicy) -> SiteUpdate:
     """What a hospital publishes, on the grid that all agreed on."""
-    site = Site(name, "disease", policy=policy, learner=ProximalSVC(grid=agreed_grid(train)))
+    site = Site(name, "disease", policy=policy, learner=ProximalSVC(quantizer=agreed_grid(train)))
     site.learn(train)
     return site.publish()
 
 
-def agreed_grid(train: pd.DataFrame) -> Grid:
-    return Grid.uniform(train.shape[1] - 1, 2.0**-30)
+def agreed_grid(train: pd.DataFrame) -> Quantizer:
+    return Quantizer.uniform(train.shape[1] - 1, 2.0**-30)
 
 
 def agreed_schema(train: pd.DataFrame) -> Schema:
     return Schema("disease", tuple(sorted(train.columns.drop("disease"))))
 
 
-def masked(bulletins: dict[str, Bulletin], schema: Schema, grid: Grid) -> tuple[Hub, int]:
+def masked(site_updates: dict[str, SiteUpdate], schema: Schema, quantizer: Quantizer) -> tuple[Hub, int]:
     """A hub that has seen nothing but the sum, and the bytes of the masked messages."""
-    maskers = {name: Masker(name) for name in bulletins}
+    maskers = {name: Masker(name) for name in site_updates}
     keys = {name: masker.public_key for name, masker in maskers.items()}
-    agreement = Agreement("heart", keys, schema, grid, (0, 1))
+    agreement = RoundKeys("heart", keys, schema, quantizer, (0, 1))
     total, n_bytes = MaskedSum(agreement), 0
     for name, masker in maskers.items():
-        message = masker.mask(bulletins[name], agreement)
+        message = masker.mask(site_updates[name], agreement)
         n_bytes += len(message)
         total.receive(message)
     hub = Hub()
-    hub.receive(total.bulletin())
+    hub.receive(total.site_update())
     return hub, n_bytes
 
 
@@ -146,9 +146,9 @@ def same_bits(one: Hub, other: Hub) -> bool:
     )
 
 
-def heart_units(train: pd.DataFrame) -> Units:
+def heart_units(train: pd.DataFrame) -> FeatureBounds:
     columns = train.columns.drop("disease")
-    return Units(
+    return FeatureBounds(
         {name: CENTERS.get(name, 0.5) for name in columns},
         {name: SCALES.get(name, 0.5) for name in columns},
         norm=math.sqrt(len(columns)),
@@ -168,7 +168,7 @@ def noisy(split: Split, epsilon: float, share: float, draw: int) -> tuple[Hub, i
             units=heart_units(train),
             labels=[0, 1],
             epsilon=epsilon,
-            account=Account(epsilon, DELTA),
+            account=PrivacyAccountant(epsilon, DELTA),
             share=share,
             randomness=rng.bytes,
         )
@@ -178,7 +178,7 @@ def noisy(split: Split, epsilon: float, share: float, draw: int) -> tuple[Hub, i
         n_bytes += len(message)
         variance += site.sigma**2
     clean = Hub()
-    clean.receive(Bulletin("sum", 0, 1, hub.schema, repaired(hub.statistics, math.sqrt(variance))))
+    clean.receive(SiteUpdate("sum", 0, 1, hub.schema, repaired(hub.statistics, math.sqrt(variance))))
     return clean, n_bytes
 
 
@@ -248,7 +248,7 @@ def print_table(folder: Path) -> None:
     open_hub, _ = pooled(split, ReleasePolicy.open())
     first = next(train for train, _ in split.values())
     secret, n_bytes = masked(
-        {name: bulletin(name, train, ReleasePolicy.open()) for name, (train, _) in split.items()},
+        {name: site_update(name, train, ReleasePolicy.open()) for name, (train, _) in split.items()},
         agreed_schema(first),
         agreed_grid(first),
     )

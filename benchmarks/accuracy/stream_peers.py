@@ -13,7 +13,7 @@ from stream_data import FloatArray, IntArray
 
 from steelyard import IncrementalSVC, ProximalSVC, StreamClassifier
 from steelyard.evaluation import RiverPeer, SklearnPeer
-from steelyard.memory import SlidingWindow
+from steelyard.windowing import SlidingWindow
 
 
 class Learner:

@@ -12,7 +12,7 @@ classes (1 to 100), with a ratio that increases, that increases and decreases, t
 rows (200,000 in the survey), in the same number of stages. As there, windows have 500 rows and the measures
 are G-mean and AUC; here both are taken in windows that have both classes. The learners of the survey that
 MOA itself has are the peers, with its parameters but for ten trees a forest, each with its own cut and with
-that of :class:`steelyard.MovingCut`; columns of categories are given to them as such, and to StreamClassifier
+that of :class:`steelyard.AdaptiveThresholdClassifier`; columns of categories are given to them as such, and to StreamClassifier
 as indicators.
 
 ``--chunk 1`` tests and trains row by row, as the survey does; larger chunks give labels later to all. Every
@@ -84,7 +84,7 @@ class Experiment:
 
     shares: tuple[float, ...]
     drifts: bool = False
-    fade: float = 0.0
+    decay: float = 0.0
 
     def stages(self, generator: str) -> list[tuple[str, float]]:
         """Generators of MOA with their shares."""
@@ -93,7 +93,7 @@ class Experiment:
 
     def width(self, n_rows: int) -> int:
         """Rows over which a concept fades into the next."""
-        return max(1, round(self.fade * n_rows / len(self.shares)))
+        return max(1, round(self.decay * n_rows / len(self.shares)))
 
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -102,7 +102,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "increasing, then decreasing": Experiment((0.5, 0.2, 0.1, 0.05, 0.01, 0.05, 0.1, 0.2, 0.5)),
     "flipping": Experiment(_FLIPPING),
     "sudden drift, ratio 100": Experiment((0.01,) * 5, drifts=True),
-    "gradual drift, ratio 100": Experiment((0.01,) * 5, drifts=True, fade=0.5),
+    "gradual drift, ratio 100": Experiment((0.01,) * 5, drifts=True, decay=0.5),
 }
 
 STREAMS = {f"{what}: {name}": (what, name) for name in GENERATORS for what in EXPERIMENTS}

@@ -1,4 +1,4 @@
-"""Following an exact kernel SVM row by row, beside refitting SVC.
+"""VersionedValue an exact kernel SVM row by row, beside refitting SVC.
 
     python benchmarks/speed/bench_incremental_svc.py [--slides 18000] [--repeats 20] [--C 1 10]
                                                      [--features 20] [--rows 20000]
@@ -84,16 +84,16 @@ def seconds_of_refit(rows: Rows, C: float, gamma: float, tol: float = 1e-3) -> f
     return process_time() - start
 
 
-def seconds_of_update(model: IncrementalSVC, add: Rows, retire: Rows) -> float:
+def seconds_of_update(model: IncrementalSVC, add: Rows, forget: Rows) -> float:
     start = process_time()
-    model.update(add=add, retire=retire)
+    model.update(add=add, forget=forget)
     return process_time() - start
 
 
 def seconds_of_slides(model: IncrementalSVC, stream: Rows, begin: int) -> float:
     start = process_time()
     for i in range(begin, begin + RUN):
-        model.update(add=part(stream, i + WINDOW, 1), retire=part(stream, i, 1))
+        model.update(add=part(stream, i + WINDOW, 1), forget=part(stream, i, 1))
     return process_time() - start
 
 
@@ -143,8 +143,8 @@ def bench_update(name: str, C: float, n_features: int, repeats: int) -> None:
     model = IncrementalSVC(C, gamma=1.0 / (n_features * stream[0].var())).fit(*part(stream, 0, SIZE))
     times: dict[str, list[float]] = {"IncrementalSVC": [], "SVC": [], "SVC(tol=1e-8)": []}
     for update in range(n_updates):
-        add, retire = part(stream, 10 * update + SIZE, 10), part(stream, 10 * update, 10)
-        times["IncrementalSVC"].append(seconds_of_update(model, add, retire))
+        add, forget = part(stream, 10 * update + SIZE, 10), part(stream, 10 * update, 10)
+        times["IncrementalSVC"].append(seconds_of_update(model, add, forget))
         if (update + 1) % IN_A_ROW:
             continue
         shares.note(model)

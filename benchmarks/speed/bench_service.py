@@ -35,8 +35,8 @@ import numpy as np
 import pyarrow as pa
 
 from steelyard import ProximalSVC
-from steelyard.service import Scribe, Spec, SQLiteStore
-from steelyard.service.requests import Learn, Put
+from steelyard.service import Spec, SQLiteStore, Writer
+from steelyard.service.commands import Learn, Put
 from steelyard.tables.columns import ColumnBatch
 
 D = 30
@@ -301,22 +301,22 @@ def bench_predictions(folder: Path, rounds: int, n_requests: int) -> None:
 def bench_recovery(folder: Path, n_rows: int) -> None:
     rng = np.random.default_rng(3)
     store = SQLiteStore(folder / "recover.db")
-    scribe = Scribe(store)
-    scribe.process([Put("m", Spec.from_mapping(SPEC))])
+    writer = Writer(store)
+    writer.process([Put("m", Spec.from_mapping(SPEC))])
     # The worst moment: a snapshot is written every 50,000 rows, and the next one is due with the next batch.
     for n in [10_000] * (n_rows // 10_000) + [5_000] * 9:
         X, y = table(rng, n)
         columns = {**{f"x{j}": X[:, j].copy() for j in range(D)}, "y": y}
         wish = Learn("m", ColumnBatch(columns, len(y)))
-        scribe.process([wish])
+        writer.process([wish])
         wish.future.result()
-    digest = scribe.published["m"].facts()["digest"]
+    digest = writer.published["m"].facts()["digest"]
     store.close()
     best = np.inf
     for _ in range(3):
         begin = time.perf_counter()
         again = SQLiteStore(folder / "recover.db")
-        found = Scribe(again).published["m"]
+        found = Writer(again).published["m"]
         best = min(best, time.perf_counter() - begin)
         assert found.facts()["digest"] == digest
         again.close()

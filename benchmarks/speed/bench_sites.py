@@ -16,18 +16,18 @@ import numpy as np
 import pandas as pd
 
 from steelyard import ProximalSVC
-from steelyard.proximal import Grid
-from steelyard.sites import Agreement, Bulletin, Hub, MaskedSum, Masker, ReleasePolicy, Site
+from steelyard.federated import Hub, MaskedSum, Masker, ReleasePolicy, RoundKeys, Site, SiteUpdate
+from steelyard.proximal import Quantizer
 
 LONGEST = 0.050  # seconds
 LARGEST = 30_000  # bytes
 
 
-def bulletin_of(name: str, d: int, seed: int, n_rows: int = 300) -> Bulletin:
+def bulletin_of(name: str, d: int, seed: int, n_rows: int = 300) -> SiteUpdate:
     rng = np.random.default_rng(seed)
     rows = pd.DataFrame(rng.normal(size=(n_rows, d)), columns=[f"x{k:03}" for k in range(d)])
-    grid = Grid.uniform(d, 2.0**-34)
-    site = Site(name, "y", policy=ReleasePolicy.open(), learner=ProximalSVC(grid=grid))
+    quantizer = Quantizer.uniform(d, 2.0**-34)
+    site = Site(name, "y", policy=ReleasePolicy.open(), learner=ProximalSVC(quantizer=quantizer))
     site.learn(rows.assign(y=rng.integers(0, 2, n_rows)))
     return site.publish()
 
@@ -48,7 +48,7 @@ def bench_change(n_sites: int, d: int, n_changes: int) -> None:
         spent.append(time.process_time() - began)
     fresh = Hub()
     for name in hub.sites:
-        fresh.receive(hub.bulletin(name))
+        fresh.receive(hub.site_update(name))
     assert hub.digest() == fresh.digest(), "the sum is not that of the last bulletins"
     met = "met" if min(times) <= LONGEST else "MISSED"
     what = f"{n_sites:,} sites, d = {d}, one changes"
@@ -82,18 +82,18 @@ def bench_bytes(d: int, n_rows: int) -> None:
     }
     labels = rng.integers(0, 2, n_rows)
     for what, X in kinds.items():
-        grid = Grid.uniform(d, 2.0**-24) if "agreed" in what else None
+        quantizer = Quantizer.uniform(d, 2.0**-24) if "agreed" in what else None
         if (
             "a learner's own" in what
         ):  # what a site would send if it settled steps as a learner does: too much
-            grid = ProximalSVC().fit(X[:256], labels[:256]).grid_
-        site = Site("s", "y", policy=ReleasePolicy.open(), learner=ProximalSVC(grid=grid))
+            quantizer = ProximalSVC().fit(X[:256], labels[:256]).quantizer_
+        site = Site("s", "y", policy=ReleasePolicy.open(), learner=ProximalSVC(quantizer=quantizer))
         site.learn(pd.DataFrame(X, columns=[f"x{k:03}" for k in range(d)]).assign(y=labels))
-        bulletin = site.publish()
+        site_update = site.publish()
         started = time.perf_counter()
-        data = bulletin.to_bytes()
+        data = site_update.to_bytes()
         written = time.perf_counter()
-        assert Bulletin.from_bytes(data).statistics.digest() == bulletin.statistics.digest()
+        assert SiteUpdate.from_bytes(data).statistics.digest() == site_update.statistics.digest()
         read = time.perf_counter()
         met = "met" if len(data) <= LARGEST else "longer" if "own" in what else "MISSED"
         spent = f"{1e3 * (written - started):.0f} ms to write, {1e3 * (read - written):.0f} to read"
@@ -103,13 +103,13 @@ def bench_bytes(d: int, n_rows: int) -> None:
 def bench_masks(n_sites: int, d: int) -> None:
     """A secure sum: what one site and the hub pay."""
     maskers = {f"s{k}": Masker(f"s{k}") for k in range(n_sites)}
-    bulletin = bulletin_of("s", d, 0)
+    site_update = bulletin_of("s", d, 0)
     keys = {name: masker.public_key for name, masker in maskers.items()}
-    agreement = Agreement("bench", keys, bulletin.schema, Grid.uniform(d, 2.0**-34), (0, 1))
+    agreement = RoundKeys("bench", keys, site_update.schema, Quantizer.uniform(d, 2.0**-34), (0, 1))
     total, times = MaskedSum(agreement), []
     for name, masker in maskers.items():
         started = time.perf_counter()
-        message = masker.mask(dataclasses.replace(bulletin, site=name), agreement)
+        message = masker.mask(dataclasses.replace(site_update, site=name), agreement)
         times.append(time.perf_counter() - started)
         total.receive(message)
     started = time.perf_counter()

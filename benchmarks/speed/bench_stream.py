@@ -28,7 +28,7 @@ import numpy as np  # noqa: E402  after the number of threads is set
 
 from steelyard import ProximalSVC  # noqa: E402  after the number of threads is set
 from steelyard.cli import main as main_command  # noqa: E402  after the number of threads is set
-from steelyard.evaluation.race import resident_megabytes  # noqa: E402  after the number of threads is set
+from steelyard.evaluation.evaluator import resident_megabytes  # noqa: E402  after the number of threads is set
 from steelyard.streams import prequential  # noqa: E402  after the number of threads is set
 from steelyard.tables import open_stream  # noqa: E402  after the number of threads is set
 

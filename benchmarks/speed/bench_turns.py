@@ -28,30 +28,30 @@ def take_guards_away() -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "steelyard"]:
         if name != "steelyard._native":
             del sys.modules[name]
-    import steelyard._turns as guards
+    import steelyard._concurrency as guards
 
-    for name in ("all_or_nothing", "in_turn", "of_one_moment"):
+    for name in ("transactional", "synchronized", "snapshot_read"):
         setattr(guards, name, lambda method: method)
 
 
 def learners() -> dict[str, Callable[[], Any]]:
     from steelyard import (
         KOIL,
+        AdaptiveThresholdClassifier,
         AlignedSVC,
         EnclosingClassifier,
         IncrementalSVC,
-        MovingCut,
         MultiKernelKOIL,
         ProximalSVC,
         StreamClassifier,
     )
-    from steelyard.memory import DriftWindows, Fading, SlidingWindow
     from steelyard.online import NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
+    from steelyard.windowing import AdaptiveWindows, ExponentialDecay, SlidingWindow
 
     kernels = [{"kernel": "rbf", "gamma": 0.05}, {"kernel": "linear"}]
     return {
         "ProximalSVC": ProximalSVC,
-        "ProximalSVC with ledger": lambda: ProximalSVC(ledger=True),
+        "ProximalSVC with ledger": lambda: ProximalSVC(track_rows=True),
         "IncrementalSVC": lambda: IncrementalSVC(gamma=0.05),
         "EnclosingClassifier": EnclosingClassifier,
         "AlignedSVC": lambda: AlignedSVC(random_state=0),
@@ -65,9 +65,9 @@ def learners() -> dict[str, Callable[[], Any]]:
         "Forgetron": Forgetron,
         "Projectron": Projectron,
         "SlidingWindow": lambda: SlidingWindow(ProximalSVC(), size=200),
-        "Fading": lambda: Fading(ProximalSVC(), half_life=100),
-        "DriftWindows": lambda: DriftWindows(ProximalSVC()),
-        "MovingCut": lambda: MovingCut(ProximalSVC()),
+        "ExponentialDecay": lambda: ExponentialDecay(ProximalSVC(), half_life=100),
+        "AdaptiveWindows": lambda: AdaptiveWindows(ProximalSVC()),
+        "AdaptiveThresholdClassifier": lambda: AdaptiveThresholdClassifier(ProximalSVC()),
         "StreamClassifier": StreamClassifier,
     }
 

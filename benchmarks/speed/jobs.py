@@ -119,7 +119,7 @@ def svc_window_with_answers() -> Job:
         for i in range(steps):
             last = slice(size + i, size + i + 1)
             model.predict(X[last])
-            model.update(add=(X[last], y[last]), retire=(X[i : i + 1], y[i : i + 1]))
+            model.update(add=(X[last], y[last]), forget=(X[i : i + 1], y[i : i + 1]))
 
     return slide
 

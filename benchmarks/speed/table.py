@@ -354,7 +354,7 @@ def window() -> Iterator[Line]:
     for i in range(steps):
         last = slice(size + i, size + i + 1)
         model.predict(X[last])
-        model.update(add=(X[last], y[last]), retire=(X[i : i + 1], y[i : i + 1]))
+        model.update(add=(X[last], y[last]), forget=(X[i : i + 1], y[i : i + 1]))
     spent = (process_time() - started) / steps
     kernel, vectors = Kernel("rbf", gamma=gamma), model.support_vectors_
     (block,) = best(lambda: kernel.block(X, vectors, n_threads=1))

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from papers.arrays import Floats, Labels
 from papers.context import Context
 from steelyard.datasets import Dataset
-from steelyard.exact import IncrementalSVC
 from steelyard.proximal import ProximalSVC
+from steelyard.svm import IncrementalSVC
 
 __all__ = [
     "LEARNERS",

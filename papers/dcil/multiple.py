@@ -13,8 +13,8 @@ from papers.context import Context
 from papers.dcil.common import THESIS
 from papers.experiment import experiment
 from papers.result import Result, Row, paragraphs
-from steelyard.exact import IncrementalSVC
 from steelyard.kernels import Kernel
+from steelyard.svm import IncrementalSVC
 
 __all__ = ["MultipleStep", "multiple_step"]
 

@@ -16,10 +16,10 @@ from papers.context import Context
 from papers.dcil.common import THESIS
 from papers.experiment import experiment
 from papers.result import Result, Row, paragraphs
-from steelyard.cuts import gmean_cut
 from steelyard.kernels import Kernel
 from steelyard.metrics import g_mean_score
 from steelyard.proximal import ProximalSVC
+from steelyard.thresholds import gmean_cut
 
 __all__ = ["ZSVM", "other_weights", "spread_weights"]
 

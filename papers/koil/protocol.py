@@ -69,7 +69,7 @@ def benchmarks(context: Context, names: Sequence[str]) -> list[Benchmark]:
         try:
             splits = context.load_splits(name)
         except DatasetUnavailable as trouble:
-            context.unavailable.append(trouble.message)
+            context.unavailable.append(trouble.summary)
             continue
         X = data.numbers()
         if context.tiny:

@@ -5,26 +5,28 @@ from importlib.util import find_spec as _find_spec
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
+from steelyard._deprecation import redirect_modules as _redirect_modules
+
 if TYPE_CHECKING:
     from steelyard.alignment import AlignedSVC
-    from steelyard.committee import MovingCut, StreamClassifier
     from steelyard.enclosing import EnclosingClassifier
-    from steelyard.exact import IncrementalSVC
+    from steelyard.ensemble import AdaptiveThresholdClassifier, StreamClassifier
     from steelyard.features import RandomFeatures
     from steelyard.online import KOIL, MultiKernelKOIL
     from steelyard.persistence import load, save
     from steelyard.proximal import ProximalSVC
     from steelyard.service.client import Client
+    from steelyard.svm import IncrementalSVC
 
     __version__: str
 
 __all__ = [
     "KOIL",
+    "AdaptiveThresholdClassifier",
     "AlignedSVC",
     "Client",
     "EnclosingClassifier",
     "IncrementalSVC",
-    "MovingCut",
     "MultiKernelKOIL",
     "ProximalSVC",
     "RandomFeatures",
@@ -40,16 +42,30 @@ _HOMES = {
     "AlignedSVC": "alignment",
     "Client": "service.client",
     "EnclosingClassifier": "enclosing",
-    "IncrementalSVC": "exact",
+    "IncrementalSVC": "svm",
     "KOIL": "online",
-    "MovingCut": "committee",
+    "AdaptiveThresholdClassifier": "ensemble",
     "MultiKernelKOIL": "online",
     "ProximalSVC": "proximal",
     "RandomFeatures": "features",
-    "StreamClassifier": "committee",
+    "StreamClassifier": "ensemble",
     "load": "persistence",
     "save": "persistence",
 }
+
+_redirect_modules(
+    {
+        "steelyard.committee": "steelyard.ensemble",
+        "steelyard.cuts": "steelyard.thresholds",
+        "steelyard.exact": "steelyard.svm",
+        "steelyard.items": "steelyard.kernels.items",
+        "steelyard.kernel_blocks": "steelyard.kernels.blocks",
+        "steelyard.memory": "steelyard.windowing",
+        "steelyard.precomputed": "steelyard.kernels.precomputed",
+        "steelyard.sequence_kernels": "steelyard.kernels.sequences",
+        "steelyard.sites": "steelyard.federated",
+    }
+)
 
 
 def __getattr__(name: str) -> _Any:
@@ -57,6 +73,8 @@ def __getattr__(name: str) -> _Any:
         from importlib.metadata import version
 
         value: _Any = version("steelyard")
+    elif name == "MovingCut":
+        return _import_module("steelyard.ensemble").MovingCut
     elif name in _HOMES:
         value = getattr(_import_module(f"steelyard.{_HOMES[name]}"), name)
     elif not name.startswith("_") and _find_spec(f"steelyard.{name}") is not None:

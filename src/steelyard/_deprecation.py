@@ -1,16 +1,30 @@
-"""Names on their way out: they work, say what to write instead, and say until when."""
+"""Deprecation of public names: the old name works, warns, and says what to write instead and until when."""
 
 from __future__ import annotations
 
 import functools
+import importlib
+import importlib.abc
+import importlib.machinery
 import inspect
+import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any, TypeVar
 
-__all__ = ["deprecated"]
+__all__ = [
+    "deprecated",
+    "redirect_modules",
+    "renamed_attribute",
+    "renamed_class",
+    "renamed_method",
+    "renamed_parameters",
+]
 
 Thing = TypeVar("Thing", bound=Callable[..., Any])
+
+_SINCE, _GONE_IN = "0.3.0", "0.4.0"  # of the names that were changed in 0.3
 
 
 def deprecated(*, since: str, gone_in: str, instead: str) -> Callable[[Thing], Thing]:
@@ -61,6 +75,128 @@ def deprecated(*, since: str, gone_in: str, instead: str) -> Callable[[Thing], T
         return marked
 
     return mark
+
+
+def renamed_parameters(**new_names: str) -> Callable[[Thing], Thing]:
+    """Let a class or function accept its former parameter names, with a ``FutureWarning``.
+
+    Parameters
+    ----------
+    **new_names : str
+        The current name by former name.
+    """
+
+    def wrap(call: Any, name: str) -> Any:
+        @functools.wraps(call)
+        def translated(*args: Any, **kwargs: Any) -> Any:
+            for old in new_names.keys() & kwargs.keys():
+                _warn(f"the parameter {old!r} of {name}", new_names[old], stacklevel=3)
+                kwargs[new_names[old]] = kwargs.pop(old)
+            return call(*args, **kwargs)
+
+        return translated
+
+    def mark(thing: Thing) -> Thing:
+        if not inspect.isclass(thing):
+            marked: Thing = wrap(thing, thing.__qualname__)
+            return marked
+        thing.__init__ = wrap(thing.__init__, thing.__name__)  # type: ignore[method-assign]
+        if hasattr(thing, "set_params"):
+            thing.set_params = wrap(thing.set_params, thing.__name__)
+        for old, new in new_names.items():
+            setattr(thing, old, renamed_attribute(new, old))
+        return thing
+
+    return mark
+
+
+def renamed_attribute(new: str, old: str) -> Any:
+    """Return a property that reads the attribute ``new`` under its former name ``old``."""
+
+    def read(self: Any) -> Any:
+        value = getattr(self, new)
+        _warn(f"the attribute {old!r} of {type(self).__name__}", new, stacklevel=3)
+        return value
+
+    return property(read, doc=f"Deprecated since {_SINCE} and gone in {_GONE_IN}: write ``{new}``.")
+
+
+def renamed_method(new: str, old: str) -> Any:
+    """Return a method that calls the method ``new`` under its former name ``old``."""
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _warn(f"{type(self).__name__}.{old}()", f"{new}()", stacklevel=3)
+        return getattr(self, new)(*args, **kwargs)
+
+    call.__name__ = old
+    call.__doc__ = f"Deprecated since {_SINCE} and gone in {_GONE_IN}: write ``{new}()``."
+    return call
+
+
+def renamed_class(module: str, former: Mapping[str, str], name: str) -> Any:
+    """Return the class that a module once exported as ``name``; for a module's ``__getattr__``."""
+    if name not in former:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    _warn(f"{module}.{name}", f"{module}.{former[name]}", stacklevel=4)
+    return getattr(importlib.import_module(module), former[name])
+
+
+def redirect_modules(former: Mapping[str, str]) -> None:
+    """Import modules under their former full names as the modules they became, with a ``FutureWarning``."""
+    if not any(isinstance(finder, _RedirectFinder) for finder in sys.meta_path):
+        sys.meta_path.append(_RedirectFinder(former))
+
+
+class _RedirectFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finder for former module names. It is asked last, so current modules cost nothing."""
+
+    def __init__(self, former: Mapping[str, str]) -> None:
+        self._former = former
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        del path, target
+        if self._current_name(fullname) is None:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        new = self._current_name(spec.name)
+        assert new is not None
+        _warn(f"the module {spec.name}", new, stacklevel=2)
+        return _Redirected(spec.name, importlib.import_module(new))
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+    def _current_name(self, fullname: str) -> str | None:
+        for old, new in self._former.items():
+            if fullname == old or fullname.startswith(f"{old}."):
+                return new + fullname.removeprefix(old)
+        return None
+
+
+class _Redirected(ModuleType):
+    """A module under its former name: every attribute is read from the current module."""
+
+    def __init__(self, name: str, current: ModuleType) -> None:
+        super().__init__(name, current.__doc__)
+        self.__dict__["_current"] = current
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_current"], name)
+
+    def __dir__(self) -> list[str]:
+        return dir(self.__dict__["_current"])
+
+
+def _warn(old: str, new: str, *, stacklevel: int) -> None:
+    warnings.warn(
+        f"{old} is deprecated since {_SINCE} and will be gone in {_GONE_IN}; write {new}.",
+        FutureWarning,
+        stacklevel=stacklevel,
+    )
 
 
 def _warn_when_made(kind: Any, said: str) -> None:

@@ -97,24 +97,24 @@ def _check_whole(labels: Iterable[Label]) -> None:
         )
 
 
-def check_kinds(labels: Iterable[Label], who: str) -> None:
+def check_kinds(labels: Iterable[Label], source: str) -> None:
     """Refuse labels that are neither numbers nor text nor true or false: no file could hold them."""
     for label in labels:
         if not isinstance(label, str | int | float | np.generic):
             raise DataTypeError(
                 f"labels must be numbers, strings or booleans; got {str(label)[:40]!r}, which is of type "
                 f"{type(label).__name__}; nothing was changed.",
-                who=who,
+                source=source,
                 hint="make text of them, for example with str(label)",
             )
 
 
-def check_sortable(labels: Iterable[Label], who: str) -> None:
+def check_sortable(labels: Iterable[Label], source: str) -> None:
     """Refuse labels of which no sorted list can be made, as ``classes_`` is one."""
     try:
         sorted(labels)
     except TypeError as error:
-        raise unsortable_error(who, error) from error
+        raise unsortable_error(source, error) from error
 
 
 def restored_labels(labels: Iterable[Label]) -> list[Label]:
@@ -125,12 +125,12 @@ def restored_labels(labels: Iterable[Label]) -> list[Label]:
     return found
 
 
-def unsortable_error(who: str, error: TypeError) -> DataTypeError:
+def unsortable_error(source: str, error: TypeError) -> DataTypeError:
     """The sentence for labels that cannot be compared."""
     return DataTypeError(
         f"all labels, also those learned before, must be of one sortable type, such as all numbers or "
         f"all strings; these cannot be compared ({error}); nothing was changed.",
-        who=who,
+        source=source,
     )
 
 
@@ -188,20 +188,20 @@ def winners(scores: NDArray[np.float64], n_classes: int) -> NDArray[np.intp]:
     return (scores.reshape(-1) > 0.0).astype(np.intp)
 
 
-def none_left(who: str) -> DataError:
+def none_left(source: str) -> DataError:
     """The sentence for a question after all rows were forgotten."""
     return DataError(
         "all rows have been forgotten, so there is no class to predict.",
-        who=who,
+        source=source,
         hint="learn rows with partial_fit() first",
     )
 
 
-def too_many(wanted: float, present: float, who: str, label: Label) -> DataError:
+def too_many(wanted: float, present: float, source: str, label: Label) -> DataError:
     """The sentence for more rows of a class to forget than there are."""
     return DataError(
         f"{wanted:g} rows of class {label!r} were to be forgotten, but only {present:g} are "
         "learned; nothing was changed.",
-        who=who,
+        source=source,
         hint="forget only rows that were learned before; check what decides which rows retire",
     )

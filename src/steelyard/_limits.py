@@ -28,18 +28,18 @@ def largest_value(X: Any) -> float:
     return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0))) if values.size else 0.0
 
 
-def check_magnitude(X: Any, who: str, limit: float = LARGEST) -> None:
+def check_magnitude(X: Any, source: str, limit: float = LARGEST) -> None:
     """Refuse rows with values beyond a limit."""
     largest = largest_value(X)
     if largest > limit:
-        raise too_large(largest, who, limit)
+        raise too_large(largest, source, limit)
 
 
-def too_large(largest: float, who: str, limit: float = LARGEST) -> DataError:
+def too_large(largest: float, source: str, limit: float = LARGEST) -> DataError:
     """The sentence for values beyond the limit."""
     why = "whose squares overflow" if limit == LARGEST else "near the end of the numbers"
     return DataError(
         f"X has values beyond {limit:g} (up to {largest:g}), {why}; nothing was changed.",
-        who=who,
+        source=source,
         hint="bring the features to a common scale first",
     )

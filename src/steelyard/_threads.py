@@ -49,16 +49,18 @@ def num_threads() -> int:
     if not limit.isdecimal() or int(limit) == 0:
         raise ParameterError(
             f"STEELYARD_NUM_THREADS must be a positive integer; got {limit!r}.",
-            who="num_threads",
+            source="num_threads",
             hint="set the environment variable to a number, or unset it to use all cores",
         )
     return min(cores, int(limit))
 
 
-def check_threads(n_threads: Any, who: str) -> int:
+def check_threads(n_threads: Any, source: str) -> int:
     """Return `n_threads`, or :func:`num_threads` if it is None."""
     if n_threads is None:
         return num_threads()
     if isinstance(n_threads, bool) or not isinstance(n_threads, Integral) or int(n_threads) < 1:
-        raise ParameterError(f"n_threads must be a positive integer or None; got {n_threads!r}.", who=who)
+        raise ParameterError(
+            f"n_threads must be a positive integer or None; got {n_threads!r}.", source=source
+        )
     return int(n_threads)

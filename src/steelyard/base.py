@@ -2,10 +2,10 @@
 
 A learner is a scikit-learn classifier that streams: ``partial_fit`` learns more rows, labels never seen
 before simply become classes, a call that raises leaves everything as it was, and threads may ask while one
-learns (:mod:`steelyard._turns` says how). One that needs all rows at once is a :class:`BatchLearner` and
+learns (:mod:`steelyard._concurrency` says how). One that needs all rows at once is a :class:`BatchLearner` and
 keeps the rest of the contract. What else a learner can do it declares by its mixins
 (:class:`ForgettingMixin`, :class:`GrowingMixin`, :class:`MergingMixin`) and by ``_traits``;
-:mod:`steelyard.checks` holds it to that. Rows and labels come in by one path, :mod:`steelyard._door`.
+:mod:`steelyard.checks` holds it to that. Rows and labels come in by one path, :mod:`steelyard._validation`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from sklearn.utils.validation import (
     column_or_1d,
 )
 
-from steelyard._door import Batch, Door
+from steelyard._concurrency import FrozenState, lock_of, snapshot_read, synchronized, transactional
+from steelyard._deprecation import renamed_parameters
 from steelyard._labels import (
     Label,
     encode_labels,
@@ -30,8 +31,8 @@ from steelyard._labels import (
     sorted_classes,
     winners,
 )
-from steelyard._turns import Told, all_or_nothing, in_turn, lock_of, of_one_moment
 from steelyard._types import FloatArray
+from steelyard._validation import Batch, Door
 from steelyard.exceptions import DataError
 from steelyard.params import Constraint, check_params
 
@@ -44,14 +45,14 @@ __all__ = [
     "Learner",
     "MergingMixin",
     "Traits",
-    "all_or_nothing",
     "check_parameters",
     "check_same_features",
     "encode_labels",
-    "in_turn",
-    "of_one_moment",
+    "snapshot_read",
     "sorted_classes",
+    "synchronized",
     "traits_of",
+    "transactional",
 ]
 
 
@@ -91,7 +92,7 @@ class BatchLearner(Door):
     # Attributes whose objects native calls change in place; all others are replaced, never changed.
     _in_place: ClassVar[tuple[str, ...]] = ()
 
-    @all_or_nothing
+    @transactional
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Forget all, then learn these rows.
 
@@ -136,7 +137,7 @@ class BatchLearner(Door):
 
     # -- answering ----------------------------------------------------------------------------------
 
-    @of_one_moment
+    @snapshot_read
     def decision_function(self, X: ArrayLike) -> FloatArray:
         """Scores of rows: positive for the second class, or one column a class when there are more.
 
@@ -152,7 +153,7 @@ class BatchLearner(Door):
         scores, _ = self._scored(X, "decision_function")
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
-    @of_one_moment
+    @snapshot_read
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Labels of rows.
 
@@ -194,7 +195,7 @@ class BatchLearner(Door):
         with lock_of(self):
             state = dict(super().__getstate__())
             del state["_lock"]
-            return state | {name: Told(state[name]) for name in self._in_place if name in state}
+            return state | {name: FrozenState(state[name]) for name in self._in_place if name in state}
 
     def _in_place_version(self) -> tuple[Any, ...]:
         """Tells apart what has been changed in place, also by a call that did not come to its end."""
@@ -250,7 +251,7 @@ class BatchLearner(Door):
 class Learner(BatchLearner):
     """Base of learners that stream: whatever ``_learn`` takes in adds to what is there."""
 
-    @all_or_nothing
+    @transactional
     def partial_fit(
         self,
         X: ArrayLike,
@@ -292,13 +293,13 @@ class Learner(BatchLearner):
         except (ValueError, TypeError) as error:
             raise DataError(
                 f"`classes` must be a flat list of labels; got {classes!r}.",
-                who=f"{type(self).__name__}.partial_fit",
+                source=f"{type(self).__name__}.partial_fit",
             ) from error
         unknown = [label for label in labels if label not in allowed]
         if unknown:
             raise DataError(
                 f"y has labels not listed in `classes`: {unknown[:5]!r}.",
-                who=f"{type(self).__name__}.partial_fit",
+                source=f"{type(self).__name__}.partial_fit",
                 hint="leave `classes` out: labels never seen before become classes by themselves",
             )
 
@@ -313,7 +314,7 @@ class GrowingMixin(BatchLearner):
     def _grow(self, n_features: int) -> None:
         """Widen what is kept, with zeros for the rows so far."""
 
-    @all_or_nothing
+    @transactional
     def grow(self, n_features: int) -> Self:
         """Widen to more features at the end, exactly as if all rows so far had had zeros there.
 
@@ -362,10 +363,11 @@ class ForgettingMixin(Learner):
         """
         return self._change(None, (X, y, sample_weight), "forget")
 
+    @renamed_parameters(retire="forget")
     def update(
         self,
         add: tuple[ArrayLike, ArrayLike] | None = None,
-        retire: tuple[ArrayLike, ArrayLike] | None = None,
+        forget: tuple[ArrayLike, ArrayLike] | None = None,
     ) -> Self:
         """Learn some rows and unlearn others at once, both or neither.
 
@@ -380,10 +382,10 @@ class ForgettingMixin(Learner):
         -------
         self
         """
-        return self._change(add, retire, "update")
+        return self._change(add, forget, "update")
 
-    @all_or_nothing
-    def _change(self, add: Any, retire: Any, method: str) -> Self:
+    @transactional
+    def _change(self, add: Any, forget: Any, method: str) -> Self:
         self._check_params()
         added = retired = None
         if add is not None:
@@ -391,9 +393,9 @@ class ForgettingMixin(Learner):
             added = self._check_batch(*self._triple(add, method), method, reset=first)
             if first:
                 self._start_stream(added)
-        if retire is not None:
+        if forget is not None:
             self._check_started(method)
-            retired = self._check_batch(*self._triple(retire, method), method)
+            retired = self._check_batch(*self._triple(forget, method), method)
         if added is not None or retired is not None:
             self._apply(added, retired, method)
         return self
@@ -403,12 +405,12 @@ class ForgettingMixin(Learner):
         if not isinstance(rows, tuple) or len(rows) not in {2, 3}:
             raise DataError(
                 f"expected a tuple (X, y) or (X, y, sample_weight); got {type(rows).__name__}.",
-                who=f"{type(self).__name__}.{method}",
+                source=f"{type(self).__name__}.{method}",
             )
         return rows if len(rows) == 3 else (*rows, None)
 
     @abstractmethod
-    def _apply(self, add: Batch | None, retire: Batch | None, method: str) -> None:
+    def _apply(self, add: Batch | None, forget: Batch | None, method: str) -> None:
         """Learn a checked batch and unlearn another one; one of them may be missing."""
 
 
@@ -431,14 +433,16 @@ def check_parameters(learner: object) -> None:
         learner._check_params()
 
 
-def check_same_features(mine: Mapping[str, Any], theirs: Mapping[str, Any], who: str) -> None:
+def check_same_features(mine: Mapping[str, Any], theirs: Mapping[str, Any], source: str) -> None:
     """Refuse other features; where one of the two sides knows no names, numbers must do."""
     if mine["n_features"] != theirs["n_features"]:
         raise DataError(
             f"both learners must have the same features; this one has "
             f"{mine['n_features']}, the other {theirs['n_features']}; nothing was changed.",
-            who=who,
+            source=source,
         )
     names, other_names = mine["feature_names"], theirs["feature_names"]
     if names is not None and other_names is not None and list(names) != list(other_names):
-        raise DataError("the two learners name their features differently; nothing was changed.", who=who)
+        raise DataError(
+            "the two learners name their features differently; nothing was changed.", source=source
+        )

@@ -26,36 +26,36 @@ __all__ = [
 
 
 class SteelyardError(Exception):
-    """Base of all errors raised by this package.
+    """Base class of all errors raised by this package.
 
     Parameters
     ----------
-    sentence : str
+    message : str
         What was expected and what came.
-    who : str, optional
-        Who says so, such as ``"ProximalSVC.forget"``; stands in front of the sentence.
+    source : str, optional
+        The call or file that reports the error, such as ``"ProximalSVC.forget"``; printed before the message.
     hint : str, optional
-        What to do next; shown on a line of its own.
+        What to do next; printed on a line of its own.
 
     Attributes
     ----------
-    message : str
-        Speaker and sentence, without the hint.
+    summary : str
+        Source and message, without the hint.
     """
 
-    def __init__(self, sentence: str, *, who: str | None = None, hint: str | None = None) -> None:
-        self.sentence = sentence
-        self.who = who
+    def __init__(self, message: str, *, source: str | None = None, hint: str | None = None) -> None:
+        self.message = message
+        self.source = source
         self.hint = hint
-        super().__init__(self.message if hint is None else f"{self.message}\nhint: {hint}")
+        super().__init__(self.summary if hint is None else f"{self.summary}\nhint: {hint}")
 
     @property
-    def message(self) -> str:
-        return self.sentence if self.who is None else f"{self.who}: {self.sentence}"
+    def summary(self) -> str:
+        return self.message if self.source is None else f"{self.source}: {self.message}"
 
-    def told_by(self, who: str) -> SteelyardError:
-        """The same error from another mouth: a caller that knows better where it happened."""
-        return type(self)(self.sentence, who=who, hint=self.hint)
+    def with_source(self, source: str) -> SteelyardError:
+        """Return the same error with another source, for callers that know better where it happened."""
+        return type(self)(self.message, source=source, hint=self.hint)
 
 
 class ParameterError(SteelyardError, ValueError):

@@ -126,7 +126,7 @@ class ReluMap(ProjectionMap):
     ) -> ReluMap:
         """``max(0, ((x - mean) * scale) @ weights + phases) / sqrt(m)``.
 
-        Units that are ``full`` far beyond what rows of scale 1 can reach have 20 bits; others have room.
+        FeatureBounds that are ``full`` far beyond what rows of scale 1 can reach have 20 bits; others have room.
         """
         share = 1.0 / np.sqrt(len(phases))
         spread = float(np.sqrt(np.square(weights).sum(axis=0).mean() + 1.0)) * share

@@ -146,7 +146,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         try:
             X = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
         except ValueError as error:
-            raise DataError(f"{error}", who="RandomFeatures.fit") from error
+            raise DataError(f"{error}", source="RandomFeatures.fit") from error
         self._map = _settle(self, X)
         return self
 
@@ -165,13 +165,13 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         if not self.is_settled:
             raise NotFittedError(
                 "this map is not fitted yet.",
-                who="RandomFeatures.transform",
+                source="RandomFeatures.transform",
                 hint="call fit() with the first rows",
             )
         try:
             X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         except ValueError as error:
-            raise DataError(f"{error}", who="RandomFeatures.transform") from error
+            raise DataError(f"{error}", source="RandomFeatures.transform") from error
         return self._map.apply(X)
 
     @property
@@ -197,7 +197,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         if X.shape[1] != self.n_features_in_:
             raise DataError(
                 f"the map was settled for {self.n_features_in_} features; got {X.shape[1]}.",
-                who="RandomFeatures",
+                source="RandomFeatures",
             )
         return copy.copy(self)
 
@@ -206,7 +206,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         if not self.is_settled and self.gamma == "rows":
             raise DataError(
                 'gamma="rows" follows the first rows, so the width of the rows does not settle the map.',
-                who="RandomFeatures",
+                source="RandomFeatures",
                 hint="settle one map first, RandomFeatures(...).fit(X), and give it to all learners",
             )
         return self.settled(sp.csr_array((1, n_features)))

@@ -258,7 +258,7 @@ def prior_factors(
     prior: str | Mapping[Any, float],
     labels: Sequence[Any],
     observed: Callable[[], NDArray[np.float64]],
-    who: str,
+    source: str,
 ) -> NDArray[np.float64] | None:
     """How frequent each label is taken to be; None if all are equally so.
 
@@ -270,14 +270,15 @@ def prior_factors(
         if prior == "observed":
             return observed()
         raise ParameterError(
-            f'prior must be "balanced", "observed" or give a number for each class; got {prior!r}.', who=who
+            f'prior must be "balanced", "observed" or give a number for each class; got {prior!r}.',
+            source=source,
         )
     missing = [label for label in labels if label not in prior]
     if missing:
-        raise ParameterError(f"prior says nothing of class {missing[0]!r}.", who=who)
+        raise ParameterError(f"prior says nothing of class {missing[0]!r}.", source=source)
     factors = np.array([float(prior[label]) for label in labels])
     if not (np.isfinite(factors).all() and (factors > 0.0).all()):
-        raise ParameterError(f"prior must give positive, finite numbers; got {dict(prior)!r}.", who=who)
+        raise ParameterError(f"prior must give positive, finite numbers; got {dict(prior)!r}.", source=source)
     return factors
 
 
@@ -302,6 +303,6 @@ def check_params(owner: Any, constraints: Mapping[str, Constraint]) -> None:
         if not constraint.accepts(value):
             raise ParameterError(
                 f"{name} must be {constraint.description}; got {value!r}.",
-                who=type(owner).__name__,
+                source=type(owner).__name__,
                 hint=constraint.hint(value) if isinstance(constraint, Former) else None,
             )

@@ -147,17 +147,17 @@ def test_a_reader_that_goes_away_gives_the_exit_code_of_a_broken_pipe():
 
 
 @pytest.mark.parametrize(
-    ("target", "sentence"),
+    ("target", "message"),
     [
         ("&-", "standard output is closed, so nothing can be printed"),
         ("/dev/full", "No space left on device"),
     ],
 )
-def test_an_output_that_takes_nothing_gives_a_sentence(target, sentence):
+def test_an_output_that_takes_nothing_gives_a_sentence(target, message):
     command = f"{sys.executable} -m steelyard models >{target}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert sentence in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -85,8 +85,8 @@ def test_fit_refuses_what_it_could_only_ignore_with_continue(run, table, model, 
 def test_a_model_that_cannot_be_saved_is_refused_before_it_learns(run, table, tmp_path, command):
     out = "--save" if command == "stream" else "-o"
     peer = "sklearn:linear_model.SGDClassifier"
-    grid = ["--grid", "alpha=0.1"] if command == "tune" else []
-    result = run(command, table, "--target", "nowhere", "--model", peer, *grid, out, tmp_path / "m")
+    quantizer = ["--grid", "alpha=0.1"] if command == "tune" else []
+    result = run(command, table, "--target", "nowhere", "--model", peer, *quantizer, out, tmp_path / "m")
     assert result.exit_code == 1
     assert f"--model: '{peer}' cannot be saved" in result.stderr  # and not that there is no such column
 

@@ -50,9 +50,9 @@ def _scores(run, model, rows):
 
 @pytest.mark.parametrize("command", ["fit", "tune"])
 def test_the_same_seed_gives_the_same_model(run, files, command):
-    grid = ("--grid", "C=1") if command == "tune" else ()
+    quantizer = ("--grid", "C=1") if command == "tune" else ()
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        kind = ("--model", "koil", "--seed", seed, *grid)
+        kind = ("--model", "koil", "--seed", seed, *quantizer)
         run(command, files / "first.csv", "--target", "y", *kind, "-o", files / name)
     a, b, c = (_scores(run, files / name, files / "first.csv") for name in "abc")
     np.testing.assert_array_equal(a, b)

@@ -133,7 +133,7 @@ def test_of_three_classes_one_is_told_to_be_positive(predict):
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "sentence"),
+    ("options", "code", "message"),
     [
         (("--positive", 7), 1, "--positive: there is no class '7'; there are fraud, ok."),
         (("--keep", "ids"), 1, "there is no kept column 'ids'"),
@@ -143,10 +143,10 @@ def test_of_three_classes_one_is_told_to_be_positive(predict):
         (("--cost", "miss=2", "--threshold", 1), 2, "give one of them"),
     ],
 )
-def test_what_cannot_be_is_refused(predict, options, code, sentence):
+def test_what_cannot_be_is_refused(predict, options, code, message):
     result = predict(*options)
     assert result.exit_code == code
-    assert sentence in result.stderr
+    assert message in result.stderr
 
 
 def test_evaluate_refuses_a_class_that_the_model_does_not_know_before_it_reads(folder):

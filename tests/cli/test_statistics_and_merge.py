@@ -86,17 +86,17 @@ def test_random_maps_train_in_the_same_pass(run, tables, rows, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "message"),
     [
         (("--missing", "mean"), "differs from machine to machine"),
         (("--random-features", "20"), "give numbers: --gamma"),
         (("--set", "C=-1"), "C must be"),
     ],
 )
-def test_what_machines_could_not_agree_on_is_refused(run, tables, tmp_path, options, sentence):
+def test_what_machines_could_not_agree_on_is_refused(run, tables, tmp_path, options, message):
     result = run("statistics", tables[0], "--target", "label", "-o", tmp_path / "part.stats", *options)
     assert result.exit_code == 1
-    assert sentence in result.stderr
+    assert message in result.stderr
     assert not (tmp_path / "part.stats").exists()
 
 
@@ -217,7 +217,7 @@ def test_a_change_that_comes_twice_or_retires_strangers_is_refused(run, window, 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "message"),
     [
         (["--target", "label"], "give DATA to learn, --retire DATA to unlearn, or both"),
         (["DATA"], "--target is missing"),
@@ -225,11 +225,11 @@ def test_a_change_that_comes_twice_or_retires_strangers_is_refused(run, window, 
         (["DATA", "--like", "MODEL", "--target", "a"], "labels in 'label'"),
     ],
 )
-def test_options_that_do_not_go_together_are_told(run, window, tmp_path, arguments, sentence):
+def test_options_that_do_not_go_together_are_told(run, window, tmp_path, arguments, message):
     done(run("statistics", window[0], "--target", "label", "-o", tmp_path / "week0.stats"))
     done(run("merge", tmp_path / "week0.stats", "-o", tmp_path / "model"))
     places = {"DATA": window[0], "MODEL": tmp_path / "model"}
     result = run("statistics", *(places.get(word, word) for word in arguments), "-o", tmp_path / "x.stats")
     assert result.exit_code != 0
-    assert sentence in result.stderr
+    assert message in result.stderr
     assert not (tmp_path / "x.stats").exists()

@@ -20,7 +20,7 @@ from steelyard import ProximalSVC
 from steelyard.cli import main
 from steelyard.cli.panel import StreamPanel
 from steelyard.cli.registry import available
-from steelyard.evaluation import Race
+from steelyard.evaluation import PrequentialEvaluator
 from steelyard.streams import demo_stream
 from tests.runner import cli_runner
 
@@ -173,19 +173,19 @@ def test_an_error_on_the_way_still_gives_report_and_model(run, table, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("content", "message"),
     [
         ("", "the file is empty"),
         ("a,b\n1,2\n", "there is no target column 'label'"),
         ("\0\0\0", "this is a binary file"),
     ],
 )
-def test_an_error_at_once_gives_a_sentence_and_no_traceback(run, tmp_path, content, sentence):
+def test_an_error_at_once_gives_a_sentence_and_no_traceback(run, tmp_path, content, message):
     path = tmp_path / "bad.csv"
     path.write_text(content, encoding="utf-8")
     result = run("stream", path, "--target", "label")
     assert result.exit_code == 1
-    assert sentence in result.stderr
+    assert message in result.stderr
     assert result.stdout == ""
 
 
@@ -223,13 +223,13 @@ def test_the_panel_shows_progress_measures_share_and_counts(monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setitem(os.environ, "COLUMNS", "100")
     stream = demo_stream(6000)
-    race = Race({"balanced": ProximalSVC()}, window=1000)
+    evaluator = PrequentialEvaluator({"balanced": ProximalSVC()}, window=1000)
     for chunk in stream:
-        race.step(chunk)
+        evaluator.step(chunk)
     from rich.console import Console
 
     console = Console(width=100, record=True, file=io.StringIO())
-    console.print(StreamPanel(stream)._picture(race))
+    console.print(StreamPanel(stream)._picture(evaluator))
     text = console.export_text()
     for part in (
         "6,000 rows",

@@ -14,7 +14,7 @@ import steelyard
 from steelyard.cli import main
 from steelyard.cli.output import folded
 from steelyard.cli.panel import StreamPanel
-from steelyard.evaluation import Race, prequential
+from steelyard.evaluation import PrequentialEvaluator, prequential
 from steelyard.streams import demo_stream
 from steelyard.tables import TableModel, open_stream
 from tests.terminal import in_terminal
@@ -154,13 +154,13 @@ def test_an_error_in_drawing_ends_the_panel_and_not_the_run(monkeypatch, capsys)
         raise ValueError("no more")
 
     monkeypatch.setattr(stream, "fraction_read", broken)
-    race = Race({"balanced": steelyard.ProximalSVC()})
+    evaluator = PrequentialEvaluator({"balanced": steelyard.ProximalSVC()})
     with StreamPanel(stream) as panel:
         for chunk in stream:
-            race.step(chunk)
-            panel.update(race, final=True)
-        race.finish()
-    assert race.n_learned == 2000
+            evaluator.step(chunk)
+            panel.update(evaluator, final=True)
+        evaluator.finish()
+    assert evaluator.n_learned == 2000
     assert len(calls) == 1
     assert "the panel ends, the run goes on: ValueError: no more" in capsys.readouterr().err
 

@@ -45,7 +45,7 @@ def test_the_learner_is_the_one_that_arrays_teach(rows):
     model.train(first)
     while stream.has_more_instances():
         model.train(stream.next_instance())
-    batch = ProximalSVC(grid=model.learner.grid_).fit(X, y)
+    batch = ProximalSVC(quantizer=model.learner.quantizer_).fit(X, y)
     assert model.learner.digest() == batch.digest()
     np.testing.assert_array_equal(model.predict_proba(first), batch.predict_proba(X[:1])[0])
 

@@ -35,7 +35,7 @@ def test_the_learner_in_river_is_the_learner_taught_with_arrays(data):
     model = to_river(ProximalSVC())
     for x, label in zip(rows_of(X), y.tolist(), strict=True):
         model.learn_one(x, label)
-    batch = ProximalSVC(grid=model.taught().grid_).fit(X, y)
+    batch = ProximalSVC(quantizer=model.taught().quantizer_).fit(X, y)
     assert model.taught().digest() == batch.digest()
     assert [model.predict_one(x) for x in rows_of(X)] == batch.predict(X).tolist()
     chances = [[model.predict_proba_one(x)[label] for label in (0, 1)] for x in rows_of(X)]

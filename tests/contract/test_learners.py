@@ -8,19 +8,19 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from steelyard import (
     KOIL,
+    AdaptiveThresholdClassifier,
     AlignedSVC,
     EnclosingClassifier,
     IncrementalSVC,
-    MovingCut,
     MultiKernelKOIL,
     ProximalSVC,
     RandomFeatures,
     StreamClassifier,
 )
 from steelyard.checks import NotApplicable, learner_checks
-from steelyard.memory import DriftWindows, Fading, SlidingWindow
 from steelyard.online import NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
 from steelyard.online.targets import OnlineLearner
+from steelyard.windowing import AdaptiveWindows, ExponentialDecay, SlidingWindow
 
 LEARNERS = [
     StreamClassifier(),
@@ -54,11 +54,11 @@ LEARNERS = [
 WRAPPERS = [
     SlidingWindow(ProximalSVC()),
     SlidingWindow(IncrementalSVC(gamma=0.3)),
-    Fading(ProximalSVC()),
-    DriftWindows(ProximalSVC()),
-    DriftWindows(ProximalSVC(), lengths=(20, None), block=10, rule="blend"),
-    MovingCut(ProximalSVC()),
-    MovingCut(GaussianNB()),
+    ExponentialDecay(ProximalSVC()),
+    AdaptiveWindows(ProximalSVC()),
+    AdaptiveWindows(ProximalSVC(), lengths=(20, None), block=10, rule="blend"),
+    AdaptiveThresholdClassifier(ProximalSVC()),
+    AdaptiveThresholdClassifier(GaussianNB()),
 ]
 
 
@@ -96,7 +96,11 @@ def test_scikit_learn_contract(estimator, check):
 
 
 def _cases():
-    for learner in [*LEARNERS, MovingCut(ProximalSVC()), MovingCut(IncrementalSVC(gamma=0.3))]:
+    for learner in [
+        *LEARNERS,
+        AdaptiveThresholdClassifier(ProximalSVC()),
+        AdaptiveThresholdClassifier(IncrementalSVC(gamma=0.3)),
+    ]:
         for name, check in learner_checks(learner):
             yield pytest.param(learner, check, id=f"{learner!r}-{name}")
 

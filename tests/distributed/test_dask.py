@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from steelyard import ProximalSVC, RandomFeatures
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError
-from steelyard.proximal import Grid
+from steelyard.proximal import Quantizer
 from tests.distributed.data import CUTS, SynchronousClient, assert_same_model, one_machine, rows_and_cuts
 from tests.proximal.data import imbalanced
 
@@ -103,19 +103,19 @@ def test_names_of_columns_need_a_dataframe(rng):
 def test_an_update_is_that_of_one_machine(rng, C):
     X, y = imbalanced(rng, 440)
     old, new, gone = slice(300), slice(300, None), slice(100)
-    expected = one_machine(X[old], y[old], C=C).update(add=(X[new], y[new]), retire=(X[gone], y[gone]))
+    expected = one_machine(X[old], y[old], C=C).update(add=(X[new], y[new]), forget=(X[gone], y[gone]))
     model = engine.fit(ProximalSVC(C=C), delayed_parts(X[old], [120]), delayed_parts(y[old], [120]))
     cuts = [[30, 60, 90], [50]]  # more partitions to add than to retire
     engine.update(
         model,
         add=(delayed_parts(X[new], cuts[0]), delayed_parts(y[new], cuts[0])),
-        retire=(delayed_parts(X[gone], cuts[1]), delayed_parts(y[gone], cuts[1])),
+        forget=(delayed_parts(X[gone], cuts[1]), delayed_parts(y[gone], cuts[1])),
     )
     assert_same_model(model, expected)
     assert_same_model(model, one_machine(X[100:], y[100:], C=C))
 
 
-@pytest.mark.parametrize("side", ["add", "retire"])
+@pytest.mark.parametrize("side", ["add", "forget"])
 def test_an_update_may_have_one_side_only(rng, side):
     X, y = imbalanced(rng, 440)
     model = engine.fit(ProximalSVC(), dask_array(X[:300], [100]), y[:300])
@@ -131,7 +131,7 @@ def test_an_update_that_retires_strangers_changes_nothing(rng):
     before = one_machine(X[:200], y[:200])
     strangers = (dask_array(X[:200] + 50.0, [100]), y[:200])
     with pytest.raises(DataError, match="update"):
-        engine.update(model, add=(dask_array(X[200:], [50]), y[200:]), retire=strangers)
+        engine.update(model, add=(dask_array(X[200:], [50]), y[200:]), forget=strangers)
     assert_same_model(model, before)
     with pytest.raises(ParameterError, match="rows to add, rows to retire, or both"):
         engine.update(model)
@@ -142,8 +142,8 @@ def test_an_update_that_retires_strangers_changes_nothing(rng):
 def test_a_partition_sends_one_message_about_what_comes_and_goes(rng, client):
     X, y = imbalanced(rng, 440)
     model = engine.fit(ProximalSVC(), dask_array(X[:300], [100, 200]), y[:300])
-    parts = {"add": dask_array(X[300:], [40, 80]), "retire": dask_array(X[:90], [30, 60])}
-    labels = {"add": y[300:], "retire": y[:90]}
+    parts = {"add": dask_array(X[300:], [40, 80]), "forget": dask_array(X[:90], [30, 60])}
+    labels = {"add": y[300:], "forget": y[:90]}
     tasks = names_of_tasks(
         client, lambda: engine.update(model, **{name: (parts[name], labels[name]) for name in parts})
     )
@@ -160,7 +160,7 @@ def names_of_tasks(client, run):
 
 
 def a_grid(n_features):
-    return Grid.uniform(n_features, 2.0**-36)
+    return Quantizer.uniform(n_features, 2.0**-36)
 
 
 def test_the_digest_is_that_of_one_machine_on_any_partitions(rng, client):
@@ -177,7 +177,7 @@ def test_the_digest_is_that_of_one_machine_on_any_partitions(rng, client):
 def test_rows_are_loaded_and_learned_in_one_task(rng, client):
     X, y = imbalanced(rng)
     parts = [dask.delayed(lambda i: (X[i::4], y[i::4]))(i) for i in range(4)]
-    tasks = names_of_tasks(client, lambda: engine.fit(ProximalSVC(grid=a_grid(5)), parts))
+    tasks = names_of_tasks(client, lambda: engine.fit(ProximalSVC(quantizer=a_grid(5)), parts))
     assert tasks == ["learn"] * 4 + ["merge_parts"]
 
 
@@ -190,7 +190,7 @@ def test_rows_that_the_labels_are_made_of_are_loaded_once(client, tmp_path):
 
     X = da.map_blocks(load, chunks=((50,) * 4, (3,)), dtype=float, meta=np.empty((0, 0)))
     y = (X[:, 0] > 1.0).astype(int)
-    tasks = names_of_tasks(client, lambda: engine.fit(ProximalSVC(grid=a_grid(3)), X, y))
+    tasks = names_of_tasks(client, lambda: engine.fit(ProximalSVC(quantizer=a_grid(3)), X, y))
     assert tasks == ["learn"] * 4 + ["merge_parts"]
     assert [path.read_text() for path in sorted(tmp_path.iterdir())] == ["x"] * 4
 
@@ -200,7 +200,7 @@ def test_what_partitions_share_is_left_to_the_scheduler(rng, client):
     source = dask.delayed(lambda: (X, y))()
     parts = [dask.delayed(lambda s, i: (s[0][i::4], s[1][i::4]))(source, i) for i in range(4)]
     models = []
-    model = ProximalSVC(grid=a_grid(5))
+    model = ProximalSVC(quantizer=a_grid(5))
     tasks = names_of_tasks(client, lambda: models.append(engine.fit(model, parts)))
     assert tasks == ["lambda"] * 5 + ["learn"] * 4 + ["merge_parts"]
     assert_same_model(models[0], one_machine(X, y))
@@ -256,7 +256,7 @@ def test_delayed_parts_may_be_tuples_of_rows_and_labels(rng):
 
 def test_a_delayed_part_without_labels_is_refused(rng):
     with pytest.raises(DataTypeError, match=r"partition 0: .* must be a tuple .* got ndarray"):
-        engine.fit(ProximalSVC(grid=a_grid(5)), [dask.delayed(imbalanced(rng)[0])])
+        engine.fit(ProximalSVC(quantizer=a_grid(5)), [dask.delayed(imbalanced(rng)[0])])
 
 
 def test_maps_that_follow_the_data_are_settled_once_for_all_workers(rng):
@@ -302,11 +302,11 @@ def test_several_models_share_one_pass(rng):
         reads.append(i)
         return X[i::4], y[i::4]
 
-    grid = a_grid(5)  # without one, the first partition is looked at once more, to settle it
+    quantizer = a_grid(5)  # without one, the first partition is looked at once more, to settle it
     models = [
-        ProximalSVC(C=0.1, grid=grid),
-        ProximalSVC(C=10.0, class_weight=None, grid=grid),
-        ProximalSVC(C="auto", grid=grid),
+        ProximalSVC(C=0.1, quantizer=quantizer),
+        ProximalSVC(C=10.0, class_weight=None, quantizer=quantizer),
+        ProximalSVC(C="auto", quantizer=quantizer),
     ]
     with dask.config.set(scheduler="synchronous"):
         parts = [dask.delayed(read)(i) for i in range(4)]

@@ -144,7 +144,7 @@ def test_ids_see_every_change_of_a_row_a_label_or_a_weight(random):
 # -- rows that come and rows that go ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("parameters", [{}, {"C": "auto"}, {"ledger": True}])
+@pytest.mark.parametrize("parameters", [{}, {"C": "auto"}, {"track_rows": True}])
 @pytest.mark.parametrize("in_files", [True, False])
 def test_parts_that_add_and_retire_leave_the_model_of_the_rows_that_remain(
     rng, tmp_path, parameters, in_files
@@ -156,7 +156,7 @@ def test_parts_that_add_and_retire_leave_the_model_of_the_rows_that_remain(
         files.statistics(
             files.unlearned(model),
             [(X[600 + i :: 2], y[600 + i :: 2])],
-            retire=[(X[i:400:2], y[i:400:2])],
+            forget=[(X[i:400:2], y[i:400:2])],
             source=f"site {i}",
         )
         for i in range(2)
@@ -166,7 +166,7 @@ def test_parts_that_add_and_retire_leave_the_model_of_the_rows_that_remain(
             files.write(part, tmp_path / f"{number}.stats")
         parts = [tmp_path / f"{number}.stats" for number in range(2)]
     assert files.update(model, parts) is model
-    fresh = ProximalSVC(**parameters, grid=model.grid_).fit(X[400:], y[400:])
+    fresh = ProximalSVC(**parameters, quantizer=model.quantizer_).fit(X[400:], y[400:])
     assert model.digest() == fresh.digest()
     np.testing.assert_array_equal(model.decision_function(9.0 * X), fresh.decision_function(9.0 * X))
 
@@ -176,24 +176,24 @@ def test_an_update_by_parts_is_done_whole_or_not_at_all(rng):
     model = ProximalSVC().fit(X[:400], y[:400])
     before = model.digest()
     strangers = files.statistics(
-        files.unlearned(model), [(X[400:], y[400:])], retire=[(X[:50] + 9.0, y[:50])]
+        files.unlearned(model), [(X[400:], y[400:])], forget=[(X[:50] + 9.0, y[:50])]
     )
     with pytest.raises(DataError, match="never learned"):
         files.update(model, [strangers])
-    good = files.statistics(files.unlearned(model), [], retire=[(X[:50], y[:50])], source="a")
+    good = files.statistics(files.unlearned(model), [], forget=[(X[:50], y[:50])], source="a")
     with pytest.raises(DataError, match="is there already"):
         files.update(model, [good, good])
     assert model.digest() == before
     assert (
         files.update(model, [good]).digest()
-        == ProximalSVC(grid=model.grid_).fit(X[50:400], y[50:400]).digest()
+        == ProximalSVC(quantizer=model.quantizer_).fit(X[50:400], y[50:400]).digest()
     )
 
 
 def test_a_part_that_fails_to_merge_stays_as_it_was(rng):
     X, y = imbalanced(rng)
-    one = files.statistics(ProximalSVC(), [(X[:100], y[:100])], retire=[(X[:9], y[:9])], source="a")
-    other = files.statistics(ProximalSVC(), [(X[100:], y[100:])], retire=[(X[:9], y[:9])], source="b")
+    one = files.statistics(ProximalSVC(), [(X[:100], y[:100])], forget=[(X[:9], y[:9])], source="a")
+    other = files.statistics(ProximalSVC(), [(X[100:], y[100:])], forget=[(X[:9], y[:9])], source="b")
     before = one.model.digest(), dict(one.sources), dict(one.retired.sources)
     with pytest.raises(DataError, match="is there already"):
         one.merge(other)
@@ -204,10 +204,10 @@ def test_a_part_that_fails_to_merge_stays_as_it_was(rng):
 def test_ledgers_tell_that_the_rows_of_a_part_are_all_inside_another(rng, order):
     X, y = rng.normal(size=(60, 2)), np.arange(60) % 2
     parts = [
-        files.statistics(ProximalSVC(ledger=True), [(X[rows], y[rows])], source=str(rows))
+        files.statistics(ProximalSVC(track_rows=True), [(X[rows], y[rows])], source=str(rows))
         for rows in (slice(60), slice(20))
     ]
     with pytest.raises(DataError, match="all 20 rows of one of two parts are inside the other"):
         files.combine(parts[::order])
-    shifted = files.statistics(ProximalSVC(ledger=True), [(X[:20] + 1.0, y[:20])], source="other")
+    shifted = files.statistics(ProximalSVC(track_rows=True), [(X[:20] + 1.0, y[:20])], source="other")
     assert files.combine([parts[0], shifted]).model.class_count_.sum() == 80

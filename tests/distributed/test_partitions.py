@@ -124,10 +124,10 @@ def test_a_partition_without_rows_sends_nothing_and_changes_nothing(rng):
 
 def test_a_partition_without_rows_sends_nothing_to_a_model_that_has_rows(rng):
     X, y = imbalanced(rng)
-    model = ProximalSVC(C="auto", ledger=True).fit(X[:60], y[:60])
+    model = ProximalSVC(C="auto", track_rows=True).fit(X[:60], y[:60])
     assert learn_partition(Pass(model, "partial_fit").kinds, X[:0], y[:0], None, "partition 0") == [None]
     run(model, "partial_fit", [(X[:0], y[:0]), (X[60:], y[60:])])
-    assert model.digest() == ProximalSVC(grid=model.grid_).fit(X, y).digest()
+    assert model.digest() == ProximalSVC(quantizer=model.quantizer_).fit(X, y).digest()
 
 
 def test_one_thread_holds_inside_only():

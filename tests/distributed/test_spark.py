@@ -185,10 +185,10 @@ def test_an_update_is_that_of_one_machine(rng, sessions, session, C):
     engine.update(
         model,
         add=spread(sessions[session], new, [30, 60, 90]),  # more partitions to add than to retire
-        retire=spread(sessions[session], gone, [50]),
+        forget=spread(sessions[session], gone, [50]),
         features=NAMES,
     )
-    fresh = ProximalSVC(C=C, grid=model.grid_).fit(frame[100:][NAMES], y[100:])
+    fresh = ProximalSVC(C=C, quantizer=model.quantizer_).fit(frame[100:][NAMES], y[100:])
     assert model.digest() == fresh.digest()
     assert_same_model(model, fresh)
 
@@ -209,14 +209,14 @@ def test_a_partition_sends_one_message_about_rows_that_come_or_go(rng, spark, mo
     engine.update(
         model,
         add=spread(spark, frame[200:], [20, 50]),
-        retire=spread(spark, frame[:60], [10]),
+        forget=spread(spark, frame[:60], [10]),
         features=NAMES,
     )
     assert sorted(sent) == [0, 0, 0, 1, 1]
     assert_same_model(model, one_machine(frame[60:][NAMES], y[60:]))
 
 
-@pytest.mark.parametrize("side", ["add", "retire"])
+@pytest.mark.parametrize("side", ["add", "forget"])
 def test_an_update_may_have_one_side_only_and_several_models(rng, spark, side):
     X, y = imbalanced(rng, 300)
     frame = frame_of(X, y)
@@ -236,11 +236,11 @@ def test_an_update_that_fails_changes_no_model(rng, spark):
     good = spread(spark, frame[200:], [])
     strangers = frame[:50].assign(age=frame["age"] + 50.0)
     with pytest.raises(DataError, match=r"update: some rows of class .* never learned"):
-        engine.update(model, add=good, retire=spread(spark, strangers, []), features=NAMES)
+        engine.update(model, add=good, forget=spread(spark, strangers, []), features=NAMES)
     bad = frame[:50].copy()
     bad.loc[3, "amount"] = np.nan
     with pytest.raises(DataError, match=r"update \(retire\): partition \d+: X has NaN in row 3, column 1"):
-        engine.update(model, add=good, retire=spread(spark, bad, []), features=NAMES)
+        engine.update(model, add=good, forget=spread(spark, bad, []), features=NAMES)
     with pytest.raises(ParameterError, match="rows to add, rows to retire, or both"):
         engine.update(model, features=NAMES)
     with pytest.raises(NotFittedError, match="update"):
@@ -269,15 +269,15 @@ def test_one_learner_dask_spark_and_files_have_one_digest_through_a_whole_histor
     on_spark = engine.fit(ProximalSVC(**parameters), spread(spark, kept, [40, 500]), features=NAMES)
     assert on_dask.digest() == on_spark.digest() == alone.digest()
 
-    alone.update(add=(new[NAMES], new["y"]), retire=(gone[NAMES], gone["y"]))
+    alone.update(add=(new[NAMES], new["y"]), forget=(gone[NAMES], gone["y"]))
     dask_engine.update(
-        on_dask, add=(parts(new, [7]), None), retire=(parts(gone, [250]), None), client=SynchronousClient()
+        on_dask, add=(parts(new, [7]), None), forget=(parts(gone, [250]), None), client=SynchronousClient()
     )
     engine.update(
-        on_spark, add=spread(spark, new, [100]), retire=spread(spark, gone, [1, 399]), features=NAMES
+        on_spark, add=spread(spark, new, [100]), forget=spread(spark, gone, [1, 399]), features=NAMES
     )
     never = ProximalSVC(
-        **{"grid": alone.grid_, **parameters} if "feature_map" not in parameters else parameters
+        **{"quantizer": alone.quantizer_, **parameters} if "feature_map" not in parameters else parameters
     )
     never.fit(frame[400:][NAMES], frame["y"][400:])
     assert on_dask.digest() == on_spark.digest() == alone.digest() == never.digest()
@@ -389,8 +389,8 @@ def test_partitions_add_up_to_the_cube_of_all_rows(spark):
     cube = StatisticsCube(["shop"], "y").add(spark.createDataFrame(rows).repartition(3))
     whole = StatisticsCube(["shop"], "y").add(rows)
     assert cube.cells == whole.cells
-    grid = cube.model().learner.grid_
+    quantizer = cube.model().learner.quantizer_
     for shop, model in cube.models("shop").items():
         part = rows[rows["shop"] == shop]
-        fresh = ProximalSVC(grid=grid).fit(part[["x"]].to_numpy(), part["y"].to_numpy())
+        fresh = ProximalSVC(quantizer=quantizer).fit(part[["x"]].to_numpy(), part["y"].to_numpy())
         assert model.learner.digest() == fresh.digest()

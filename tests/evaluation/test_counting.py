@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.evaluation.counting import AnswerCounter, block_tallies
+from steelyard.evaluation.counting import ConfusionCounter, block_tallies
 from steelyard.evaluation.measures import MEASURES, measures, widened
 from steelyard.evaluation.tracking import Tracker
 from steelyard.streams.answers import Answers
@@ -16,7 +16,7 @@ from tests.evaluation.reference import measured
 
 
 def _fed(true, predicted, sizes, window, n_classes):
-    counter = AnswerCounter(window)
+    counter = ConfusionCounter(window)
     begin = 0
     for size in sizes:
         part = slice(begin, begin + size)
@@ -134,7 +134,7 @@ def test_the_auc_of_windows_is_that_of_all_their_pairs():
     true = (rng.random(400) < 0.1).astype(int)
     scores = rng.integers(0, 6, size=400) + true * 1.0  # with many ties
     true[100:160] = 0  # a window of one side
-    counter = AnswerCounter(50)
+    counter = ConfusionCounter(50)
     counter.update(true, true, scores, 2)
     agos = [340, 250, 249, 117, 1, 0]
     for ago, auc in zip(agos, counter.window_aucs(agos, 1), strict=True):

@@ -11,7 +11,7 @@ from sklearn.metrics import f1_score, recall_score, roc_auc_score
 
 from steelyard import ProximalSVC
 from steelyard.cli import main
-from steelyard.evaluation import Race, prequential
+from steelyard.evaluation import PrequentialEvaluator, prequential
 from steelyard.streams import ArrayStream
 from tests.runner import cli_runner
 
@@ -93,9 +93,9 @@ def test_a_named_class_counts_from_its_first_row_on_however_late_it_comes():
 
 def test_of_two_equally_frequent_classes_the_larger_label_is_positive():
     for y in ([0, 1, 0, 1], [1, 0, 1, 0]):
-        race = Race({"p": ProximalSVC()})
-        race.run(ArrayStream(np.arange(4.0)[:, None], np.array(y), chunk=2))
-        assert race.positive == 1
+        evaluator = PrequentialEvaluator({"p": ProximalSVC()})
+        evaluator.run(ArrayStream(np.arange(4.0)[:, None], np.array(y), chunk=2))
+        assert evaluator.positive == 1
 
 
 def test_events_tell_when_a_class_came_whatever_the_chunks():

@@ -17,10 +17,10 @@ from steelyard.evaluation.contributions import contributions
 from steelyard.evaluation.measures import bands
 from steelyard.evaluation.samples import ScoreSample
 from steelyard.exceptions import DataError, FileAccessError, ParameterError, SteelyardError
-from steelyard.memory import DriftWindows, SlidingWindow
 from steelyard.metrics import g_mean_score, pmauc_score
 from steelyard.streams import ArrayStream, Drift, Gaussians, ImbalanceSchedule
 from steelyard.tables import open_stream
+from steelyard.windowing import AdaptiveWindows, SlidingWindow
 
 
 class Diary:
@@ -211,15 +211,15 @@ def test_no_change_is_found_in_a_quiet_stream():
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "message"),
     [
         ({"metrics": ["g_mean", "luck"]}, "got 'luck'"),
         ({"window": 0}, "window must be a whole number of at least 1"),
         ({"delay": -1}, "delay must be a whole number of at least 0"),
     ],
 )
-def test_options_that_cannot_be_are_refused(options, sentence):
-    with pytest.raises(ParameterError, match=sentence):
+def test_options_that_cannot_be_are_refused(options, message):
+    with pytest.raises(ParameterError, match=message):
         prequential(ProximalSVC(), Gaussians(10), **options)
 
 
@@ -309,8 +309,8 @@ def test_a_measure_that_is_nan_has_no_band():
         lambda: prequential(ProximalSVC(), Gaussians(100), seed=-1),
         lambda: Gaussians(100, seed=-1),
         lambda: Gaussians(2.5),
-        lambda: DriftWindows(ProximalSVC(), (0,)).partial_fit([[1.0]], [0]),
-        lambda: DriftWindows(ProximalSVC(), "ab").partial_fit([[1.0]], [0]),
+        lambda: AdaptiveWindows(ProximalSVC(), (0,)).partial_fit([[1.0]], [0]),
+        lambda: AdaptiveWindows(ProximalSVC(), "ab").partial_fit([[1.0]], [0]),
         lambda: ArrayStream([["a"]], [0]),
         lambda: ArrayStream([[1.0], [2.0]], [0, 1], time=[1.0]),
     ],

@@ -77,7 +77,7 @@ def test_a_data_set_of_river_is_taken_as_it_is():
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "sentence"),
+    ("call", "error", "message"),
     [
         (lambda X, y: _summary(X), DataTypeError, "pairs of a mapping and a label"),
         (lambda X, y: _summary(pd.DataFrame(X)), ParameterError, "needs target"),
@@ -89,8 +89,8 @@ def test_a_data_set_of_river_is_taken_as_it_is():
         (lambda X, y: _summary([({}, 1)]), DataError, "no rows"),
     ],
 )
-def test_what_cannot_be_read_gives_a_sentence(rows, call, error, sentence):
-    with pytest.raises(error, match=sentence):
+def test_what_cannot_be_read_gives_a_sentence(rows, call, error, message):
+    with pytest.raises(error, match=message):
         call(*rows)
 
 

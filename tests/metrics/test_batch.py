@@ -178,7 +178,7 @@ def test_containers_of_any_kind_are_read(wrap):
 
 
 @pytest.mark.parametrize(
-    ("y_true", "y_pred", "sentence"),
+    ("y_true", "y_pred", "message"),
     [
         ([0, 1], [0], "one length; got 2 and 1"),
         (["a", "b"], [0, 1], "one kind that can be ordered; got a mix of int, str"),
@@ -190,8 +190,8 @@ def test_containers_of_any_kind_are_read(wrap):
         ([[0, 1], [1, 0]], [0, 1], "a column of labels; got shape"),
     ],
 )
-def test_labels_that_cannot_be_used_get_a_sentence(y_true, y_pred, sentence):
-    with pytest.raises(DataError, match=sentence):
+def test_labels_that_cannot_be_used_get_a_sentence(y_true, y_pred, message):
+    with pytest.raises(DataError, match=message):
         g_mean_score(y_true, y_pred)
 
 

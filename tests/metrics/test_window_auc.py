@@ -134,7 +134,7 @@ def test_a_class_that_left_the_window_leaves_it_undefined():
 
 
 @pytest.mark.parametrize(
-    ("bad", "sentence"),
+    ("bad", "message"),
     [
         ({"y_true": [0, 1], "y_score": [0.5, math.nan]}, r"finite number; got \[nan\] in row 1"),
         ({"y_true": [0, 1], "y_score": [0.5, math.inf]}, "finite number"),
@@ -146,10 +146,10 @@ def test_a_class_that_left_the_window_leaves_it_undefined():
         ({"y_true": [0, 1], "y_score": [0.5, 0.5], "sample_weight": [1, 2]}, "counts one"),
     ],
 )
-def test_an_update_that_raises_changes_nothing(bad, sentence):
+def test_an_update_that_raises_changes_nothing(bad, message):
     stream = WindowAUC(4).update([0, 1, 0], y_score=[0.1, 0.2, 0.3])
     before = state_bytes(stream)
-    with pytest.raises(DataError, match=sentence):
+    with pytest.raises(DataError, match=message):
         stream.update(**bad)
     assert state_bytes(stream) == before
 

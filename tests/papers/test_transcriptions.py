@@ -63,7 +63,7 @@ def test_algorithm_3_of_the_distributed_paper_is_an_update(rows, C):
         parts = {name: Terms(X[chosen][side[chosen]]) for name, chosen in which.items()}
         sides.append(parts["old"].plus(parts["gone"], -1.0).plus(parts["new"]))  # (30), (33), (34)
     model = ProximalSVC(C, standardize=False).fit(X[which["old"]], rare[which["old"]])
-    model.update(add=(X[which["new"]], rare[which["new"]]), retire=(X[which["gone"]], rare[which["gone"]]))
+    model.update(add=(X[which["new"]], rare[which["new"]]), forget=(X[which["gone"]], rare[which["gone"]]))
     np.testing.assert_allclose(planes(model)[0], solved(*sides, C), rtol=1e-8, atol=1e-10)
 
 
@@ -81,7 +81,7 @@ def test_algorithm_4_nodes_send_their_change_and_the_master_adds(rows, n_nodes):
             sides[place] = sides[place].plus(change)  # (38), (39)
         rows_of = [(X[new], rare[new])], [(X[gone], rare[gone])]
         parts.append(
-            files.statistics(files.unlearned(model), rows_of[0], retire=rows_of[1], source=str(node))
+            files.statistics(files.unlearned(model), rows_of[0], forget=rows_of[1], source=str(node))
         )
     files.update(model, parts)
     np.testing.assert_allclose(planes(model)[0], solved(*sides, 1.0), rtol=1e-8, atol=1e-10)
@@ -108,7 +108,7 @@ def test_planes_of_several_classes_follow_4_24_and_4_25(rows, C):
     """M and v of all rows and of class j give the plane of j against the rest, whatever comes and goes."""
     X, y, which = rows
     model = ProximalSVC(C, standardize=False).fit(X[which["old"]], y[which["old"]])
-    model.update(add=(X[which["new"]], y[which["new"]]), retire=(X[which["gone"]], y[which["gone"]]))
+    model.update(add=(X[which["new"]], y[which["new"]]), forget=(X[which["gone"]], y[which["gone"]]))
 
     def now(chosen):  # (4.24)
         old, gone, new = (Terms(X[which[name]][chosen[which[name]]]) for name in ("old", "gone", "new"))

@@ -176,7 +176,7 @@ def attempt(data):
 @pytest.fixture
 def forbidden(monkeypatch, watch):
     """Fail the test if anything is unpickled, evaluated, imported or executed."""
-    objects._meet_our_own()  # rooms of the package, a fixed list, are imported for a name not known yet
+    objects._import_registering_modules()  # rooms of the package, a fixed list, are imported for a name not known yet
     reached = []
     for name in ("loads", "load", "Unpickler"):
         monkeypatch.setattr(pickle, name, lambda *a, **k: reached.append("pickle"))

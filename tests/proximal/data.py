@@ -17,7 +17,7 @@ def imbalanced(rng, n_rows=300, n_features=5, shares=(0.9, 0.1)):
 
 def as_learned(model, X):
     """The rows as a model has learned them: rounded to its grid."""
-    quanta = model.grid_.quanta
+    quanta = model.quantizer_.quanta
     return np.floor(X / quanta + 0.5) * quanta
 
 

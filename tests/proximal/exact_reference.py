@@ -15,13 +15,13 @@ def quanta_of(value, exponent):
     return math.floor(Fraction(float(value)) / Fraction(2) ** int(exponent) + Fraction(1, 2))
 
 
-def exact_statistics(X, y, grid, weights=None):
+def exact_statistics(X, y, quantizer, weights=None):
     """The statistics of these rows on this grid, from the definition."""
     X = np.asarray(X, dtype=np.float64)
     d = X.shape[1]
     fractional = weights is not None and any(float(w) != int(w) for w in weights)
     step = 2**20 if fractional else 1
-    statistics = ClassStatistics(d, grid=grid)
+    statistics = ClassStatistics(d, quantizer=quantizer)
     statistics._sums.set_weight_exponent(-20 if fractional else 0)
     for slot, label in enumerate(sorted(set(np.asarray(y).tolist()))):
         sums = [0] * ((d + 1) * (d + 2) // 2)
@@ -30,7 +30,8 @@ def exact_statistics(X, y, grid, weights=None):
                 step if weights is None else math.floor(Fraction(float(weights[i])) * step + Fraction(1, 2))
             )
             row = [
-                quanta_of(x, k) - int(o) for x, k, o in zip(X[i], grid.exponents, grid.origins, strict=True)
+                quanta_of(x, k) - int(o)
+                for x, k, o in zip(X[i], quantizer.exponents, quantizer.origins, strict=True)
             ]
             row.append(1)
             at = 0

@@ -32,7 +32,7 @@ def test_planes_are_the_same_bits_whether_asked_for_after_every_row_or_once(kind
         asked.predict(X[i : i + 1])
         for model in (asked, silent):
             model.partial_fit(X[i : i + 1], y[i : i + 1])
-    fresh = ProximalSVC(grid=silent.grid_).fit(X, y)
+    fresh = ProximalSVC(quantizer=silent.quantizer_).fit(X, y)
     for other in (silent, fresh):
         assert asked.coef_.tobytes() == other.coef_.tobytes()
         assert asked.intercept_.tobytes() == other.intercept_.tobytes()
@@ -63,7 +63,7 @@ def test_a_class_kept_as_its_rows_still_knows_them_after_questions():
     model.predict(X[:1])
     model.forget(X[rare], y[rare])
     kept = np.delete(np.arange(330), rare)
-    fresh = ProximalSVC(grid=model.grid_).fit(X[kept], y[kept])
+    fresh = ProximalSVC(quantizer=model.quantizer_).fit(X[kept], y[kept])
     assert model.coef_.tobytes() == fresh.coef_.tobytes()
 
 
@@ -96,5 +96,5 @@ def test_the_total_of_folds_that_is_kept_between_chunks_is_that_of_the_folds(fea
         assert asked.statistics_.digest() == folds.digest()
     assert asked.digest() == silent.digest()
     for model in (asked, silent):
-        model.refresh()
+        model.reselect_C()
     assert asked.coef_.tobytes() == silent.coef_.tobytes()

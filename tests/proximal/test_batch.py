@@ -86,9 +86,9 @@ def test_free_intercept_with_inverse_counts_has_the_direction_of_the_auc_solutio
 def test_regularization_path_equals_single_fits(rng, objective, penalize_intercept, class_weight, shares):
     X, y = imbalanced(rng, 150, 70, shares)
     options = {"objective": objective, "penalize_intercept": penalize_intercept, "class_weight": class_weight}
-    grid = [1e-3, 1.0, 50.0]
-    coefs, intercepts = ProximalSVC(**options).fit(X, y).regularization_path(grid)
-    for C, coef, intercept in zip(grid, coefs, intercepts, strict=True):
+    quantizer = [1e-3, 1.0, 50.0]
+    coefs, intercepts = ProximalSVC(**options).fit(X, y).regularization_path(quantizer)
+    for C, coef, intercept in zip(quantizer, coefs, intercepts, strict=True):
         assert_same_planes(ProximalSVC(C=C, **options).fit(X, y), coef, intercept, 1e-9)
 
 

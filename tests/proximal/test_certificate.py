@@ -31,7 +31,7 @@ def test_the_rows_that_remain_prove_a_certificate_and_no_others_do(rows, options
     assert again.holds_for(X[:99:-1], y[:99:-1], feature_map=feature_map)
     assert not again.holds_for(X[101:], y[101:], feature_map=feature_map)
     assert not again.holds_for(X, y, feature_map=feature_map)
-    gone = ProximalSVC(grid=model.grid_, feature_map=feature_map).fit(X[:100], y[:100])
+    gone = ProximalSVC(quantizer=model.quantizer_, feature_map=feature_map).fit(X[:100], y[:100])
     assert gone.digest() == paper.digest_rows
 
 

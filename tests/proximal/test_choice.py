@@ -64,7 +64,7 @@ def test_refresh_merging_and_parameters_choose_again(rng, choices):
     model.partial_fit(X[300:450], y[300:450])
     assert model.C_ == model.C_
     assert choices == [300]
-    assert model.refresh() is model
+    assert model.reselect_C() is model
     assert model.C_ == ProximalSVC(C="auto").fit(X[:450], y[:450]).C_
     assert choices == [300, 450, 450]
     assert model.merge(ProximalSVC(C="auto").fit(X[450:], y[450:])).C_ > 0.0
@@ -95,7 +95,7 @@ def test_a_choice_of_rows_that_fade_holds_until_as_much_is_new(rng, choices):
     model = ProximalSVC(C="auto").fit(X[:400], y[:400])
     model.predict(X[:1])
     for begin in range(400, 3000, 100):
-        model.fade(0.75).partial_fit(X[begin : begin + 100], y[begin : begin + 100]).predict(X[:1])
+        model.decay(0.75).partial_fit(X[begin : begin + 100], y[begin : begin + 100]).predict(X[:1])
     assert 5 < len(choices) < 13
 
 

@@ -50,7 +50,7 @@ def test_a_window_that_wanders_far_away_keeps_its_digits(rng):
 def test_standardizing_equals_a_scaler_of_all_current_rows_after_any_history(rng):
     X, y = imbalanced(rng, 600, 5)
     model = ProximalSVC().fit(X[:200], y[:200])
-    model.update(add=(X[200:], y[200:]), retire=(X[:100], y[:100]))
+    model.update(add=(X[200:], y[200:]), forget=(X[:100], y[:100]))
     scaler = StandardScaler().fit(X[100:])
     batch = ProximalSVC(standardize=False).fit(scaler.transform(X[100:]), y[100:])
     assert relative_difference(model.coef_, batch.coef_ / scaler.scale_) < 1e-10
@@ -308,7 +308,7 @@ def test_a_learner_that_is_to_choose_c_takes_no_statistics_without_folds():
     [
         lambda model: ClassStatistics(2.5),
         lambda model: ClassStatistics("a"),
-        lambda model: model.fade("x"),
+        lambda model: model.decay("x"),
         lambda model: model.grow(6.5),
         lambda model: model.regularization_path(["a"]),
     ],

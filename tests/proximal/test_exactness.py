@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from steelyard import ProximalSVC, RandomFeatures
 from steelyard.exceptions import DataError
 from steelyard.persistence import from_bytes, to_bytes
-from steelyard.proximal import ClassStatistics, Grid
+from steelyard.proximal import ClassStatistics, Quantizer
 
 from .exact_reference import exact_statistics
 
@@ -53,7 +53,7 @@ def test_a_column_that_dies_out_is_dead():
     y = (X[:, 0] > 0).astype(int)
     model = ProximalSVC().fit(X, y).forget(X[:500], y[:500])
     assert model.coef_[0, 1] == 0.0
-    assert_same_bits(model, ProximalSVC(grid=model.grid_).fit(X[500:], y[500:]), rng)
+    assert_same_bits(model, ProximalSVC(quantizer=model.quantizer_).fit(X[500:], y[500:]), rng)
 
 
 @pytest.mark.parametrize("n", [5, 200, 700])
@@ -67,7 +67,7 @@ def test_sums_are_those_of_the_definition(n, weighted, rng):
     }[weighted]
     statistics = ClassStatistics(X.shape[1])
     statistics.add(X, y, weights)
-    expected = exact_statistics(X, y, statistics.grid, weights)
+    expected = exact_statistics(X, y, statistics.quantizer, weights)
     assert statistics.digest() == expected.digest()
     for label in statistics.classes:
         assert statistics.count(label) == expected.count(label)
@@ -79,7 +79,7 @@ def test_one_two_and_some_digits_give_the_same_sums_however_rows_are_cut(kinds, 
     X = np.concatenate([X, rng.permutation(X.T).T], axis=1)
     at_once = ClassStatistics(X.shape[1])
     at_once.add(X, y)
-    row_by_row = ClassStatistics(X.shape[1], grid=at_once.grid)
+    row_by_row = ClassStatistics(X.shape[1], quantizer=at_once.quantizer)
     for i in range(0, 3000, 7):  # seven rows at a time never fill a register tile
         row_by_row.add(X[i : i + 7], y[i : i + 7], np.ones(len(y[i : i + 7])))
     assert at_once.digest() == row_by_row.digest()
@@ -90,13 +90,13 @@ def test_sparse_rows_are_the_same_rows(rng):
     X.data = rng.normal(size=len(X.data))
     y = rng.integers(0, 3, 900)
     sparse, dense = ProximalSVC().fit(X, y), ProximalSVC().fit(X.toarray(), y)
-    assert_same_bits(sparse, ProximalSVC(grid=sparse.grid_).fit(X.toarray(), y), rng)
-    assert_same_bits(dense, ProximalSVC(grid=dense.grid_).fit(X, y), rng)
+    assert_same_bits(sparse, ProximalSVC(quantizer=sparse.quantizer_).fit(X.toarray(), y), rng)
+    assert_same_bits(dense, ProximalSVC(quantizer=dense.quantizer_).fit(X, y), rng)
     sparse.forget(X[100:500].toarray(), y[100:500])
     dense.forget(X[100:500], y[100:500])
     rest = np.r_[:100, 500:900]
     for model in (sparse, dense):
-        assert_same_bits(model, ProximalSVC(grid=model.grid_).fit(X[rest], y[rest]), rng)
+        assert_same_bits(model, ProximalSVC(quantizer=model.quantizer_).fit(X[rest], y[rest]), rng)
 
 
 @settings(max_examples=40, deadline=None)
@@ -120,18 +120,18 @@ def test_any_history_ends_in_the_bits_of_a_fresh_fit(data):
             model.forget(X[old], y[old])
             held[old] = False
         elif step == "update" and len(old):
-            model.update(add=(X[chunk], y[chunk]), retire=(X[old], y[old]))
+            model.update(add=(X[chunk], y[chunk]), forget=(X[old], y[old]))
             held[chunk], new = True, chunk[-1] + 1
             held[old] = False
         elif step == "save":
             model = from_bytes(to_bytes(model))
         elif step == "merge":
-            model.merge(ProximalSVC(C=C, grid=model.grid_).fit(X[chunk], y[chunk]))
+            model.merge(ProximalSVC(C=C, quantizer=model.quantizer_).fit(X[chunk], y[chunk]))
             held[chunk], new = True, chunk[-1] + 1
         elif step == "unmerge" and len(old):
-            model.unmerge(ProximalSVC(C=C, grid=model.grid_).fit(X[old], y[old]))
+            model.subtract(ProximalSVC(C=C, quantizer=model.quantizer_).fit(X[old], y[old]))
             held[old] = False
-    fresh = ProximalSVC(C=C, grid=model.grid_).fit(X[held], y[held])
+    fresh = ProximalSVC(C=C, quantizer=model.quantizer_).fit(X[held], y[held])
     assert model.digest() == fresh.digest()
     if C != "auto" or n > 100:
         assert_same_bits(model, fresh, rng)
@@ -142,10 +142,10 @@ def test_growing_and_moving_features_keeps_the_bits(rng):
     wide = np.zeros((600, 14))
     places = [3, 0, 13, 5, 1, 8, 9, 2, 7]
     wide[:, places] = X
-    model = ProximalSVC().fit(X, y).rearranged(places, 13 + 1)
-    assert_same_bits(model, ProximalSVC(grid=model.grid_).fit(wide, y), rng)
+    model = ProximalSVC().fit(X, y).permute_features(places, 13 + 1)
+    assert_same_bits(model, ProximalSVC(quantizer=model.quantizer_).fit(wide, y), rng)
     model.grow(15).forget(np.pad(wide, ((0, 0), (0, 1)))[:300], y[:300])
-    fresh = ProximalSVC(grid=model.grid_).fit(np.pad(wide, ((0, 0), (0, 1)))[300:], y[300:])
+    fresh = ProximalSVC(quantizer=model.quantizer_).fit(np.pad(wide, ((0, 0), (0, 1)))[300:], y[300:])
     assert_same_bits(model, fresh, rng)
 
 
@@ -153,7 +153,7 @@ def test_mapped_rows_are_forgotten_to_the_bit(rng):
     X, y = rng.normal(size=(900, 4)), rng.integers(0, 2, 900)
     model = ProximalSVC(feature_map=RandomFeatures(60)).fit(X[:600], y[:600])
     for i in range(600, 900, 50):
-        model.update(add=(X[i : i + 50], y[i : i + 50]), retire=(X[i - 600 : i - 550], y[i - 600 : i - 550]))
+        model.update(add=(X[i : i + 50], y[i : i + 50]), forget=(X[i - 600 : i - 550], y[i - 600 : i - 550]))
     fresh = ProximalSVC(feature_map=model._state.feature_map).fit(X[300:], y[300:])
     assert_same_bits(model, fresh, rng)
 
@@ -161,9 +161,9 @@ def test_mapped_rows_are_forgotten_to_the_bit(rng):
 def test_finer_quanta_change_no_bit(rng):
     X, y = columns(rng, 800, ("count", "cents", "normal")), rng.integers(0, 2, 800)
     plain = ProximalSVC().fit(X, y)
-    grid = plain.grid_
-    finer = Grid(grid.exponents - np.array([30, 0, 0]), None, grid.rounds)
-    other = ProximalSVC(grid=finer).fit(X, y)
+    quantizer = plain.quantizer_
+    finer = Quantizer(quantizer.exponents - np.array([30, 0, 0]), None, quantizer.rounds)
+    other = ProximalSVC(quantizer=finer).fit(X, y)
     assert_same_bits(plain, other, rng)
 
 
@@ -171,26 +171,26 @@ def test_a_count_that_turns_out_to_have_fractions_gets_finer_quanta(rng):
     X = rng.integers(0, 5, size=(1000, 2)).astype(float)
     y = rng.integers(0, 2, 1000)
     model = ProximalSVC().fit(X[:500], y[:500])
-    assert model.grid_.quanta.tolist() == [1.0, 1.0]
+    assert model.quantizer_.quanta.tolist() == [1.0, 1.0]
     X[600:, 0] += 0.5
     X[700:, 1] += rng.normal(size=300)
     model.partial_fit(X[500:], y[500:])
-    assert model.grid_.quanta[0] == 0.5
-    assert model.grid_.rounds.tolist() == [False, True]
+    assert model.quantizer_.quanta[0] == 0.5
+    assert model.quantizer_.rounds.tolist() == [False, True]
     model.forget(X[:500], y[:500])
-    assert_same_bits(model, ProximalSVC(grid=model.grid_).fit(X[500:], y[500:]), rng)
+    assert_same_bits(model, ProximalSVC(quantizer=model.quantizer_).fit(X[500:], y[500:]), rng)
 
 
 def test_grids_that_differ_merge_on_the_finer_one(rng):
     X, y = rng.normal(size=(1200, 3)), rng.integers(0, 2, 1200)
     X[600:] *= 1e-4
     coarse, fine = ProximalSVC().fit(X[:600], y[:600]), ProximalSVC().fit(X[600:], y[600:])
-    assert (coarse.grid_.exponents > fine.grid_.exponents).all()
+    assert (coarse.quantizer_.exponents > fine.quantizer_.exponents).all()
     both = ProximalSVC().merge(coarse).merge(fine)
     turned = ProximalSVC().merge(fine).merge(coarse)
     assert both.digest() == turned.digest()
-    assert both.grid_.mixed.all()
-    assert both.unmerge(coarse).digest() == fine.digest()
+    assert both.quantizer_.mixed.all()
+    assert both.subtract(coarse).digest() == fine.digest()
 
 
 @pytest.mark.parametrize(
@@ -222,12 +222,12 @@ def test_legitimate_forgetting_is_never_refused(rng):
 
 def test_fading_away_leaves_nothing(rng):
     X, y = rng.normal(size=(900, 3)), rng.integers(0, 2, 900)
-    model = ProximalSVC().fit(X, y).fade(0.5)
+    model = ProximalSVC().fit(X, y).decay(0.5)
     np.testing.assert_allclose(model.coef_, ProximalSVC(C=0.5).fit(X, y).coef_, rtol=1e-6)
-    model.fade(1e-200).fade(1e-200)
+    model.decay(1e-200).decay(1e-200)
     assert model.classes_.tolist() == []
     with pytest.raises(DataError, match="factor"):
-        model.fade(1e300)
+        model.decay(1e300)
     model.partial_fit(X, y)
     np.testing.assert_allclose(model.coef_, ProximalSVC().fit(X, y).coef_, rtol=1e-6)
 

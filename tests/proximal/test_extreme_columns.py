@@ -6,8 +6,8 @@ import scipy.sparse as sp
 
 from steelyard import ProximalSVC, RandomFeatures
 from steelyard.exceptions import DataError
-from steelyard.memory import DriftWindows, SlidingWindow
 from steelyard.persistence import from_bytes, to_bytes
+from steelyard.windowing import AdaptiveWindows, SlidingWindow
 
 SIZES = [1e-300, 1e-160, 1e-90, 1.0, 1e90, 1e100, 1e150, 1e200, 1e300]
 SETTINGS = [
@@ -81,10 +81,10 @@ def test_every_way_to_a_plane_agrees(size, rng):
     for i in range(600, 620):
         model.predict(X[i : i + 1])
         model.partial_fit(X[i : i + 1], y[i : i + 1])
-    whole = ProximalSVC(grid=model.grid_).fit(X[:620], y[:620])
+    whole = ProximalSVC(quantizer=model.quantizer_).fit(X[:620], y[:620])
     np.testing.assert_array_equal(model.coef_, whole.coef_)
-    reference = ProximalSVC(grid=model.grid_, class_weight={0: 1.0, 1: 1.0}).fit(X[:620], y[:620])
-    equal = ProximalSVC(grid=model.grid_, class_weight=None).fit(X[:620], y[:620])
+    reference = ProximalSVC(quantizer=model.quantizer_, class_weight={0: 1.0, 1: 1.0}).fit(X[:620], y[:620])
+    equal = ProximalSVC(quantizer=model.quantizer_, class_weight=None).fit(X[:620], y[:620])
     np.testing.assert_allclose(reference.coef_, equal.coef_, rtol=1e-9)
 
 
@@ -140,17 +140,17 @@ def test_after_any_history_the_bits_are_those_of_a_fresh_fit(kind, sparse, rng):
         if begin >= 300:
             old = slice(begin - 300, begin - 250)
             model.forget(given[old], y[old])
-    other = ProximalSVC(grid=model.grid_).fit(given[600:], y[600:])
+    other = ProximalSVC(quantizer=model.quantizer_).fit(given[600:], y[600:])
     model = from_bytes(to_bytes(model))
     before = model.digest()
     model.merge(other)
-    fresh = ProximalSVC(grid=model.grid_).fit(X[300:], y[300:])
+    fresh = ProximalSVC(quantizer=model.quantizer_).fit(X[300:], y[300:])
     assert model.digest() == fresh.digest()
     np.testing.assert_array_equal(model.coef_, fresh.coef_)
     np.testing.assert_array_equal(model.intercept_, fresh.intercept_)
     probes = rng.normal(size=(20, 2)) * np.abs(X).max(axis=0)
     np.testing.assert_array_equal(model.decision_function(probes), fresh.decision_function(probes))
-    model.unmerge(other)
+    model.subtract(other)
     assert model.digest() == before
     model.forget(given[300:600], y[300:600])
     assert model.classes_.tolist() == []
@@ -162,7 +162,7 @@ def test_rows_leave_one_by_one(kind, rng):
     n = 300
     y = np.arange(n) % 2
     X = np.column_stack([COLUMNS[kind](rng, n), rng.normal(size=n)])
-    model = ProximalSVC(ledger=True).fit(X, y)
+    model = ProximalSVC(track_rows=True).fit(X, y)
     for i in rng.permutation(n):
         model.forget(X[i : i + 1], y[i : i + 1])
         with pytest.raises(DataError):
@@ -178,7 +178,7 @@ def test_windows_slide_over_columns_of_all_sizes(rng):
     for begin in range(0, n, 100):
         window.partial_fit(X[begin : begin + 100], y[begin : begin + 100], classes=[0, 1])
     model = window.learner_
-    fresh = ProximalSVC(grid=model.grid_).fit(X[-400:], y[-400:])
+    fresh = ProximalSVC(quantizer=model.quantizer_).fit(X[-400:], y[-400:])
     assert model.digest() == fresh.digest()
     np.testing.assert_array_equal(model.coef_, fresh.coef_)
 
@@ -198,7 +198,7 @@ def test_mapped_rows_and_drift_windows_take_them(rng):
     X, y = problem(rng)
     model = ProximalSVC(feature_map=RandomFeatures(50, random_state=0)).fit(X * [1e300, 1e-300, 1.0], y)
     assert np.isfinite(model.decision_function(X * [1e300, 1e-300, 1.0])).all()
-    drifting = DriftWindows(ProximalSVC()).partial_fit(X * [1e300, 1e-300, 1.0], y)
+    drifting = AdaptiveWindows(ProximalSVC()).partial_fit(X * [1e300, 1e-300, 1.0], y)
     assert np.isfinite(drifting.decision_function(X[:9] * [1e300, 1e-300, 1.0])).all()
 
 

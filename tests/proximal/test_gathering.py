@@ -139,7 +139,7 @@ def test_what_was_merged_can_be_taken_out_again(rng):
     here = streamed(learner(), X[:300], y[:300], 100)
     there = streamed(learner(), X[300:], y[300:], 100)
     expected = pickle.loads(pickle.dumps(here))
-    same(here.merge(there).unmerge(there), expected, X)
+    same(here.merge(there).subtract(there), expected, X)
 
 
 def test_a_window_that_never_holds_enough_rows_settles_its_map_all_the_same(rng):
@@ -147,7 +147,7 @@ def test_a_window_that_never_holds_enough_rows_settles_its_map_all_the_same(rng)
     model = learner().partial_fit(X[:400], y[:400])
     for begin in range(400, 4400, 400):
         old = slice(begin - 400, begin)
-        model.update(add=(X[begin : begin + 400], y[begin : begin + 400]), retire=(X[old], y[old]))
+        model.update(add=(X[begin : begin + 400], y[begin : begin + 400]), forget=(X[old], y[old]))
     assert model._state.gathered is None
     assert model.statistics_.n_rows == 400
 
@@ -162,6 +162,6 @@ def test_sparse_rows_weights_and_fading_are_gathered_too(rng):
         sparse.partial_fit(sp.csr_array(X[part]), y[part], sample_weight=weights[part])
     same(dense, sparse, X)
     assert dense.class_count_.sum() == weights.sum()
-    faded = dense.fade(0.5)
+    faded = dense.decay(0.5)
     assert faded.class_count_.sum() == 0.5 * weights.sum()
     assert faded.partial_fit(X, y).class_count_.sum() == 0.5 * weights.sum() + 400.0

@@ -49,7 +49,7 @@ def test_any_history_equals_the_textbook_formula_on_the_current_rows(operations,
                 model.forget(X[rows], y[rows])
         elif kind == "update":
             gone, rows = leave(number), take(number)
-            model.update(add=(X[rows], y[rows]), retire=(X[gone], y[gone]) if gone else None)
+            model.update(add=(X[rows], y[rows]), forget=(X[gone], y[gone]) if gone else None)
             current += rows
         elif kind == "merge":
             rows = take(number)

@@ -20,9 +20,9 @@ def sent(message):
 KINDS = [
     {},
     {"C": "auto"},
-    {"ledger": True},
+    {"track_rows": True},
     {"feature_map": RandomFeatures(20, gamma=0.3)},
-    {"feature_map": RandomFeatures(20, gamma=0.3), "C": "auto", "ledger": True},
+    {"feature_map": RandomFeatures(20, gamma=0.3), "C": "auto", "track_rows": True},
 ]
 
 
@@ -31,22 +31,25 @@ KINDS = [
 def test_a_sum_of_messages_teaches_what_all_rows_teach(rng, options, with_map):
     X, y = imbalanced(rng, 300, 4)
     first = ProximalSVC(**options).fit(X[:200], y[:200])
-    second = ProximalSVC(**options, grid=first.grid_).fit(X[200:], y[200:])
-    messages = [sent(m if with_map else m.without_map()) for m in (first.message(), second.message())]
+    second = ProximalSVC(**options, quantizer=first.quantizer_).fit(X[200:], y[200:])
+    messages = [sent(m if with_map else m.without_map()) for m in (first.statistics(), second.statistics())]
     total = messages[0] + messages[1]
-    whole = ProximalSVC(**options, grid=first.grid_).fit(X, y)
+    whole = ProximalSVC(**options, quantizer=first.quantizer_).fit(X, y)
     pooled = ProximalSVC(**options).merge(total)
     assert total.digest() == pooled.digest() == whole.digest()
     np.testing.assert_array_equal(pooled.decision_function(X), whole.decision_function(X))
     assert (total - messages[1]).digest() == first.digest()
-    pooled.unmerge(messages[1]).forget(X[:50], y[:50])  # a ledger that travelled knows these rows
-    assert pooled.digest() == ProximalSVC(**options, grid=first.grid_).fit(X[50:200], y[50:200]).digest()
+    pooled.subtract(messages[1]).forget(X[:50], y[:50])  # a ledger that travelled knows these rows
+    assert (
+        pooled.digest()
+        == ProximalSVC(**options, quantizer=first.quantizer_).fit(X[50:200], y[50:200]).digest()
+    )
 
 
 def test_a_message_is_of_one_moment(rng):
     X, y = imbalanced(rng, 100, 4)
     model = ProximalSVC().fit(X, y)
-    message, before = model.message(), model.digest()
+    message, before = model.statistics(), model.digest()
     model.forget(X[:10], y[:10])
     assert message.digest() == before != model.digest()
     ProximalSVC().merge(message).partial_fit(X, y)
@@ -57,22 +60,22 @@ def test_a_message_knows_the_features_of_the_rows_before_any_map(rng):
     X, y = imbalanced(rng, 100, 4)
     table = pd.DataFrame(X, columns=list("abcd"))
     for feature_map in (None, RandomFeatures(20, gamma=0.3)):
-        message = sent(ProximalSVC(feature_map=feature_map).fit(table, y).message().without_map())
+        message = sent(ProximalSVC(feature_map=feature_map).fit(table, y).statistics().without_map())
         assert message.n_features == 4
         assert list(message.feature_names) == list("abcd")
         taught = ProximalSVC(feature_map=feature_map).merge(message)
         assert list(taught.feature_names_in_) == list("abcd")
         with pytest.raises(DataError, match="name their features differently"):
-            message + ProximalSVC(feature_map=feature_map).fit(table[list("dcba")], y).message()
+            message + ProximalSVC(feature_map=feature_map).fit(table[list("dcba")], y).statistics()
         with pytest.raises(DataError, match="this one has 4, the other 3"):
-            message + ProximalSVC(feature_map=feature_map).fit(X[:, :3], y).message()
+            message + ProximalSVC(feature_map=feature_map).fit(X[:, :3], y).statistics()
 
 
 def test_only_messages_of_one_kind_add_up(rng):
     X, y = imbalanced(rng, 100, 4)
-    plain, folded = (ProximalSVC(C=C).fit(X, y).message() for C in (1.0, "auto"))
+    plain, folded = (ProximalSVC(C=C).fit(X, y).statistics() for C in (1.0, "auto"))
     mapped, other = (
-        ProximalSVC(feature_map=RandomFeatures(4, gamma=0.3, random_state=seed)).fit(X, y).message()
+        ProximalSVC(feature_map=RandomFeatures(4, gamma=0.3, random_state=seed)).fit(X, y).statistics()
         for seed in (0, 1)
     )
     assert len({message.kind for message in (plain, folded, mapped, other)}) == 4
@@ -94,7 +97,7 @@ def test_a_message_takes_back_no_map_but_its_own(rng):
     X, y = imbalanced(rng, 100, 4)
     own, other = (RandomFeatures(20, gamma=0.3, random_state=seed).fit(X) for seed in (0, 1))
     model = ProximalSVC(feature_map=own).fit(X, y)
-    message = sent(model.message().without_map())
+    message = sent(model.statistics().without_map())
     assert message.with_map(own).digest() == message.digest() == model.digest()
     for wrong in (other, None):
         with pytest.raises(DataError, match="different feature maps"):
@@ -107,7 +110,7 @@ def test_a_message_takes_back_no_map_but_its_own(rng):
 
 def test_rows_that_are_not_in_cannot_be_taken_out(rng):
     X, y = imbalanced(rng, 100, 4)
-    few, all_rows = (ProximalSVC().fit(X[:n], y[:n]).message() for n in (50, 100))
+    few, all_rows = (ProximalSVC().fit(X[:n], y[:n]).statistics() for n in (50, 100))
     with pytest.raises(DataError, match="FoldedStatistics"):
         few - all_rows
 
@@ -115,7 +118,7 @@ def test_rows_that_are_not_in_cannot_be_taken_out(rng):
 def test_rows_that_wait_for_their_map_travel_too(rng):
     X, y = imbalanced(rng, 200, 4)
     model = ProximalSVC(feature_map=RandomFeatures(20)).partial_fit(X[:150], y[:150])
-    there = ProximalSVC(feature_map=RandomFeatures(20)).merge(sent(model.message()))
+    there = ProximalSVC(feature_map=RandomFeatures(20)).merge(sent(model.statistics()))
     assert there.digest() == model.digest()
     assert there.partial_fit(X[150:], y[150:]).digest() == model.partial_fit(X[150:], y[150:]).digest()
 
@@ -126,15 +129,17 @@ def test_the_file_of_a_model_holds_its_message(rng, options):
     model = ProximalSVC(**options).fit(X, y)
     written = FoldedStatistics.from_state(model._get_state())
     assert (
-        written.to_bytes() == from_bytes(to_bytes(model)).message().to_bytes() == model.message().to_bytes()
+        written.to_bytes()
+        == from_bytes(to_bytes(model)).statistics().to_bytes()
+        == model.statistics().to_bytes()
     )
 
 
 def test_messages_of_earlier_versions_load(rng):
     X, y = imbalanced(rng, 100, 4)
     for feature_map in (None, RandomFeatures(20, gamma=0.3)):
-        model = ProximalSVC(feature_map=feature_map, ledger=True).fit(X, y)
-        state = model.message().get_state()
+        model = ProximalSVC(feature_map=feature_map, track_rows=True).fit(X, y)
+        state = model.statistics().get_state()
         earlier = {
             "n_features": 4,
             "feature_names": ["a", "b", "c", "d"],
@@ -142,7 +147,7 @@ def test_messages_of_earlier_versions_load(rng):
             "ledger": state["ledger"],
         }
         message = FoldedStatistics.from_bytes(encode(earlier))
-        taught = ProximalSVC(feature_map=feature_map, ledger=True).merge(message)
+        taught = ProximalSVC(feature_map=feature_map, track_rows=True).merge(message)
         assert taught.digest() == model.digest()
         assert list(taught.feature_names_in_) == ["a", "b", "c", "d"]
     bare = ProximalSVC().fit(X, y).statistics_
@@ -151,7 +156,7 @@ def test_messages_of_earlier_versions_load(rng):
 
 def test_anything_else_is_no_message(rng):
     X, y = imbalanced(rng, 100, 4)
-    message = ProximalSVC().fit(X, y).message()
+    message = ProximalSVC().fit(X, y).statistics()
     for tree in ([], {}, {"format": "something"}, {"statistics": None}):
         with pytest.raises(FileFormatError):
             FoldedStatistics.from_bytes(encode(tree))
@@ -175,14 +180,14 @@ def test_anything_else_is_no_message(rng):
 
 
 def test_a_learner_without_rows_has_no_message():
-    with pytest.raises(NotFittedError, match=r"ProximalSVC\.message"):
-        ProximalSVC().message()
+    with pytest.raises(NotFittedError, match=r"ProximalSVC\.statistics"):
+        ProximalSVC().statistics()
 
 
 def test_parameters_are_measured_on_the_folds_of_a_message(rng):
     X, y = imbalanced(rng, 300, 4)
-    message = sent(ProximalSVC(C="auto").fit(X, y).message())
+    message = sent(ProximalSVC(C="auto").fit(X, y).statistics())
     measured = ProximalSVC(C=0.5).cross_validate(message)
     assert all(len(values) == 5 for values in measured.values())
     with pytest.raises(DataError, match="fold statistics"):
-        ProximalSVC().cross_validate(ProximalSVC().fit(X, y).message())
+        ProximalSVC().cross_validate(ProximalSVC().fit(X, y).statistics())

@@ -220,8 +220,8 @@ def test_any_history_of_rows_chunks_and_losses_ends_alike(steps, threshold):
         "chunk": lambda model: model.partial_fit(X[place : place + 7], y[place : place + 7]),
         "forget": lambda model: model.forget(X[learned[:3]], y[learned[:3]]),
         "ask": lambda model: model.predict(X[5:6]),
-        "merge": lambda model: model.merge(ProximalSVC(grid=model.grid_).fit(X[590:], y[590:])),
-        "fade": lambda model: model.fade(0.5).fade(2.0),
+        "merge": lambda model: model.merge(ProximalSVC(quantizer=model.quantizer_).fit(X[590:], y[590:])),
+        "fade": lambda model: model.decay(0.5).decay(2.0),
     }
     for step in steps:
         if step == "copy":
@@ -294,7 +294,10 @@ def test_folds_keep_the_general_way(rng):
 
 def test_a_learner_with_a_ledger_answers_in_the_short_way_and_learns_in_the_long_one(rng):
     X, y = rows_of(rng)
-    model, expected = ProximalSVC(ledger=True).fit(X[:50], y[:50]), LongWay(ledger=True).fit(X[:50], y[:50])
+    model, expected = (
+        ProximalSVC(track_rows=True).fit(X[:50], y[:50]),
+        LongWay(track_rows=True).fit(X[:50], y[:50]),
+    )
     for i in range(50, len(X)):
         asked = i % 4  # not at all, once (in the long way), and again
         for _ in range(asked):

@@ -83,16 +83,16 @@ def test_the_command_prints_both_and_writes_the_page(files):
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "message"),
     [
         ("[1, 2]", "not the outcome of a run"),
         ("{", "not a JSON document"),
         ("[" * 100_000, "not a JSON document"),
     ],
 )
-def test_what_is_no_run_is_refused(tmp_path, text, sentence):
+def test_what_is_no_run_is_refused(tmp_path, text, message):
     (tmp_path / "x.json").write_text(text, encoding="utf-8")
-    with pytest.raises(DataError, match=sentence):
+    with pytest.raises(DataError, match=message):
         read_run(tmp_path / "x.json")
 
 

@@ -14,10 +14,10 @@ from sklearn.linear_model import SGDClassifier
 
 from steelyard import ProximalSVC
 from steelyard._visible import OBEYED
-from steelyard.evaluation import Race, SklearnPeer, prequential
+from steelyard.evaluation import PrequentialEvaluator, SklearnPeer, prequential
 from steelyard.report import render_report, write_report
 from steelyard.report.svg import Frame, nice_ticks, path_of
-from steelyard.report.words import MEASURES
+from steelyard.report.text import MEASURES
 from steelyard.streams import ArrayStream, Gaussians, demo_stream
 from steelyard.tables import open_stream
 
@@ -160,9 +160,9 @@ def test_a_finished_model_that_is_tested_is_said_to_learn_nothing():
     rng = np.random.default_rng(0)
     y = rng.random(2000) < 0.2
     X = rng.normal(size=(2000, 2)) + y[:, None]
-    race = Race({"model": ProximalSVC().fit(X, y)}, learns=False)
-    race.run(ArrayStream(X, y))
-    page = render_report(race.result(None))
+    evaluator = PrequentialEvaluator({"model": ProximalSVC().fit(X, y)}, learns=False)
+    evaluator.run(ArrayStream(X, y))
+    page = render_report(evaluator.result(None))
     assert "it learned nothing from these rows" in page
     assert "then learned" not in page
 

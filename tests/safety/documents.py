@@ -18,13 +18,13 @@ import pandas as pd
 from steelyard import IncrementalSVC, ProximalSVC, RandomFeatures, StreamClassifier
 from steelyard.distributed.files import statistics
 from steelyard.exceptions import FileFormatError, SteelyardError
+from steelyard.federated import Hub, ReleasePolicy, Site, SiteUpdate
+from steelyard.federated.masks import MaskedSum, Masker, RoundKeys
+from steelyard.federated.messages import _LENGTH, _START, _digest
+from steelyard.federated.rounds import RoundConfig
 from steelyard.persistence import from_bytes, to_bytes
-from steelyard.proximal import Certificate, ClassStatistics, Grid
+from steelyard.proximal import Certificate, ClassStatistics, Quantizer
 from steelyard.service.spec import Spec
-from steelyard.sites import Bulletin, Hub, ReleasePolicy, Site
-from steelyard.sites.masks import Agreement, MaskedSum, Masker
-from steelyard.sites.messages import _LENGTH, _START, _digest
-from steelyard.sites.rounds import Terms
 from steelyard.sql import StatisticsCube
 from steelyard.tables import TableEncoder, TableModel
 from tests.safety.mutation import changed_json, changed_tree, flip_bits
@@ -94,7 +94,7 @@ def _all() -> Iterator[tuple[str, Document]]:
     yield from _files()
     yield from _messages()
     X, y = frame()[["a"]].to_numpy(), frame()["y"].to_numpy()
-    left = ProximalSVC(grid=Grid.uniform(1, 2.0**-20)).fit(X, y)
+    left = ProximalSVC(quantizer=Quantizer.uniform(1, 2.0**-20)).fit(X, y)
     certificate = left.forget(X[:4], y[:4], certificate=True)
     yield (
         "certificate",
@@ -105,7 +105,7 @@ def _all() -> Iterator[tuple[str, Document]]:
             (Certificate.to_json, lambda c: c.holds_for(X[4:], y[4:])),
         ),
     )
-    terms = Terms.of(
+    terms = RoundConfig.of(
         ["n", "s", "w"], target="y", numbers=["a"], categories={"b": ["red", "blue"]}, labels=[0, 1]
     )
     yield (
@@ -113,7 +113,7 @@ def _all() -> Iterator[tuple[str, Document]]:
         Document(
             terms.to_json("r"),
             changed_json,
-            lambda data: Terms.from_json(data, "r"),
+            lambda data: RoundConfig.from_json(data, "r"),
             (lambda t: t.site("n").learn(frame()[["a", "b", "y"]]), lambda t: t.to_json("r")),
         ),
     )
@@ -160,7 +160,7 @@ def _files() -> Iterator[tuple[str, Document]]:
     rows = frame()[["a", "b", "y"]]
     more = frame(20, seed=1)
     for name, learner in {
-        "proximal": ProximalSVC(ledger=True),
+        "proximal": ProximalSVC(track_rows=True),
         "mapped": ProximalSVC(feature_map=RandomFeatures(6, kind="rbf", random_state=0)),
         "kernel": IncrementalSVC(gamma=0.5),
         "committee": StreamClassifier(),
@@ -214,8 +214,8 @@ def _taught(rows: pd.DataFrame) -> Callable[[Any], object]:
 # -- messages ---------------------------------------------------------------------------------------------
 
 
-def _site(name: str, rows: pd.DataFrame, grid: Grid | None = None) -> Site:
-    learner = ProximalSVC(grid=grid)
+def _site(name: str, rows: pd.DataFrame, quantizer: Quantizer | None = None) -> Site:
+    learner = ProximalSVC(quantizer=quantizer)
     site = Site(name, "y", policy=ReleasePolicy.open(), learner=learner, clock=lambda: 5)
     site.learn(rows)
     return site
@@ -223,7 +223,7 @@ def _site(name: str, rows: pd.DataFrame, grid: Grid | None = None) -> Site:
 
 def _messages() -> Iterator[tuple[str, Document]]:
     X, y = frame()[["a"]].to_numpy(), frame()["y"].to_numpy()
-    learner = ProximalSVC(ledger=True).fit(X, y)
+    learner = ProximalSVC(track_rows=True).fit(X, y)
     sums = learner.statistics_
     yield (
         "statistics",
@@ -236,25 +236,25 @@ def _messages() -> Iterator[tuple[str, Document]]:
     )
     rows = frame()[["a", "b", "y"]]
     neighbour = _site("south", frame(70, seed=2)[["a", "b", "y"]]).publish()
-    bulletin = _site("north", frame(300)[["a", "b", "y"]]).publish()
+    site_update = _site("north", frame(300)[["a", "b", "y"]]).publish()
     uses = (
         lambda b: Hub().receive(b),
         lambda b: _pooled(neighbour, b).model().learner.predict(np.zeros((1, 4))),
         lambda b: _pooled(neighbour, b).compare(),
         lambda b: _pooled(neighbour, b).explain(),
         lambda b: _pooled(neighbour, b).drop(b.site),
-        lambda b: Bulletin.from_bytes(b.to_bytes()),
+        lambda b: SiteUpdate.from_bytes(b.to_bytes()),
         lambda b: _site("north", rows).resume(b),
     )
-    yield "bulletin", Document(bulletin.to_bytes(), _changed_bulletin, Bulletin.from_bytes, uses)
+    yield "bulletin", Document(site_update.to_bytes(), _changed_bulletin, SiteUpdate.from_bytes, uses)
     yield "round", _round()
 
 
-def _pooled(*bulletins: Bulletin) -> Hub:
+def _pooled(*site_updates: SiteUpdate) -> Hub:
     hub = Hub()
-    for bulletin in bulletins:
-        hub.receive(bulletin)
-    assert float(hub.statistics.n_rows) == sum(float(b.statistics.n_rows) for b in bulletins)
+    for site_update in site_updates:
+        hub.receive(site_update)
+    assert float(hub.statistics.n_rows) == sum(float(b.statistics.n_rows) for b in site_updates)
     return hub
 
 
@@ -287,14 +287,14 @@ def _sealed(data: bytes, header: bytes, sums: bytes) -> bytes:
 
 def _round() -> Document:
     """A masked message as the hub receives it, or a receipt."""
-    grid = Grid.uniform(1, 2.0**-20)
+    quantizer = Quantizer.uniform(1, 2.0**-20)
     rows = frame()[["a", "y"]]
     maskers = [Masker(name) for name in ("n", "s", "w")]
-    bulletins = [_site(masker.site, rows, grid).publish() for masker in maskers]
-    agreement = Agreement(
-        "r", {masker.site: masker.public_key for masker in maskers}, bulletins[0].schema, grid, (0, 1)
+    site_updates = [_site(masker.site, rows, quantizer).publish() for masker in maskers]
+    agreement = RoundKeys(
+        "r", {masker.site: masker.public_key for masker in maskers}, site_updates[0].schema, quantizer, (0, 1)
     )
-    messages = [m.mask(b, agreement) for m, b in zip(maskers, bulletins, strict=True)]
+    messages = [m.mask(b, agreement) for m, b in zip(maskers, site_updates, strict=True)]
 
     def receive(data: bytes) -> MaskedSum:
         total = MaskedSum(agreement)

@@ -18,9 +18,9 @@ from urllib.parse import quote
 import numpy as np
 import pyarrow as pa
 
-from steelyard.service import Scribe, Spec, SQLiteStore
+from steelyard.service import Spec, SQLiteStore, Writer
+from steelyard.service.commands import Learn, Put
 from steelyard.service.http import Limits, make_app
-from steelyard.service.requests import Learn, Put
 from steelyard.service.rows import from_records
 from tests.safety import documents
 from tests.safety.fuzz_tables import spoiled
@@ -50,13 +50,13 @@ class Served:
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory()
         store = SQLiteStore(Path(self._folder.name, "store.db"))
-        self.scribe = Scribe(store, clock=Clock())
-        app = make_app(self.scribe, limits=_LIMITS)
-        self.scribe.submit = self._at_once  # type: ignore[method-assign]
+        self.writer = Writer(store, clock=Clock())
+        app = make_app(self.writer, limits=_LIMITS)
+        self.writer.submit = self._at_once  # type: ignore[method-assign]
         self._loop = asyncio.new_event_loop()
         self._app: Any = app
         self._lifespan = app.router.lifespan_context(app)
-        self.scribe.start = lambda: None  # type: ignore[method-assign]
+        self.writer.start = lambda: None  # type: ignore[method-assign]
         self._loop.run_until_complete(self._lifespan.__aenter__())
         for name, spec in MODELS.items():
             self._at_once(Put(name, Spec.from_mapping(spec)))
@@ -65,19 +65,19 @@ class Served:
         self.n_left = _EVERY
 
     def _at_once(self, wish: Any) -> Any:
-        self.scribe.process([wish])
+        self.writer.process([wish])
         return wish
 
     def close(self) -> None:
         self._loop.close()
-        self.scribe.store.close()
+        self.writer.store.close()
         self._folder.cleanup()
 
     def state(self) -> dict[str, Any]:
         """What all models know, and how often they changed."""
         return {
             name: (published.version, published.facts().get("digest"))
-            for name, published in self.scribe.published.items()
+            for name, published in self.writer.published.items()
         }
 
     def ask(self, method: str, target: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes, str]:

@@ -12,18 +12,18 @@ from sklearn.base import clone
 
 from steelyard import (
     KOIL,
+    AdaptiveThresholdClassifier,
     AlignedSVC,
     EnclosingClassifier,
     IncrementalSVC,
-    MovingCut,
     MultiKernelKOIL,
     ProximalSVC,
     RandomFeatures,
     StreamClassifier,
 )
-from steelyard.memory import DriftWindows, Fading, SlidingWindow
+from steelyard.kernels.sequences import GlobalAlignmentKernel
 from steelyard.online import NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
-from steelyard.sequence_kernels import GlobalAlignmentKernel
+from steelyard.windowing import AdaptiveWindows, ExponentialDecay, SlidingWindow
 
 _TAUGHT: dict[str, Any] = {}
 
@@ -36,7 +36,7 @@ QUESTIONS = rng.normal(size=(7, 3)) + 1.0
 LEARNERS = {
     "ProximalSVC": ProximalSVC(),
     "ProximalSVC auto": ProximalSVC(C="auto", threshold="gmean"),
-    "ProximalSVC with ledger": ProximalSVC(ledger=True, threshold="gmean"),
+    "ProximalSVC with ledger": ProximalSVC(track_rows=True, threshold="gmean"),
     "ProximalSVC mapped": ProximalSVC(feature_map=RandomFeatures(6, kind="rbf", gamma=0.3, random_state=0)),
     "IncrementalSVC": IncrementalSVC(gamma=0.4),
     "IncrementalSVC balanced": IncrementalSVC(gamma=0.4, class_weight="balanced"),
@@ -55,12 +55,12 @@ LEARNERS = {
     "Projectron": Projectron(),
     "SlidingWindow of ProximalSVC": SlidingWindow(ProximalSVC(), size=50),
     "SlidingWindow of IncrementalSVC": SlidingWindow(IncrementalSVC(gamma=0.4), size=50),
-    "Fading": Fading(ProximalSVC(), half_life=30),
-    "DriftWindows": DriftWindows(ProximalSVC(), lengths=(20, None), block=10),
+    "ExponentialDecay": ExponentialDecay(ProximalSVC(), half_life=30),
+    "AdaptiveWindows": AdaptiveWindows(ProximalSVC(), lengths=(20, None), block=10),
     "StreamClassifier": StreamClassifier(),
-    "MovingCut of ProximalSVC": MovingCut(ProximalSVC()),
-    "MovingCut of IncrementalSVC": MovingCut(IncrementalSVC(gamma=0.4)),
-    "MovingCut of Projectron": MovingCut(Projectron()),
+    "AdaptiveThresholdClassifier of ProximalSVC": AdaptiveThresholdClassifier(ProximalSVC()),
+    "AdaptiveThresholdClassifier of IncrementalSVC": AdaptiveThresholdClassifier(IncrementalSVC(gamma=0.4)),
+    "AdaptiveThresholdClassifier of Projectron": AdaptiveThresholdClassifier(Projectron()),
 }
 OF_SEQUENCES = {
     "IncrementalSVC of sequences": IncrementalSVC(kernel=GlobalAlignmentKernel(1.0)),
@@ -120,13 +120,13 @@ class Subject:
             yield "forget", lambda m: m.forget(*start)
             yield (
                 "update",
-                lambda m: m.update(add=(X[half : half + 4], y[half : half + 4]), retire=start),
+                lambda m: m.update(add=(X[half : half + 4], y[half : half + 4]), forget=start),
             )
             if not isinstance(X, list):
                 yield (
                     "update of one row",
                     lambda m: m.update(
-                        add=(X[half : half + 1], known[half : half + 1]), retire=(start[0][:1], start[1][:1])
+                        add=(X[half : half + 1], known[half : half + 1]), forget=(start[0][:1], start[1][:1])
                     ),
                 )
         if hasattr(self.learner, "merge"):
@@ -135,8 +135,8 @@ class Subject:
             else:
                 other = self._new().fit(X[half : 2 * half], np.full(half, 9))
             yield "merge", lambda m: m.merge(other)
-        if hasattr(self.learner, "fade") and not getattr(self.learner, "ledger", False):
-            yield "fade", lambda m: m.fade(0.5)
+        if hasattr(self.learner, "decay") and not getattr(self.learner, "track_rows", False):
+            yield "fade", lambda m: m.decay(0.5)
         if hasattr(self.learner, "grow") and getattr(self.learner, "feature_map", None) is None:
             yield "grow", lambda m: m.grow(5)
         if hasattr(self.learner, "forget_class"):

@@ -13,20 +13,20 @@ from click.testing import CliRunner
 
 from steelyard import KOIL, AlignedSVC, IncrementalSVC, ProximalSVC, RandomFeatures, StreamClassifier
 from steelyard.cli.app import main
-from steelyard.committee.rules import LinearRule
+from steelyard.ensemble.rules import LinearRule
 from steelyard.exceptions import DataError, DataTypeError, FileFormatError, ParameterError, SteelyardError
 from steelyard.feature_maps import FourierMap
-from steelyard.memory import DriftWindows, SlidingWindow
+from steelyard.federated import SiteUpdate, messages
 from steelyard.online import OAM
 from steelyard.persistence import from_bytes, to_bytes
-from steelyard.proximal import Certificate, ClassStatistics, Grid
+from steelyard.proximal import Certificate, ClassStatistics, Quantizer
 from steelyard.proximal.rule.solver import _solve_definite
 from steelyard.proximal.state import messages as messages_of_statistics
 from steelyard.service import rows as wire
-from steelyard.sites import Bulletin, messages
 from steelyard.sql import StatisticsCube
 from steelyard.streams.labels import LabelTable
 from steelyard.tables.table_stream import seconds_of
+from steelyard.windowing import AdaptiveWindows, SlidingWindow
 from tests.safety import documents, fuzz_bodies
 from tests.safety.subjects import SUBJECTS, X, Y
 
@@ -142,7 +142,7 @@ def test_a_bulletin_of_what_cannot_be_is_refused(change):
     tree, _ = messages.from_bytes(data)
     spoilt = documents.with_header({**tree, **change}, data)
     with pytest.raises(FileFormatError, match="damaged"):
-        Bulletin.from_bytes(spoilt)
+        SiteUpdate.from_bytes(spoilt)
 
 
 def test_the_folds_of_rows_that_wait_for_a_map_are_bounded():
@@ -153,10 +153,10 @@ def test_the_folds_of_rows_that_wait_for_a_map_are_bounded():
         )
 
 
-@pytest.mark.parametrize("grid", [{"exponents": [1.5]}, {"exponents": [2**40]}, {"exponents": [2000]}])
-def test_a_grid_has_steps_that_a_double_can_have(grid):
-    with pytest.raises(DataError, match="Grid"):
-        Grid(**grid)
+@pytest.mark.parametrize("quantizer", [{"exponents": [1.5]}, {"exponents": [2**40]}, {"exponents": [2000]}])
+def test_a_grid_has_steps_that_a_double_can_have(quantizer):
+    with pytest.raises(DataError, match="Quantizer"):
+        Quantizer(**quantizer)
 
 
 def test_a_cube_that_refuses_rows_has_not_seen_their_labels():
@@ -175,7 +175,7 @@ def test_a_year_of_many_digits_is_no_time():
 
 
 @pytest.mark.parametrize(
-    "learner", [KOIL(budget=10**20), OAM(budget=2**31 - 1), DriftWindows(ProximalSVC(), 5)]
+    "learner", [KOIL(budget=10**20), OAM(budget=2**31 - 1), AdaptiveWindows(ProximalSVC(), 5)]
 )
 def test_parameters_that_no_machine_can_have_get_a_sentence(learner):
     with pytest.raises(SteelyardError):
@@ -234,7 +234,7 @@ def test_a_version_that_no_model_can_have_is_not_looked_for(as_of):
 
 @pytest.mark.parametrize(("width", "labels"), [(0, np.zeros((0, 2))), (0, np.zeros(5)), (220, np.zeros(0))])
 def test_every_row_that_waits_in_a_file_has_one_label(width, labels):
-    model = next(subject for subject in SUBJECTS if subject.name == "DriftWindows").taught_copy()
+    model = next(subject for subject in SUBJECTS if subject.name == "AdaptiveWindows").taught_copy()
     tree = model._get_state()
     tree["waiting"] = (np.zeros((0, model.n_features_in_ + width)), labels)
     with pytest.raises(ValueError, match="a label each"):

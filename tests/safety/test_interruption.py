@@ -9,7 +9,7 @@ import time
 import pytest
 
 from steelyard import ProximalSVC
-from steelyard.memory import SlidingWindow
+from steelyard.windowing import SlidingWindow
 from tests.safety.interruption import interrupt_at, interrupt_by_signal, try_call
 from tests.safety.subjects import SUBJECTS
 

@@ -15,7 +15,7 @@ import pytest
 
 from steelyard import Client, ProximalSVC
 from steelyard.distributed.files import StatisticsPart, statistics, unlearned, update
-from steelyard.sites import Hub, ReleasePolicy, Site
+from steelyard.federated import Hub, ReleasePolicy, Site
 from steelyard.sql import StatisticsCube
 from steelyard.tables import TableModel
 from tests.safety import documents
@@ -27,7 +27,7 @@ MORE = documents.frame(40, seed=3)[["a", "b", "y"]]
 MOMENTS = 60  # of each call, spread over its length
 
 
-def _bulletins(n):
+def _site_updates(n):
     return [documents._site(f"s{k}", ROWS).publish() for k in range(n)]
 
 
@@ -49,7 +49,7 @@ def _at_once(tasks):
 
 def test_no_bulletin_is_lost_and_no_row_of_a_cube_either():
     hub, cube = Hub(), StatisticsCube(["place"], "y", time="day")
-    _at_once([lambda b=b: hub.receive(b) for b in _bulletins(4)])
+    _at_once([lambda b=b: hub.receive(b) for b in _site_updates(4)])
     assert hub.statistics.n_rows == 4 * len(ROWS)
     _at_once([lambda: cube.add(documents.frame())] * 4)
     assert cube.n_rows == 4 * len(ROWS)
@@ -115,7 +115,7 @@ class Case:
 
 def _hub() -> Hub:
     hub = Hub()
-    hub.receive(_bulletins(1)[0])
+    hub.receive(_site_updates(1)[0])
     return hub
 
 
@@ -142,7 +142,7 @@ def _see_cube(cube: StatisticsCube) -> Any:
     return cube.statistics().digest(), cube.cells, cube._encoder.categories_
 
 
-BULLETINS = _bulletins(2)
+BULLETINS = _site_updates(2)
 OTHER_PART = _part(MORE, "other")
 CASES = [
     Case("Hub receive", _hub, lambda h: h.receive(BULLETINS[1]), _see_hub),

@@ -7,9 +7,9 @@ import pytest
 
 from steelyard import EnclosingClassifier, ProximalSVC
 from steelyard.exceptions import DataError, DataTypeError
-from steelyard.memory import DriftWindows, Fading, SlidingWindow
 from steelyard.proximal import ClassStatistics
 from steelyard.tables import open_stream
+from steelyard.windowing import AdaptiveWindows, ExponentialDecay, SlidingWindow
 
 X = np.random.default_rng(0).normal(size=(4, 2))
 
@@ -20,7 +20,7 @@ def test_a_label_that_would_be_shown_as_another_one_is_refused(as_array):
     for learn in (
         ProximalSVC().fit,
         EnclosingClassifier().partial_fit,
-        DriftWindows(ProximalSVC()).fit,
+        AdaptiveWindows(ProximalSVC()).fit,
         ClassStatistics(2).add,
     ):
         with pytest.raises(DataError, match=r"the label 'a\\x00' ends with the character NUL"):
@@ -28,7 +28,7 @@ def test_a_label_that_would_be_shown_as_another_one_is_refused(as_array):
     assert ProximalSVC().fit(X, ["a\0b", "a", "a", "a"]).classes_.tolist() == ["a", "a\0b"]
 
 
-@pytest.mark.parametrize("wrapper", [DriftWindows, Fading, SlidingWindow])
+@pytest.mark.parametrize("wrapper", [AdaptiveWindows, ExponentialDecay, SlidingWindow])
 @pytest.mark.parametrize("labels", [[1.5, 2.0, 1.0, 1.0], [b"a", b"b", b"a", b"a"], [[1], [0, 2], [], [1]]])
 def test_wrappers_refuse_the_labels_that_learners_refuse(wrapper, labels):
     with pytest.raises((DataError, DataTypeError)):
@@ -37,7 +37,7 @@ def test_wrappers_refuse_the_labels_that_learners_refuse(wrapper, labels):
         wrapper(ProximalSVC()).fit(X, labels)
 
 
-@pytest.mark.parametrize("wrapper", [DriftWindows, Fading, SlidingWindow])
+@pytest.mark.parametrize("wrapper", [AdaptiveWindows, ExponentialDecay, SlidingWindow])
 def test_wrappers_refuse_labels_that_do_not_sort_with_those_before(wrapper):
     model = wrapper(ProximalSVC()).fit(X, [0, 1, 0, 1])
     with pytest.raises(DataTypeError, match="must be of one sortable type"):
@@ -47,7 +47,7 @@ def test_wrappers_refuse_labels_that_do_not_sort_with_those_before(wrapper):
 def test_fading_does_not_fade_when_it_refuses_rows():
     rng = np.random.default_rng(0)
     rows, labels = rng.normal(size=(136, 2)), np.array([0, 1] * 68)
-    model = Fading(ProximalSVC(), half_life=10).fit(rows, labels)
+    model = ExponentialDecay(ProximalSVC(), half_life=10).fit(rows, labels)
     before = model.learner_.class_count_.tolist()
     for bad in (
         (rows[:, :1], labels),
@@ -61,7 +61,7 @@ def test_fading_does_not_fade_when_it_refuses_rows():
 
 
 @pytest.mark.parametrize(
-    ("line", "sentence"),
+    ("line", "message"),
     [
         ('{"a": 1, "a": 2, "y": 0}', "the field 'a' stands twice"),
         ('{"a": [1, 2], "y": 0}', "the value of 'a' is a list"),
@@ -69,10 +69,10 @@ def test_fading_does_not_fade_when_it_refuses_rows():
     ],
 )
 @pytest.mark.parametrize("at_once", [True, False])
-def test_json_that_is_no_row_of_values_is_refused(tmp_path, line, sentence, at_once):
+def test_json_that_is_no_row_of_values_is_refused(tmp_path, line, message, at_once):
     path = tmp_path / "rows.jsonl"
     good = ['{"a": 1, "y": 0}', '{"a": 2, "y": 1}'] * (1 if at_once else 3000)
     path.write_text("\n".join([*good, line]) + "\n")
-    with pytest.raises(DataError, match=sentence):
+    with pytest.raises(DataError, match=message):
         for _ in open_stream(path, "y"):
             pass

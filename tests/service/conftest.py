@@ -6,7 +6,7 @@ import pytest
 
 from steelyard.service import open_store
 from tests.postgres import running
-from tests.service.desks import Desk
+from tests.service.sessions import ModelSession
 
 
 @pytest.fixture(scope="session")
@@ -28,8 +28,8 @@ def where(request, tmp_path):
 def _closed():
     """What a trial has opened is closed after it."""
     yield
-    while Desk.opened:
-        Desk.opened.pop().close()
+    while ModelSession.opened:
+        ModelSession.opened.pop().close()
 
 
 @pytest.fixture

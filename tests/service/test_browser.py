@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from steelyard.service import Scribe, SQLiteStore
+from steelyard.service import SQLiteStore, Writer
 from steelyard.service.http import make_app
 from tests.service.data import SPEC, records
 from tests.service.server import serving
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def http(tmp_path_factory):
     store = SQLiteStore(tmp_path_factory.mktemp("page") / "store.db")
-    with serving(make_app(Scribe(store))) as client:
+    with serving(make_app(Writer(store))) as client:
         client.put("/v1/models/payments", json=SPEC)
         for begin in range(0, 1_000, 100):
             rows = records(100, seed=begin, first=begin)

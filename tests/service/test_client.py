@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from steelyard.persistence import from_bytes
-from steelyard.service import Scribe, SQLiteStore
+from steelyard.service import SQLiteStore, Writer
 from steelyard.service.client import Client, RefusedError
 from steelyard.service.http import make_app
 from tests.service.data import SPEC, records
@@ -19,9 +19,9 @@ jsonschema_rs = pytest.importorskip("jsonschema_rs", reason="jsonschema_rs check
 
 # What the description has and the client leaves to others.
 OF_OTHERS = {
-    "/v1/models/{model}/sites": "steelyard.sites.Service speaks for sites",
-    "/v1/models/{model}/sites/{site}": "steelyard.sites.Service speaks for sites",
-    "/v1/models/{model}/pooled": "steelyard.sites.Service speaks for sites",
+    "/v1/models/{model}/sites": "steelyard.federated.Service speaks for sites",
+    "/v1/models/{model}/sites/{site}": "steelyard.federated.Service speaks for sites",
+    "/v1/models/{model}/pooled": "steelyard.federated.Service speaks for sites",
     "/v2/models/{model}": "the Open Inference Protocol has clients of its own",
     "/v2/models/{model}/ready": "the Open Inference Protocol has clients of its own",
     "/v2/models/{model}/infer": "the Open Inference Protocol has clients of its own",
@@ -73,7 +73,7 @@ class Witness(httpx.BaseTransport):
 
 @pytest.fixture
 def witness(tmp_path):
-    with serving(make_app(Scribe(SQLiteStore(tmp_path / "store.db")))) as http:
+    with serving(make_app(Writer(SQLiteStore(tmp_path / "store.db")))) as http:
         witness = Witness(http.get("/openapi.json").json())
         with Client(str(http.base_url), transport=witness) as client:
             yield client, witness

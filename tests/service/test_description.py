@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from steelyard.service import Scribe, SQLiteStore
+from steelyard.service import SQLiteStore, Writer
 from steelyard.service.http import make_app
 from tests.service.data import SPEC, records
 from tests.service.server import serving
@@ -45,7 +45,7 @@ OPERATIONS = [
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     store = SQLiteStore(tmp_path_factory.mktemp("described") / "store.db")
-    with serving(make_app(Scribe(store))) as client:
+    with serving(make_app(Writer(store))) as client:
         client.put("/v1/models/payments", json=SPEC)
         client.post("/v1/models/payments/learn", json={"rows": records(60)})
         client.put("/v1/models/pool", json={"target": "ill", "sites": True})

@@ -21,14 +21,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from steelyard.exceptions import SteelyardError
-from steelyard.service import Scribe, SQLiteStore
+from steelyard.service import SQLiteStore, Writer
 from steelyard.service import rows as wire
-from steelyard.service.requests import Forget, Label, Learn, Put, Remember, Tick
+from steelyard.service.commands import Forget, Label, Learn, Put, Remember, Tick
 from steelyard.service.store import Waiting
 from tests.service import torture
 from tests.service.data import Clock, records, spec
-from tests.service.desks import Desk, batch
 from tests.service.processes import Process
+from tests.service.sessions import ModelSession, batch
 
 EVERY = 1 if os.environ.get("STEELYARD_FAULTS") == "all" else 9  # of the writes; syncs are tried one by one
 
@@ -96,11 +96,11 @@ def requests():
 
 @pytest.fixture(scope="module")
 def expected():
-    scribe = Scribe(SQLiteStore(":memory:"), clock=Clock())
+    writer = Writer(SQLiteStore(":memory:"), clock=Clock())
     for request in requests():
-        scribe.process([request])
+        writer.process([request])
         request.future.result(0)
-    return scribe.published["m"].facts()
+    return writer.published["m"].facts()
 
 
 def run(path, fault):
@@ -108,9 +108,9 @@ def run(path, fault):
     vfs, acknowledged = FaultyVFS(fault), []
     with suppress(SteelyardError, apsw.Error):
         store = SQLiteStore(path, vfs=vfs.name)
-        scribe = Scribe(store, clock=Clock())
+        writer = Writer(store, clock=Clock())
         for number, request in enumerate(requests()):
-            scribe.process([request])
+            writer.process([request])
             if request.future.exception(0) is not None:
                 break  # what follows builds on it
             acknowledged.append(number)
@@ -135,15 +135,15 @@ def test_whatever_write_or_sync_fails_nothing_acknowledged_is_lost_and_nothing_c
         if not fault.is_hit:
             break
         n_hit += 1
-        desk = Desk(path)  # healed
+        session = ModelSession(path)  # healed
         for number, request in enumerate(requests()):
             if number in acknowledged:  # it is there before anything is sent again
-                assert "m" in desk.scribe.published
-                assert request.key is None or desk.store.answer_to("m", request.key) is not None
+                assert "m" in session.writer.published
+                assert request.key is None or session.store.answer_to("m", request.key) is not None
         for request in requests():
-            desk.do(request)
-        assert desk.model().facts() | {"learned": 0} == expected | {"learned": 0}
-        assert desk.again().model().facts()["digest"] == expected["digest"]
+            session.do(request)
+        assert session.model().facts() | {"learned": 0} == expected | {"learned": 0}
+        assert session.again().model().facts()["digest"] == expected["digest"]
         for part in tmp_path.glob(f"{n}.db*"):
             part.unlink()
     assert n_hit > 3, "the table was tried"
@@ -152,17 +152,17 @@ def test_whatever_write_or_sync_fails_nothing_acknowledged_is_lost_and_nothing_c
 def test_a_commit_that_may_have_been_done_is_told_as_not_known(tmp_path):
     fault = Fault("sync", 10**9, lasting=True)
     vfs = FaultyVFS(fault)
-    scribe = Scribe(SQLiteStore(tmp_path / "s.db", vfs=vfs.name), clock=Clock())
-    scribe.process([Put("m", spec())])
+    writer = Writer(SQLiteStore(tmp_path / "s.db", vfs=vfs.name), clock=Clock())
+    writer.process([Put("m", spec())])
     fault.n = fault.seen + 1
     wish = Learn("m", batch(records(5)))
-    scribe.process([wish])
+    writer.process([wish])
     assert "not known" in str(wish.future.exception(0))
     fault.n = 10**9
     again = Learn("m", batch(records(5)))
-    scribe.process([again])
+    writer.process([again])
     assert again.future.result(0)["learned"] == 5
-    scribe.store.close()
+    writer.store.close()
     vfs.unregister()
 
 
@@ -262,53 +262,53 @@ def test_a_clock_that_jumps_loses_nothing_and_a_recovery_finds_the_same_model(
     tmp_path_factory, history, memory
 ):
     path = tmp_path_factory.mktemp("clock") / "s.db"
-    desk = Desk(path, Clock(1e9))
-    desk.do(Put("m", spec(memory=memory)))
+    session = ModelSession(path, Clock(1e9))
+    session.do(Put("m", spec(memory=memory)))
     version = 0
     for number, (kind, jump) in enumerate(history):
-        desk.clock.now += jump
+        session.clock.now += jump
         if kind == "learn":
-            answer = desk.do(Learn("m", batch(records(10, seed=number, first=100 * number))))
+            answer = session.do(Learn("m", batch(records(10, seed=number, first=100 * number))))
             assert answer["version"] > version
             version = answer["version"]
         elif kind == "tick":
-            desk.do(Tick(""))
-            desk.scribe._publish(["m"])
+            session.do(Tick(""))
+            session.writer._publish(["m"])
         else:
-            desk.do(Forget("m", before=desk.clock.now))
-        version = max(version, desk.model().version)
-        found = desk.again()
-        assert found.model().version == desk.model().version
-        assert found.model().facts() == desk.model().facts()
+            session.do(Forget("m", before=session.clock.now))
+        version = max(version, session.model().version)
+        found = session.again()
+        assert found.model().version == session.model().version
+        assert found.model().facts() == session.model().facts()
         found.store.close()
-        Desk.opened.remove(found.store)
+        ModelSession.opened.remove(found.store)
     if memory == "all":
         learned = sum(10 for kind, _ in history if kind == "learn")
         if not any(kind == "forget" for kind, _ in history):
-            assert desk.model().n_rows == learned
-    desk.store.close()
-    Desk.opened.remove(desk.store)
+            assert session.model().n_rows == learned
+    session.store.close()
+    ModelSession.opened.remove(session.store)
 
 
 def test_keys_are_remembered_while_a_clock_runs_backwards(tmp_path):
-    desk = Desk(tmp_path / "s.db", Clock(1e9))
-    desk.do(Put("m", spec()))
-    first = desk.do(Learn("m", batch(records(10)), key="k", fingerprint="k"))
-    desk.clock.now -= 30 * 86_400.0
-    desk.do(Tick(""))
-    assert desk.do(Learn("m", batch(records(10)), key="k", fingerprint="k")) == first
+    session = ModelSession(tmp_path / "s.db", Clock(1e9))
+    session.do(Put("m", spec()))
+    first = session.do(Learn("m", batch(records(10)), key="k", fingerprint="k"))
+    session.clock.now -= 30 * 86_400.0
+    session.do(Tick(""))
+    assert session.do(Learn("m", batch(records(10)), key="k", fingerprint="k")) == first
 
 
 def test_the_writer_lives_through_a_jump_of_the_clock(tmp_path):
     clock = Clock(1e9)
-    scribe = Scribe(SQLiteStore(tmp_path / "s.db"), clock=clock)
-    scribe.start()
+    writer = Writer(SQLiteStore(tmp_path / "s.db"), clock=clock)
+    writer.start()
     try:
         for number, now in enumerate((1e9, 5e8, 3e9, 1e9)):
             clock.now = now
             wish = Put("m", spec()) if number == 0 else Learn("m", batch(records(5, first=10 * number)))
-            assert scribe.submit(wish).future.result(20)
-        assert scribe.is_alive
+            assert writer.submit(wish).future.result(20)
+        assert writer.is_alive
     finally:
-        scribe.close()
-        scribe.store.close()
+        writer.close()
+        writer.store.close()

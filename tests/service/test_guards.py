@@ -9,29 +9,29 @@ import time
 import pytest
 
 from steelyard.exceptions import DataError, FileAccessError, ParameterError
-from steelyard.service import Scribe, SQLiteStore
+from steelyard.service import SQLiteStore, Writer
 from steelyard.service import rows as wire
+from steelyard.service.commands import Forget, Learn, Put, Tick, Unavailable
 from steelyard.service.http import Limits, app, bodies, make_app
 from steelyard.service.http.keys import Keys
-from steelyard.service.requests import Forget, Learn, Put, Tick, Unavailable
 from tests.service.data import SPEC, Clock, records, spec
-from tests.service.desks import Desk, batch
 from tests.service.server import serving
+from tests.service.sessions import ModelSession, batch
 from tests.service.test_promises import fresh
 from tests.service.test_wire import MODEL, is_problem, unlabelled
 
 
 @pytest.fixture
-def desk(tmp_path):
-    desk = Desk(tmp_path / "store.db")
-    desk.do(Put("m", spec()))
-    return desk
+def session(tmp_path):
+    session = ModelSession(tmp_path / "store.db")
+    session.do(Put("m", spec()))
+    return session
 
 
 @pytest.fixture
 def http(tmp_path):
     limits = Limits(body=400_000, rows=2_000, columns=50, values=20_000)
-    with serving(make_app(Scribe(SQLiteStore(tmp_path / "store.db")), limits=limits)) as client:
+    with serving(make_app(Writer(SQLiteStore(tmp_path / "store.db")), limits=limits)) as client:
         client.put(MODEL, json=SPEC)
         client.post(f"{MODEL}/learn", json={"rows": records(60)})
         yield client
@@ -40,79 +40,79 @@ def http(tmp_path):
 # -- the writer goes on -----------------------------------------------------------------------------
 
 
-def test_who_gives_up_before_it_began_is_left_out_and_nobody_can_afterwards(desk):
+def test_who_gives_up_before_it_began_is_left_out_and_nobody_can_afterwards(session):
     gone, stays = Learn("m", batch(records(10))), Learn("m", batch(records(10, first=50)))
     assert gone.future.cancel()
-    desk.scribe.process([gone, stays])
+    session.writer.process([gone, stays])
     assert stays.future.result(0)["learned"] == 10
     assert not stays.future.cancel()
-    assert desk.model().n_rows == desk.again().model().n_rows == 10
+    assert session.model().n_rows == session.again().model().n_rows == 10
 
 
-def test_a_request_that_breaks_something_does_not_harm_its_neighbours(desk, monkeypatch):
-    learn = desk.scribe._desks["m"].engine.__class__.learn
+def test_a_request_that_breaks_something_does_not_harm_its_neighbours(session, monkeypatch):
+    learn = session.writer._sessions["m"].engine.__class__.learn
 
     def learn_unless_poisoned(self, add, **more):
         if add.n_rows == 7:
             raise KeyError("a secret value")
         return learn(self, add, **more)
 
-    monkeypatch.setattr(desk.scribe._desks["m"].engine.__class__, "learn", learn_unless_poisoned)
+    monkeypatch.setattr(session.writer._sessions["m"].engine.__class__, "learn", learn_unless_poisoned)
     good, bad = Learn("m", batch(records(5))), Learn("m", batch(records(7, first=50)))
     last = Learn("m", batch(records(5, first=90)))
-    desk.scribe.process([good, bad, last])
+    session.writer.process([good, bad, last])
     assert good.future.result(0)["learned"] == last.future.result(0)["learned"] == 5
     with pytest.raises(Unavailable):
         bad.future.result(0)
-    assert desk.model().n_rows == desk.again().model().n_rows == 10
+    assert session.model().n_rows == session.again().model().n_rows == 10
 
 
-def test_a_recovery_that_fails_is_tried_again_and_the_writer_lives(desk, monkeypatch):
-    desk.do(Learn("m", batch(records(10))))
+def test_a_recovery_that_fails_is_tried_again_and_the_writer_lives(session, monkeypatch):
+    session.do(Learn("m", batch(records(10))))
     with monkeypatch.context() as broken:
-        broken.setattr(desk.store, "append", _failing)
-        broken.setattr(desk.store, "models", _failing)
+        broken.setattr(session.store, "append", _failing)
+        broken.setattr(session.store, "models", _failing)
         with pytest.raises(Unavailable):
-            desk.do(Learn("m", batch(records(10, first=50))))
-    assert desk.do(Learn("m", batch(records(10, first=50))))["version"] == 2
-    assert desk.model().n_rows == desk.again().model().n_rows == 20
+            session.do(Learn("m", batch(records(10, first=50))))
+    assert session.do(Learn("m", batch(records(10, first=50))))["version"] == 2
+    assert session.model().n_rows == session.again().model().n_rows == 20
 
 
 def _failing(*_args):
     raise OSError("the disk is gone")
 
 
-def test_what_cannot_be_published_is_acknowledged_all_the_same(desk, monkeypatch):
+def test_what_cannot_be_published_is_acknowledged_all_the_same(session, monkeypatch):
     with monkeypatch.context() as broken:
-        broken.setattr(desk.scribe, "_publish", _failing)
-        assert desk.do(Learn("m", batch(records(10))))["learned"] == 10
-    desk.do(Learn("m", batch(records(10, first=50))))
-    assert desk.model().n_rows == desk.again().model().n_rows == 20
+        broken.setattr(session.writer, "_publish", _failing)
+        assert session.do(Learn("m", batch(records(10))))["learned"] == 10
+    session.do(Learn("m", batch(records(10, first=50))))
+    assert session.model().n_rows == session.again().model().n_rows == 20
 
 
-def test_a_listener_that_fails_keeps_no_answer_back(desk):
-    desk.scribe.listeners.append(_failing)
-    assert desk.do(Learn("m", batch(records(10))))["learned"] == 10
+def test_a_listener_that_fails_keeps_no_answer_back(session):
+    session.writer.listeners.append(_failing)
+    assert session.do(Learn("m", batch(records(10))))["learned"] == 10
 
 
-def test_time_passes_also_while_requests_keep_coming(desk, monkeypatch):
-    monkeypatch.setattr(desk.scribe, "_next_tick", 0.0)
-    desk.scribe.submit(Learn("m", batch(records(10))))
-    assert [type(request) for request in desk.scribe._next_group()] == [Tick]
-    assert [type(request) for request in desk.scribe._next_group()] == [Learn]
+def test_time_passes_also_while_requests_keep_coming(session, monkeypatch):
+    monkeypatch.setattr(session.writer, "_next_tick", 0.0)
+    session.writer.submit(Learn("m", batch(records(10))))
+    assert [type(request) for request in session.writer._next_group()] == [Tick]
+    assert [type(request) for request in session.writer._next_group()] == [Learn]
 
 
-def test_learning_many_rows_pauses_between_its_steps_only_while_the_model_is_asked(desk, monkeypatch):
+def test_learning_many_rows_pauses_between_its_steps_only_while_the_model_is_asked(session, monkeypatch):
     pauses = []
     monkeypatch.setattr(time, "sleep", pauses.append)
-    desk.do(Learn("m", batch(records(300))))
+    session.do(Learn("m", batch(records(300))))
     assert not pauses
-    desk.model().ask(batch([{"amount": 1.0, "country": "DE"}]))
-    desk.do(Learn("m", batch(records(10, first=500))))
+    session.model().ask(batch([{"amount": 1.0, "country": "DE"}]))
+    session.do(Learn("m", batch(records(10, first=500))))
     assert not pauses  # few rows are soon learned
-    desk.do(Learn("m", batch(records(300, first=1000))))
+    session.do(Learn("m", batch(records(300, first=1000))))
     assert len(pauses) >= 4
-    assert desk.model().facts() == desk.again().model().facts()
+    assert session.model().facts() == session.again().model().facts()
 
 
 def test_large_bodies_are_read_aside_only_while_the_model_is_asked(http, monkeypatch):
@@ -135,21 +135,21 @@ def test_large_bodies_are_read_aside_only_while_the_model_is_asked(http, monkeyp
     assert len(aside) == 2
 
 
-def test_who_waits_when_the_writer_stops_is_carried_out_and_who_comes_later_is_sent_away(desk):
-    waits = desk.scribe.submit(Learn("m", batch(records(10))))
-    desk.scribe._line.close()
+def test_who_waits_when_the_writer_stops_is_carried_out_and_who_comes_later_is_sent_away(session):
+    waits = session.writer.submit(Learn("m", batch(records(10))))
+    session.writer._line.close()
     with pytest.raises(Unavailable):
-        desk.scribe.submit(Learn("m", batch(records(10, first=50))))
-    desk.scribe._run()
+        session.writer.submit(Learn("m", batch(records(10, first=50))))
+    session.writer._run()
     assert waits.future.result(0)["learned"] == 10
-    assert desk.again().model().n_rows == 10
+    assert session.again().model().n_rows == 10
 
 
-def test_who_waits_when_a_follower_stops_is_sent_away(desk):
-    waits = desk.scribe.submit(Learn("m", batch(records(10))))
-    desk.scribe._line.close()
-    desk.scribe._leads = desk.scribe.may_learn = False
-    desk.scribe._run()
+def test_who_waits_when_a_follower_stops_is_sent_away(session):
+    waits = session.writer.submit(Learn("m", batch(records(10))))
+    session.writer._line.close()
+    session.writer._leads = session.writer.may_learn = False
+    session.writer._run()
     with pytest.raises(Unavailable):
         waits.future.result(0)
 
@@ -164,13 +164,13 @@ def test_a_store_has_one_writer(tmp_path):
     second.close()
 
 
-def test_a_log_says_where_and_never_what(desk, monkeypatch, caplog):
+def test_a_log_says_where_and_never_what(session, monkeypatch, caplog):
     def failing(*_args):
         raise ValueError("the row of customer c7")
 
-    monkeypatch.setattr(desk.store, "append", failing)
+    monkeypatch.setattr(session.store, "append", failing)
     with caplog.at_level(logging.ERROR, "steelyard.service"), pytest.raises(Unavailable):
-        desk.do(Learn("m", batch(records(10))))
+        session.do(Learn("m", batch(records(10))))
     assert "ValueError in failing" in caplog.text
     assert "c7" not in caplog.text
 
@@ -242,7 +242,7 @@ def test_a_key_for_one_model_sees_nothing_of_another(tmp_path):
     path = tmp_path / "keys.toml"
     everything = {"Authorization": f"Bearer {Keys.add(path, ['admin'])[1]}"}
     one = {"Authorization": f"Bearer {Keys.add(path, ['predict'], ['mine'])[1]}"}
-    with serving(make_app(Scribe(SQLiteStore(tmp_path / "store.db")), keys=Keys(path))) as http:
+    with serving(make_app(Writer(SQLiteStore(tmp_path / "store.db")), keys=Keys(path))) as http:
         for name in ("mine", "theirs"):
             http.put(f"/v1/models/{name}", json=SPEC, headers=everything)
             rows = {"rows": records(20)}
@@ -298,69 +298,69 @@ def test_a_number_beyond_all_doubles_is_refused(http):
 
 @pytest.mark.parametrize("rows", [[{"amount": 1.0, "country": "DE"}], [{"fraud": 1}]])
 def test_rows_that_lack_something_cannot_be_forgotten_and_harm_nobody(tmp_path, rows):
-    desk = Desk(tmp_path / "store.db")
-    desk.do(Put("m", spec(rows="none")))
+    session = ModelSession(tmp_path / "store.db")
+    session.do(Put("m", spec(rows="none")))
     with pytest.raises(DataError, match="0 count now"):
-        desk.do(Forget("m", batch=wire.from_records(rows)))
-    desk.do(Learn("m", batch(records(20))))
-    before = desk.model().facts()["digest"]
+        session.do(Forget("m", batch=wire.from_records(rows)))
+    session.do(Learn("m", batch(records(20))))
+    before = session.model().facts()["digest"]
     with pytest.raises(DataError, match="missing"):
-        desk.do(Forget("m", batch=wire.from_records(rows)))
-    assert desk.model().facts()["digest"] == before
+        session.do(Forget("m", batch=wire.from_records(rows)))
+    assert session.model().facts()["digest"] == before
 
 
 def test_rows_that_were_not_kept_cannot_be_kept_later(tmp_path):
-    desk = Desk(tmp_path / "store.db")
-    desk.do(Put("m", spec(rows="none")))
-    desk.do(Learn("m", batch(records(20))))
+    session = ModelSession(tmp_path / "store.db")
+    session.do(Put("m", spec(rows="none")))
+    session.do(Learn("m", batch(records(20))))
     with pytest.raises(ParameterError, match="could not be found"):
-        desk.do(Put("m", spec(rows="window")))
+        session.do(Put("m", spec(rows="window")))
 
 
-def test_rows_that_are_not_to_be_kept_any_more_leave_the_store(desk):
-    desk.do(Learn("m", batch(records(20))))
-    desk.do(Put("m", spec(rows="none")))
-    assert desk.store.chunks("m") == []
-    desk.do(Learn("m", batch(records(20, first=50))))
-    assert desk.again().model().facts() == desk.model().facts()
+def test_rows_that_are_not_to_be_kept_any_more_leave_the_store(session):
+    session.do(Learn("m", batch(records(20))))
+    session.do(Put("m", spec(rows="none")))
+    assert session.store.chunks("m") == []
+    session.do(Learn("m", batch(records(20, first=50))))
+    assert session.again().model().facts() == session.model().facts()
 
 
 @pytest.mark.parametrize("memory", ["drift", {"half_life": 50}])
-def test_another_kind_of_memory_is_refused(desk, memory):
+def test_another_kind_of_memory_is_refused(session, memory):
     with pytest.raises(ParameterError, match="memory cannot change"):
-        desk.do(Put("m", spec(memory=memory)))
+        session.do(Put("m", spec(memory=memory)))
 
 
 def test_a_changed_penalty_reaches_the_learner_inside_a_fading_memory(tmp_path):
     rows, changes = records(60), {"memory": {"half_life": 50}}
-    desk = Desk(tmp_path / "store.db")
-    desk.do(Put("m", spec(**changes)))
-    desk.do(Learn("m", batch(rows)))
-    desk.do(Put("m", spec(learner={"class": "ProximalSVC", "C": 0.01}, **changes)))
+    session = ModelSession(tmp_path / "store.db")
+    session.do(Put("m", spec(**changes)))
+    session.do(Learn("m", batch(rows)))
+    session.do(Put("m", spec(learner={"class": "ProximalSVC", "C": 0.01}, **changes)))
     expected = fresh(rows, learner={"class": "ProximalSVC", "C": 0.01}, **changes).published()
     asked = batch(unlabelled(records(5, seed=3)))
-    assert desk.model().ask(asked)[0].scores == pytest.approx(expected.ask(asked)[0].scores)
-    assert desk.again().model().ask(asked)[0].scores == pytest.approx(expected.ask(asked)[0].scores)
+    assert session.model().ask(asked)[0].scores == pytest.approx(expected.ask(asked)[0].scores)
+    assert session.again().model().ask(asked)[0].scores == pytest.approx(expected.ask(asked)[0].scores)
 
 
 def test_a_narrower_window_lets_go_at_once(tmp_path):
-    desk, rows = Desk(tmp_path / "store.db"), records(60)
-    desk.do(Put("m", spec(memory=50)))
-    desk.do(Learn("m", batch(rows)))
-    desk.do(Put("m", spec(memory=20)))
-    assert desk.model().n_rows == desk.again().model().n_rows == 20
-    assert desk.model().facts()["classes"] == fresh(rows[-20:]).published().facts()["classes"]
+    session, rows = ModelSession(tmp_path / "store.db"), records(60)
+    session.do(Put("m", spec(memory=50)))
+    session.do(Learn("m", batch(rows)))
+    session.do(Put("m", spec(memory=20)))
+    assert session.model().n_rows == session.again().model().n_rows == 20
+    assert session.model().facts()["classes"] == fresh(rows[-20:]).published().facts()["classes"]
 
 
 def test_rows_that_come_too_late_for_a_window_of_time_do_not_count(tmp_path):
-    desk = Desk(tmp_path / "store.db", Clock(10_000.0))
-    desk.do(Put("m", spec(time="at", memory="1h")))
+    session = ModelSession(tmp_path / "store.db", Clock(10_000.0))
+    session.do(Put("m", spec(time="at", memory="1h")))
     new = [{**row, "at": 9_000 + k} for k, row in enumerate(records(20))]
     late = [{**row, "at": 9_000 - 3_600 + k} for k, row in enumerate(records(20, seed=4, first=50))]
-    desk.do(Learn("m", batch(new)))
-    desk.do(Learn("m", batch(late)))
-    assert desk.model().n_rows == desk.again().model().n_rows == 20
-    assert desk.model().facts()["digest"] == desk.again().model().facts()["digest"]
+    session.do(Learn("m", batch(new)))
+    session.do(Learn("m", batch(late)))
+    assert session.model().n_rows == session.again().model().n_rows == 20
+    assert session.model().facts()["digest"] == session.again().model().facts()["digest"]
 
 
 ODD = [

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from steelyard.service import Scribe, SQLiteStore
+from steelyard.service import SQLiteStore, Writer
 from steelyard.service import rows as wire
-from steelyard.service.requests import Forget, Learn, Put
+from steelyard.service.commands import Forget, Learn, Put
 from tests.service.data import Clock, records, spec
 
 
@@ -171,12 +171,12 @@ def _requests(history):
 
 def _expected(history):
     """The digest after each request, on a store that never fails."""
-    scribe = Scribe(SQLiteStore(":memory:"), clock=Clock())
-    scribe.process([Put("m", spec())])
-    digests = [scribe.published["m"].facts()["digest"]]
+    writer = Writer(SQLiteStore(":memory:"), clock=Clock())
+    writer.process([Put("m", spec())])
+    digests = [writer.published["m"].facts()["digest"]]
     for request in _requests(history):
-        scribe.process([request])
-        digests.append(scribe.published["m"].facts()["digest"])
+        writer.process([request])
+        digests.append(writer.published["m"].facts()["digest"])
     return digests
 
 
@@ -184,10 +184,10 @@ def _run(disk, history):
     """Requests until the power goes; returns how many were acknowledged (the model itself is the first)."""
     vfs, n_acknowledged = DiskVFS(disk), 0
     with suppress(PowerLoss, apsw.Error, OSError):
-        scribe = Scribe(SQLiteStore("store", vfs=vfs.name), clock=Clock())
+        writer = Writer(SQLiteStore("store", vfs=vfs.name), clock=Clock())
         for request in [Put("m", spec()), *_requests(history)]:
             with suppress(Exception):
-                scribe.process([request])
+                writer.process([request])
             if not request.future.done() or request.future.exception(0) is not None:
                 break
             n_acknowledged += 1
@@ -212,15 +212,15 @@ def test_acknowledged_events_survive_any_power_loss(history, crash_at, seed):
     disk.heal()
     crashed.unregister()
     vfs = DiskVFS(disk)
-    scribe = Scribe(SQLiteStore("store", vfs=vfs.name), clock=Clock())
-    found = scribe.published.get("m")
+    writer = Writer(SQLiteStore("store", vfs=vfs.name), clock=Clock())
+    found = writer.published.get("m")
     if n_acknowledged == 0:
         assert found is None or found.facts()["digest"] == expected[0]
     else:
         assert found is not None, "the model was acknowledged and is gone"
         allowed = expected[n_acknowledged - 1 : n_acknowledged + 1]
         assert found.facts()["digest"] in allowed
-    scribe.store.close()  # here, not when some other test is tried and the disk is gone
+    writer.store.close()  # here, not when some other test is tried and the disk is gone
     vfs.unregister()
 
 

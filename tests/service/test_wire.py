@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from steelyard.persistence import from_bytes
-from steelyard.service import Scribe, SQLiteStore
+from steelyard.service import SQLiteStore, Writer
 from steelyard.service.client import Client, RefusedError
 from steelyard.service.http import Limits, make_app
 from steelyard.service.http.keys import Keys
@@ -21,7 +21,7 @@ MODEL = "/v1/models/payments"
 
 @pytest.fixture
 def http(tmp_path):
-    app = make_app(Scribe(SQLiteStore(tmp_path / "store.db")), limits=Limits(body=200_000, rows=500))
+    app = make_app(Writer(SQLiteStore(tmp_path / "store.db")), limits=Limits(body=200_000, rows=500))
     with serving(app) as client:
         client.put(MODEL, json=SPEC)
         yield client
@@ -219,7 +219,7 @@ def test_the_page_is_served_with_a_policy_that_lets_nothing_else_in(http):
 def locked(tmp_path):
     path = tmp_path / "keys.toml"
     tokens = {scope: Keys.add(path, [scope], ["payments"])[1] for scope in ("predict", "learn", "admin")}
-    app = make_app(Scribe(SQLiteStore(tmp_path / "store.db")), keys=Keys(path))
+    app = make_app(Writer(SQLiteStore(tmp_path / "store.db")), keys=Keys(path))
     with serving(app) as client:
         yield client, tokens, path
 

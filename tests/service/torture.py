@@ -229,7 +229,7 @@ def torture(store: str, kills: int, seed: int, *, n_clients: int = 4, longest: f
     first = [opener._row() for _ in range(50)]
     bulk = [BulkClient(k, seed) for k in range(3)]
     second = bulk[0].rows()
-    ledger = BulkLedger(second)
+    track_rows = BulkLedger(second)
     server = Forked(store)
     try:
         with httpx.Client(base_url=server.url, timeout=300) as http:
@@ -242,7 +242,7 @@ def torture(store: str, kills: int, seed: int, *, n_clients: int = 4, longest: f
             server, when = Forked(store), f"kill {number + 1} of seed {seed}"
             _compare(server, clients, first, when)
             with httpx.Client(base_url=server.url, timeout=300) as http:
-                ledger.compare(http, bulk, when)
+                track_rows.compare(http, bulk, when)
     finally:
         server.kill()  # also when a comparison has failed
     return {

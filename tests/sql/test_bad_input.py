@@ -174,8 +174,8 @@ def test_connections_of_adbc_and_engines_of_sqlalchemy_are_taken(postgres):
     engine = sqlalchemy.create_engine(postgres.replace("postgresql://", "postgresql+psycopg://"))
     for how in HOWS:
         assert sql.fit(ProximalSVC(), engine, "pay", target="kind", how=how).learner.digest() == expected
-    with engine.connect() as lent:
-        assert sql.fit(ProximalSVC(), lent, "pay", target="kind").learner.digest() == expected
+    with engine.connect() as shrink:
+        assert sql.fit(ProximalSVC(), shrink, "pay", target="kind").learner.digest() == expected
     engine.dispose()
 
 

@@ -43,7 +43,7 @@ def cube(frame, **options):
 
 def fitted(frame, like):
     """A fit on rows alone, with the columns and the grid of the cube."""
-    model = TableModel(ProximalSVC(grid=like.learner.grid_), deepcopy(like.encoder), "fraud")
+    model = TableModel(ProximalSVC(quantizer=like.learner.quantizer_), deepcopy(like.encoder), "fraud")
     model.learn(model.open(frame.drop(columns=["country", "channel", "day"]), labelled=True))
     return model
 

@@ -29,13 +29,13 @@ def _read(source, target="y", **options):
 
 
 def _until_error(source, **options):
-    rows, sentence = 0, ""
+    rows, message = 0, ""
     try:
         for chunk in open_stream(io.BytesIO(source.encode()), "y", **options):
             rows += len(chunk)
     except DataError as error:
-        sentence = str(error)
-    return rows, sentence
+        message = str(error)
+    return rows, message
 
 
 # -- rows before a bad one ---------------------------------------------------------------------------
@@ -46,7 +46,7 @@ LINES = [f"{i % 7},2024-01-01,{'ab'[i % 2]},{i % 3}" for i in range(300)]
 @pytest.mark.parametrize("chunk", [40, 1000])
 @pytest.mark.parametrize("missing", ["refuse", "mean"])
 @pytest.mark.parametrize(
-    ("line", "sentence"),
+    ("line", "message"),
     [
         ("inf,2024-01-01,a,0", "an infinite value"),
         ("1,2024-01-01,a,", "the label is missing"),
@@ -56,11 +56,11 @@ LINES = [f"{i % 7},2024-01-01,{'ab'[i % 2]},{i % 3}" for i in range(300)]
         ("red,2024-01-01,a,0", "expected a number"),
     ],
 )
-def test_all_rows_before_a_bad_one_come_first_whatever_the_chunks(chunk, missing, line, sentence, engine):
+def test_all_rows_before_a_bad_one_come_first_whatever_the_chunks(chunk, missing, line, message, engine):
     table = "\n".join(["x,when,colour,y", *LINES[:250], line, *LINES[250:]])
     rows, found = _until_error(table, time="when", chunk=chunk, missing=missing)
     assert rows == 250
-    assert sentence in found
+    assert message in found
     assert "line 252" in found
 
 

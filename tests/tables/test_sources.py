@@ -166,33 +166,33 @@ def _lines(tmp_path, *, rows=3000, bad=None, at=2500):
 
 
 def test_a_missing_target_column_is_named_with_what_there_is(tmp_path):
-    _, sentence = _read_until_error(_lines(tmp_path), target="Y")
-    assert "no target column 'Y'" in sentence
-    assert "'a', 'b', 'y'" in sentence
+    _, message = _read_until_error(_lines(tmp_path), target="Y")
+    assert "no target column 'Y'" in message
+    assert "'a', 'b', 'y'" in message
 
 
 def test_a_ragged_line_is_named_and_the_rows_before_it_are_kept(tmp_path, engine):
-    n_rows, sentence = _read_until_error(_lines(tmp_path, bad="1,2"), chunk=1000)
+    n_rows, message = _read_until_error(_lines(tmp_path, bad="1,2"), chunk=1000)
     assert n_rows == 2500
-    assert "data.csv, line 2,502: expected 3 columns, as in the header; got 2" in sentence
+    assert "data.csv, line 2,502: expected 3 columns, as in the header; got 2" in message
 
 
 def test_text_where_numbers_were_is_named_and_the_rows_before_it_are_kept(tmp_path, engine):
-    n_rows, sentence = _read_until_error(_lines(tmp_path, bad="1,lots,0"), chunk=1000)
+    n_rows, message = _read_until_error(_lines(tmp_path, bad="1,lots,0"), chunk=1000)
     assert n_rows == 2500
-    assert "data.csv, line 2,502, column 'b': expected a number; got 'lots'" in sentence
+    assert "data.csv, line 2,502, column 'b': expected a number; got 'lots'" in message
 
 
 def test_a_bad_line_at_the_very_beginning_is_named(tmp_path, engine):
-    n_rows, sentence = _read_until_error(_lines(tmp_path, bad="1,2,0,9", at=1), chunk=1000)
+    n_rows, message = _read_until_error(_lines(tmp_path, bad="1,2,0,9", at=1), chunk=1000)
     assert n_rows == 1
-    assert "line 3: expected 3 columns" in sentence
+    assert "line 3: expected 3 columns" in message
 
 
 def test_a_bad_line_in_a_pipe_is_named(tmp_path):
-    n_rows, sentence = _read_until_error(io.BytesIO(_lines(tmp_path, bad="1,2").read_bytes()))
+    n_rows, message = _read_until_error(io.BytesIO(_lines(tmp_path, bad="1,2").read_bytes()))
     assert n_rows == 2500
-    assert "input, line 2,502: expected 3 columns" in sentence
+    assert "input, line 2,502: expected 3 columns" in message
 
 
 def test_line_breaks_between_quotes_end_no_row(tmp_path, engine, monkeypatch):
@@ -221,12 +221,12 @@ def test_a_pipe_gives_its_rows_before_it_is_closed(engine):
 def test_broken_json_is_named(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text('{"a": 1, "y": 0}\n{"a": 2, "y": 1}\n{"a": 2,\n', encoding="utf-8")
-    _, sentence = _read_until_error(path)
-    assert "rows.jsonl, line 3: this is not a JSON object" in sentence
+    _, message = _read_until_error(path)
+    assert "rows.jsonl, line 3: this is not a JSON object" in message
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("content", "message"),
     [
         (b"", "the file is empty"),
         (b"\n\n", "the file is empty"),
@@ -247,12 +247,12 @@ def test_broken_json_is_named(tmp_path):
         (b"a,y\n1,0\ninf,1\n", "line 3, column 'a': an infinite value cannot be used"),
     ],
 )
-def test_bad_content_gives_a_sentence(content, sentence, tmp_path, engine):
+def test_bad_content_gives_a_sentence(content, message, tmp_path, engine):
     path = tmp_path / "data.csv"
     path.write_bytes(content)
     if engine == "built in" and (b"PAR1" in content or b"ARROW1" in content):
-        sentence = "needs pyarrow"
-    assert sentence in _read_until_error(path)[1]
+        message = "needs pyarrow"
+    assert message in _read_until_error(path)[1]
 
 
 def test_a_target_with_ten_thousand_distinct_values_is_refused(tmp_path):
@@ -262,9 +262,9 @@ def test_a_target_with_ten_thousand_distinct_values_is_refused(tmp_path):
 
 def test_a_target_with_many_labels_is_refused_at_the_limit():
     frame = pd.DataFrame({"a": np.zeros(10_000), "y": np.arange(10_000) // 3})
-    n_rows, sentence = _read_until_error(frame, max_classes=500)
+    n_rows, message = _read_until_error(frame, max_classes=500)
     assert n_rows == 1000
-    assert "at most 500 can be classes" in sentence
+    assert "at most 500 can be classes" in message
 
 
 def test_a_file_that_is_not_there_is_named():

@@ -104,7 +104,7 @@ def test_a_very_short_table_is_talked_about_where_there_is_enough_to_see():
     ]
     grows = np.cumsum(np.random.default_rng(2).random(40))
     table = frame(40, clock=grows, same=1.0, id=[f"k{n * 7919:x}" for n in range(40)])
-    assert [sentence.split(" (")[0] for sentence in noticed(table)] == [
+    assert [message.split(" (")[0] for message in noticed(table)] == [
         "column 'id' has another value in nearly every row, as an identifier has",
         "column 'clock' grows from row to row, as a clock or a counter does",
         "column 'same' is the same in the first 40 rows and tells nothing",

@@ -1,7 +1,7 @@
 // Loops of enclosing bodies: one step of the solver, and the nearest of many.
 #pragma once
 
-#include "steelyard/loops_ball.hpp"
+#include "simd/loops_ball.hpp"
 #include "vectors.hpp"
 
 namespace steelyard::STEELYARD_LEVEL {

@@ -1,7 +1,7 @@
 // Loops of kernel boundary alignment; the compiler turns both into vectors and gathers.
 #pragma once
 
-#include "steelyard/loops_boundary.hpp"
+#include "simd/loops_boundary.hpp"
 #include "vectors.hpp"
 
 namespace steelyard::STEELYARD_LEVEL {

@@ -1,7 +1,7 @@
 // Cholesky factors, four rows at a time: the row that they meet is loaded once for all four.
 #pragma once
 
-#include "steelyard/loops_factor.hpp"
+#include "simd/loops_factor.hpp"
 #include "vectors.hpp"
 
 namespace steelyard::STEELYARD_LEVEL {

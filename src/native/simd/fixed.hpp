@@ -10,7 +10,7 @@
 #pragma GCC diagnostic pop
 #endif
 
-#include "steelyard/loops_solver.hpp"
+#include "simd/loops_solver.hpp"
 #include "vectors.hpp"
 
 namespace steelyard::STEELYARD_LEVEL {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "fixed.hpp"
-#include "steelyard/loops_gram.hpp"
+#include "simd/loops_gram.hpp"
 #include "vectors.hpp"
 
 namespace steelyard::STEELYARD_LEVEL {

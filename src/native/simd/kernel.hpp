@@ -6,7 +6,7 @@
 #pragma once
 
 #include "functions.hpp"
-#include "steelyard/loops_kernel.hpp"
+#include "simd/loops_kernel.hpp"
 
 namespace steelyard::STEELYARD_LEVEL {
 

@@ -11,8 +11,8 @@
 #include "pair.hpp"
 #include "score.hpp"
 #include "sequence.hpp"
+#include "simd/simd.hpp"
 #include "solver.hpp"
-#include "steelyard/simd.hpp"
 
 namespace steelyard::STEELYARD_LEVEL {
 

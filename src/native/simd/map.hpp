@@ -2,7 +2,7 @@
 #pragma once
 
 #include "functions.hpp"
-#include "steelyard/loops_map.hpp"
+#include "simd/loops_map.hpp"
 #include "vectors.hpp"
 
 namespace steelyard::STEELYARD_LEVEL {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "select.hpp"
-#include "steelyard/loops_online.hpp"
+#include "simd/loops_online.hpp"
 
 namespace steelyard::STEELYARD_LEVEL {
 

@@ -1,8 +1,8 @@
 // Loops of pairwise steps: every sample is looked at once in each, without a branch.
 #pragma once
 
+#include "simd/loops_pair.hpp"
 #include "solver.hpp"
-#include "steelyard/loops_pair.hpp"
 #include "vectors.hpp"
 
 namespace steelyard::STEELYARD_LEVEL {

@@ -1,7 +1,7 @@
 // Products of rows with normals: along the features for one plane, across the planes for many.
 #pragma once
 
-#include "steelyard/loops_score.hpp"
+#include "simd/loops_score.hpp"
 #include "vectors.hpp"
 
 namespace steelyard::STEELYARD_LEVEL {

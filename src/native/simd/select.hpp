@@ -9,7 +9,7 @@
 #pragma once
 
 #include "functions.hpp"
-#include "steelyard/loops_online.hpp"
+#include "simd/loops_online.hpp"
 
 namespace steelyard::STEELYARD_LEVEL {
 

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "functions.hpp"
-#include "steelyard/loops_sequence.hpp"
+#include "simd/loops_sequence.hpp"
 
 namespace steelyard::STEELYARD_LEVEL {
 

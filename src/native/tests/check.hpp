@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/simd.hpp"
+#include "simd/simd.hpp"
 
 namespace steelyard::tests {
 

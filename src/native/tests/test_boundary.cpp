@@ -5,9 +5,9 @@
 #include <limits>
 #include <vector>
 
+#include "alignment/boundary.hpp"
 #include "check.hpp"
-#include "steelyard/boundary.hpp"
-#include "steelyard/kernels.hpp"
+#include "kernels/kernels.hpp"
 
 using namespace steelyard;
 using namespace steelyard::tests;

@@ -4,9 +4,9 @@
 #include <numeric>
 
 #include "check.hpp"
-#include "steelyard/body_distances.hpp"
-#include "steelyard/enclosing.hpp"
-#include "steelyard/kernels.hpp"
+#include "enclosing/body_distances.hpp"
+#include "enclosing/enclosing.hpp"
+#include "kernels/kernels.hpp"
 
 using namespace steelyard;
 using namespace steelyard::tests;

@@ -4,8 +4,8 @@
 #include <random>
 
 #include "check.hpp"
-#include "steelyard/exact_sums.hpp"
-#include "steelyard/gram.hpp"
+#include "proximal/exact_sums.hpp"
+#include "proximal/gram.hpp"
 
 using namespace steelyard;
 using namespace steelyard::tests;

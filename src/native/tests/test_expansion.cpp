@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "check.hpp"
-#include "steelyard/expansion.hpp"
-#include "steelyard/random.hpp"
+#include "common/random.hpp"
+#include "koil/expansion.hpp"
 
 using namespace steelyard;
 using namespace steelyard::tests;

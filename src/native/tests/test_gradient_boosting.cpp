@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "steelyard/random.hpp"
+#include "common/random.hpp"
 #include "trees/gradient_boosting.hpp"
 
 using namespace steelyard;

@@ -2,7 +2,7 @@
 #include <limits>
 
 #include "check.hpp"
-#include "steelyard/kernels.hpp"
+#include "kernels/kernels.hpp"
 
 using namespace steelyard;
 using namespace steelyard::tests;

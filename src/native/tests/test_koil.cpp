@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "check.hpp"
-#include "steelyard/koil.hpp"
-#include "steelyard/random.hpp"
+#include "common/random.hpp"
+#include "koil/koil.hpp"
 
 using namespace steelyard;
 using namespace steelyard::tests;

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "steelyard/margin_factor.hpp"
+#include "svm/margin_factor.hpp"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "steelyard/number_lines.hpp"
+#include "tables/number_lines.hpp"
 
 using namespace steelyard;
 using namespace steelyard::tests;

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "check.hpp"
-#include "steelyard/denormals.hpp"
-#include "steelyard/linear_online.hpp"
-#include "steelyard/random.hpp"
-#include "steelyard/rows.hpp"
+#include "common/denormals.hpp"
+#include "common/random.hpp"
+#include "common/rows.hpp"
+#include "koil/linear_online.hpp"
 
 using namespace steelyard;
 using namespace steelyard::tests;

@@ -6,9 +6,9 @@
 #include <numeric>
 #include <vector>
 
+#include "alignment/rough_svm.hpp"
 #include "check.hpp"
-#include "steelyard/rough_svm.hpp"
-#include "steelyard/simd.hpp"
+#include "simd/simd.hpp"
 
 using namespace steelyard;
 using namespace steelyard::tests;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "steelyard/piecewise.hpp"
+#include "trees/piecewise.hpp"
 
 using namespace steelyard;
 using namespace steelyard::tests;

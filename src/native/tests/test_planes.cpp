@@ -3,9 +3,9 @@
 #include <thread>
 
 #include "check.hpp"
-#include "steelyard/planes.hpp"
-#include "steelyard/row_answers.hpp"
-#include "steelyard/scores.hpp"
+#include "proximal/planes.hpp"
+#include "proximal/scores.hpp"
+#include "proximal/single_row_model.hpp"
 
 using namespace steelyard;
 using namespace steelyard::tests;

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "check.hpp"
-#include "steelyard/random.hpp"
-#include "steelyard/row_hash.hpp"
-#include "steelyard/row_index.hpp"
+#include "common/random.hpp"
+#include "proximal/row_hash.hpp"
+#include "svm/row_index.hpp"
 
 using namespace steelyard;
 using namespace steelyard::tests;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "steelyard/scores.hpp"
+#include "proximal/scores.hpp"
 
 using namespace steelyard;
 using namespace steelyard::tests;

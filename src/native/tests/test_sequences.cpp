@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "steelyard/sequences.hpp"
+#include "kernels/sequences.hpp"
 
 using namespace steelyard;
 using namespace steelyard::tests;

@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "check.hpp"
-#include "steelyard/active_set.hpp"
-#include "steelyard/row_index.hpp"
+#include "enclosing/active_set.hpp"
+#include "svm/row_index.hpp"
 
 using namespace steelyard;
 using namespace steelyard::tests;

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "check.hpp"
-#include "steelyard/incremental_svc.hpp"
-#include "steelyard/random.hpp"
+#include "common/random.hpp"
+#include "svm/incremental_svc.hpp"
 
 using namespace steelyard;
 using namespace steelyard::tests;

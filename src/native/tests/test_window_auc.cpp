@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "check.hpp"
-#include "steelyard/random.hpp"
-#include "steelyard/window_auc.hpp"
+#include "common/random.hpp"
+#include "metrics/window_auc.hpp"
 
 using namespace steelyard;
 using namespace steelyard::tests;

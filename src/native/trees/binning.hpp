@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "steelyard/rows.hpp"
+#include "common/rows.hpp"
 
 namespace steelyard {
 

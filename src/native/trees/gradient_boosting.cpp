@@ -9,9 +9,9 @@
 #include <limits>
 #include <numeric>
 
-#include "steelyard/interrupt.hpp"
-#include "steelyard/random.hpp"
-#include "steelyard/threads.hpp"
+#include "common/interrupt.hpp"
+#include "common/random.hpp"
+#include "common/threads.hpp"
 #include "trees/binning.hpp"
 
 // Compiled without contraction: a fused multiply-add would round differently on another machine.

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <span>
 
-#include "steelyard/rows.hpp"
+#include "common/rows.hpp"
 #include "trees/tree_ensemble.hpp"
 
 namespace steelyard {

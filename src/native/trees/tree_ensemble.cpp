@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "steelyard/threads.hpp"
+#include "common/threads.hpp"
 
 // Compiled without contraction: a fused multiply-add would round differently on another machine.
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "steelyard/rows.hpp"
+#include "common/rows.hpp"
 
 namespace steelyard {
 

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.svm import SVC
 
 from steelyard import _native
+from steelyard._concurrency import snapshot_read
 from steelyard._memory import check_fits_memory
 from steelyard._threads import num_threads
-from steelyard._turns import of_one_moment
 from steelyard._types import FloatArray
 from steelyard.alignment.boundary import COST_NAMES, DEFAULT_COSTS, Costs
 from steelyard.alignment.holdout import deal_splits
@@ -31,7 +31,7 @@ from steelyard.alignment.state import (
 from steelyard.alignment.view import Reading, ReadingConstraint, blocks
 from steelyard.base import Batch, BatchLearner, Traits, sorted_classes
 from steelyard.exceptions import DataError, ParameterError
-from steelyard.kernels import GAMMA, Kernel, check_kernel_range
+from steelyard.kernels.kernel import GAMMA, Kernel, check_kernel_range
 from steelyard.params import (
     AnyOf,
     ClassWeight,
@@ -250,7 +250,7 @@ class AlignedSVC(BatchLearner):
             raise ParameterError(
                 "alignment='act' works in input space and needs one of the named kernels; "
                 f"got kernel={self.kernel!r}.",
-                who="AlignedSVC",
+                source="AlignedSVC",
                 hint="alignment='kba' needs kernel values only",
             )
         n_present = len(np.unique(batch.codes[self._row_weights(batch) > 0]))
@@ -258,7 +258,7 @@ class AlignedSVC(BatchLearner):
             raise DataError(
                 "rows of at least two classes are needed, with weights above 0; got "
                 f"{n_present} class{'es' if n_present == 0 else ''}.",
-                who="AlignedSVC.fit",
+                source="AlignedSVC.fit",
             )
         self.classes_ = sorted_classes(batch.labels)
 
@@ -352,7 +352,7 @@ class AlignedSVC(BatchLearner):
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         return self._answers(X, method, Machine.scores), self.classes_
 
-    @of_one_moment
+    @snapshot_read
     def alignment_factor(self, X: ArrayLike) -> FloatArray:
         """D(x), the product of the factors of all rounds: how much space is stretched at each row.
 
@@ -407,7 +407,7 @@ class AlignedSVC(BatchLearner):
                 f"the training rows differ in their similarity with themselves, so each "
                 f"new sample needs {n_learned} kernel values with them and one more, with itself; got shape "
                 f"{values.shape}.",
-                who=f"AlignedSVC.{method}",
+                source=f"AlignedSVC.{method}",
                 hint="append the column k(x, x), or normalise the kernel",
             )
         else:
@@ -482,7 +482,7 @@ def _check_matrix(K: Any, learner: AlignedSVC) -> FloatArray:
         raise DataError(
             "a precomputed kernel must be a square matrix, one row and one column for each "
             f"sample; got shape {K.shape}.",
-            who="AlignedSVC.fit",
+            source="AlignedSVC.fit",
         )
     matrix: FloatArray = np.asarray(K.toarray() if sp.issparse(K) else K, dtype=np.float64)
     scale = max(float(np.abs(matrix.diagonal()).max()), float(np.abs(matrix[0]).max()))
@@ -494,13 +494,13 @@ def _check_matrix(K: Any, learner: AlignedSVC) -> FloatArray:
         raise DataError(
             f"a precomputed kernel must be symmetric; entry ({i}, {j}) is "
             f"{matrix[i, j]:.6g} but ({j}, {i}) is {matrix[j, i]:.6g}.",
-            who="AlignedSVC.fit",
+            source="AlignedSVC.fit",
         )
     lowest = int(matrix.diagonal().argmin())
     if matrix[lowest, lowest] < 0:
         raise DataError(
             "no sample can have a negative similarity with itself; entry "
             f"({lowest}, {lowest}) of the precomputed kernel is {matrix[lowest, lowest]:.6g}.",
-            who="AlignedSVC.fit",
+            source="AlignedSVC.fit",
         )
     return matrix

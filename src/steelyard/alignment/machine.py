@@ -28,7 +28,7 @@ from steelyard.alignment.conformal import SupportBumps, make_support_bumps
 from steelyard.alignment.holdout import clearly_lower, ranking_losses
 from steelyard.alignment.rough import Problem, RoughSolver, Solution
 from steelyard.alignment.view import Indices, InputDistances, Reading, View
-from steelyard.cuts import smooth_gmean_cut
+from steelyard.thresholds import smooth_gmean_cut
 
 __all__ = ["Chain", "Machine", "Round", "Settings", "best_shift", "silent_machine", "train_machine"]
 

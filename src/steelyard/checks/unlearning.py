@@ -35,7 +35,7 @@ def check_forget_equals_never_learned(learner: BatchLearner) -> None:
     model.forget(*stream.rows(120))
     same_answers(model, kept, stream.X, exact=True, what="learned and forgotten")
     both = clone(learner).partial_fit(*stream.rows(0, 120))
-    both.update(add=stream.rows(120), retire=stream.rows(0, 60))
+    both.update(add=stream.rows(120), forget=stream.rows(0, 60))
     expected = clone(learner).partial_fit(*stream.rows(0, 120)).partial_fit(*stream.rows(120))
     expected.forget(*stream.rows(0, 60))
     same_answers(both, expected, stream.X, exact=True, what="update")
@@ -113,6 +113,6 @@ def check_refuses_to_forget_strangers(learner: BatchLearner) -> None:
     )
     raises_and_keeps(
         model,
-        lambda: model.update(add=(stream.X, stream.y), retire=(far, np.array([0]))),
+        lambda: model.update(add=(stream.X, stream.y), forget=(far, np.array([0]))),
         "update with a stranger",
     )

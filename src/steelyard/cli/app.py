@@ -44,7 +44,7 @@ COMMANDS = {
     "site": Entry("site", "Publish what may be known of rows that stay."),
     "statistics": Entry("statistics", "Write what one machine knows of its rows, for merge."),
     "stream": Entry("stream", "Learn from a stream, testing every row first."),
-    "tune": Entry("tune", "Race several settings on one pass over a table."),
+    "tune": Entry("tune", "PrequentialEvaluator several settings on one pass over a table."),
     "verify": Entry("verify", "Repeat the proof of a certificate of forgetting."),
     "version": Entry("version", "Print the versions of this package and of what it uses."),
 }
@@ -59,7 +59,7 @@ class SentenceGroup(click.Group):
             return super().invoke(ctx)
         except SteelyardError as error:
             hint = "" if error.hint is None else f"\nhint: {visible(error.hint)}"
-            raise click.ClickException(visible(error.message) + hint) from error
+            raise click.ClickException(visible(error.summary) + hint) from error
         except BrokenPipeError:
             _drop_output()
             raise click.exceptions.Exit(_READER_WENT_AWAY) from None

@@ -165,7 +165,7 @@ def _load(path: Path) -> StatisticsCube:
     if not isinstance(cube, StatisticsCube):
         raise FileFormatError(
             f"this file holds a {type(cube).__name__}, not a cube.",
-            who=str(path),
+            source=str(path),
             hint="cubes are written by `steelyard cube build`",
         )
     return cube

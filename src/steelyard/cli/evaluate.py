@@ -53,19 +53,21 @@ def evaluate_command(
 
     Measures come with the ends of a 95 % band (block bootstrap).
     """
-    from steelyard.evaluation import Race
+    from steelyard.evaluation import PrequentialEvaluator
     from steelyard.evaluation.tracking import METRICS
 
     known = load_table_model(model)
     if positive is not None:
         positive_of(known.learner, positive)  # refused at once, before a long table is read
     metrics = [name for name in METRICS if name != "pmauc"]
-    race = Race({"model": known.learner}, metrics=metrics, positive=positive, learns=False)
+    evaluator = PrequentialEvaluator(
+        {"model": known.learner}, metrics=metrics, positive=positive, learns=False
+    )
     rows = known.rows(source_of(source, query), chunk=chunk, limit=limit)
-    race.run(rows)
-    if (refusal := positive_refusal(race, positive)) is not None:
+    evaluator.run(rows)
+    if (refusal := positive_refusal(evaluator, positive)) is not None:
         raise refusal
-    result = race.result(rows)
+    result = evaluator.result(rows)
     result.command = command_line(click.get_current_context())
     labels_seen, confusion = result.confusion("model")
     facts = {"rows": result.n_rows, "positive": result.positive, **result.totals("model")}

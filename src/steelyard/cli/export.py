@@ -32,7 +32,7 @@ def export_command(model: Path, c_file: Path, name: str, as_json: bool) -> None:
     from steelyard.persistence import load, write_whole
 
     text = c_header(load(model), name)
-    write_whole(c_file, [text.encode()], who="export")
+    write_whole(c_file, [text.encode()], source="export")
     facts = {"file": str(c_file), "kind": "C header", "name": name, "bytes": len(text)}
     if as_json:
         emit_json(facts)

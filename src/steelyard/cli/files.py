@@ -41,7 +41,7 @@ def save_model(model: Any, path: Path) -> None:
     """Save a model, in a folder that is made where it is missing."""
     from steelyard.persistence import to_parts, write_whole
 
-    write_whole(path, to_parts(model), who="save")
+    write_whole(path, to_parts(model), source="save")
 
 
 @contextmanager
@@ -50,12 +50,12 @@ def written_with(path: Path, text: str) -> Iterator[None]:
     from steelyard.persistence import write_whole
 
     before = path.read_bytes() if path.is_file() else None
-    write_whole(path, [text.encode()], who="save")
+    write_whole(path, [text.encode()], source="save")
     try:
         yield
     except BaseException:  # Ctrl-C too
         if before is not None:
-            write_whole(path, [before], who="save")
+            write_whole(path, [before], source="save")
         elif path.is_file():
             path.unlink()
         raise

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from steelyard.cli.endpoints import PLACE, key_option, open_folder, open_place
 from steelyard.cli.files import ANY_FILE, OUT_FILE, save_model
 from steelyard.cli.options import address_options
 from steelyard.cli.output import emit_json, emit_table, json_option, tell
-from steelyard.cli.places import PLACE, key_option, open_folder, open_place
 from steelyard.exceptions import ParameterError, SteelyardError
 
 if TYPE_CHECKING:
-    from steelyard.sites import Exchange, Hub
+    from steelyard.federated import Exchange, Hub
 
 __all__ = ["hub_command"]
 
@@ -53,7 +53,7 @@ def collect_command(*, place: str, out: Path, round_name: str | None, wait: floa
 
 
 def _collected(exchange: Exchange) -> Hub:
-    from steelyard.sites import Hub, collect
+    from steelyard.federated import Hub, collect
 
     hub = Hub()
     collect(exchange, hub)
@@ -61,10 +61,10 @@ def _collected(exchange: Exchange) -> Hub:
 
 
 def _summed(place: str, round_name: str, wait: float) -> Hub:
-    from steelyard.sites import Hub, Round
+    from steelyard.federated import Hub, Round
 
     hub = Hub()
-    hub.receive(Round(open_folder(place), round_name).sum(wait).bulletin())
+    hub.receive(Round(open_folder(place), round_name).sum(wait).site_update())
     return hub
 
 
@@ -77,7 +77,7 @@ def compare_command(*, place: str, key: str | None, as_json: bool) -> None:
 
     error and auc are those of the pooled model on the place's rows, alone those of the place's own model.
     """
-    from steelyard.sites import Service
+    from steelyard.federated import Service
 
     exchange = open_place(place, key)
     if isinstance(exchange, Service):
@@ -136,12 +136,12 @@ def open_command(
 
     The hub will learn the sum over all places and nothing of a single one.
     """
-    from steelyard.sites import Round, Terms
+    from steelyard.federated import Round, RoundConfig
 
     known = dict(_category(text) for text in categories)
     if not numbers and not known:
         raise click.UsageError("Name the columns with --number and --category.")
-    terms = Terms.of(
+    terms = RoundConfig.of(
         sites, target=target, numbers=numbers, categories=known, labels=_labels(labels), step=step
     )
     Round(open_folder(folder), round_name).open(terms)
@@ -217,8 +217,8 @@ def _spec(path: Path, target: str) -> Path:
 
 
 def _follow(folder: str, out: Path, every: float) -> None:
-    """Look at a folder again and again; what is wrong with one place does not stop the others."""
-    from steelyard.sites import Hub, collect
+    """PushdownPlan at a folder again and again; what is wrong with one place does not stop the others."""
+    from steelyard.federated import Hub, collect
 
     exchange, hub, told = open_folder(folder), Hub(), ""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service is stopped like this
@@ -230,7 +230,7 @@ def _follow(folder: str, out: Path, every: float) -> None:
             try:
                 collect(exchange, hub)
             except SteelyardError as error:
-                trouble = error.message
+                trouble = error.summary
             if trouble and trouble != told:
                 tell(f"left out: {trouble}")
             told = trouble

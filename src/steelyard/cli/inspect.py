@@ -106,11 +106,11 @@ def _of_file(file: Path) -> dict[str, Any]:
 def _exactness(taught: Any) -> dict[str, Any]:
     """The digest and the grid, of a learner whose statistics are whole numbers."""
     learner = getattr(taught, "learner_", taught)
-    if not hasattr(learner, "digest") or not hasattr(learner, "grid_"):
+    if not hasattr(learner, "digest") or not hasattr(learner, "quantizer_"):
         return {}
-    grid = learner.grid_
-    low, high = int(grid.exponents.min()), int(grid.exponents.max())
-    facts = {"digest": learner.digest(), "grid": f"quanta 2^{low} to 2^{high}, {grid.note()}"}
+    quantizer = learner.quantizer_
+    low, high = int(quantizer.exponents.min()), int(quantizer.exponents.max())
+    facts = {"digest": learner.digest(), "quantizer": f"quanta 2^{low} to 2^{high}, {quantizer.note()}"}
     if learner.statistics_.from_floats:
         facts["note"] = "learned by an earlier version in floating point, and rounded to this grid since"
     return facts

@@ -47,7 +47,7 @@ def merge_command(files: tuple[Path, ...], out: Path, settings: tuple[str, ...],
     if out.suffix == ".stats" and models:
         raise DataError(
             f"only statistics can be merged into statistics, and {models[0]} is a model.",
-            who="merge",
+            source="merge",
             hint="give the output another name than one with .stats, and it becomes a model",
         )
     total = combine(parts) if parts else None
@@ -55,7 +55,7 @@ def merge_command(files: tuple[Path, ...], out: Path, settings: tuple[str, ...],
     stays_statistics = total is not None and out.suffix == ".stats"
     retired = None if total is None else total.retired
     if retired is not None and not stays_statistics:
-        model.unmerge(retired.model)
+        model.subtract(retired.model)
     _set(model.learner, settings)
     summary = _summary(model, out, len(files))
     if retired is not None:

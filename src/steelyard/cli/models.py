@@ -63,8 +63,8 @@ def _meanings(learner: type) -> dict[str, str]:
     for block in re.split(r"\n(?=\S)", section[1] if section else ""):
         head, _, rest = block.partition("\n")
         names, _, _ = head.partition(" : ")
-        sentence = re.split(r"(?<=[.;])\s", " ".join(rest.split()), maxsplit=1)[0].rstrip(";.")
-        found |= {name.strip(): sentence.replace("``", "") for name in names.split(",")}
+        message = re.split(r"(?<=[.;])\s", " ".join(rest.split()), maxsplit=1)[0].rstrip(";.")
+        found |= {name.strip(): message.replace("``", "") for name in names.split(",")}
     return found
 
 

@@ -51,7 +51,7 @@ def refuse_kind(path: Path, found: Any) -> FileFormatError:
     )
     if isinstance(found, StatisticsPart):
         what, hint = "statistics, not a model", "`steelyard merge` makes a model of them"
-    return FileFormatError(f"this file holds {what}.", who=str(path), hint=hint)
+    return FileFormatError(f"this file holds {what}.", source=str(path), hint=hint)
 
 
 def check_can_be_saved(learner: Any, name: str) -> None:
@@ -62,7 +62,7 @@ def check_can_be_saved(learner: Any, name: str) -> None:
         to_bytes(learner)
     except DataTypeError as error:
         raise ParameterError(
-            f"--model: {name!r} cannot be saved ({error.message})",
+            f"--model: {name!r} cannot be saved ({error.summary})",
             hint="the models that `steelyard models` lists can; peers can race in `steelyard stream`",
         ) from error
 
@@ -88,7 +88,7 @@ def open_table(
         on_bad_row=on_bad_row,
     )
     name = stream.name  # and not the stream itself, which would keep itself and its file alive
-    stream.on_notice = lambda sentence: tell(f"note: {name}: {sentence}")
+    stream.on_notice = lambda message: tell(f"note: {name}: {message}")
     return stream
 
 

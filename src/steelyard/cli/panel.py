@@ -21,7 +21,7 @@ from steelyard._visible import visible
 from steelyard.cli.output import talk, talk_console
 
 if TYPE_CHECKING:
-    from steelyard.evaluation import Race
+    from steelyard.evaluation import PrequentialEvaluator
     from steelyard.streams import RowStream
 
 __all__ = ["StreamPanel", "sparkline"]
@@ -79,7 +79,7 @@ class StreamPanel:
     def __exit__(self, *_: object) -> None:
         self._stop()
 
-    def update(self, race: Race, *, final: bool = False) -> None:
+    def update(self, evaluator: PrequentialEvaluator, *, final: bool = False) -> None:
         """Draw, unless it was just done.
 
         The picture is a courtesy: whatever goes wrong in drawing ends the panel, never the run.
@@ -89,7 +89,7 @@ class StreamPanel:
             return
         self._drawn = now
         try:
-            self._live.update(self._picture(race), refresh=True)
+            self._live.update(self._picture(evaluator), refresh=True)
         except Exception as error:  # noqa: BLE001  the run is worth more than its picture
             self._stop()
             talk(f"the panel ends, the run goes on: {type(error).__name__}: {error}")
@@ -100,73 +100,75 @@ class StreamPanel:
             with suppress(Exception):
                 live.stop()
 
-    def _picture(self, race: Race) -> Panel:
+    def _picture(self, evaluator: PrequentialEvaluator) -> Panel:
         console = talk_console()
         width = min(console.width - _ROOM, _WIDEST)
         inner = width - 4  # a frame and a blank on both sides
         parts: list[ConsoleRenderable] = [
-            self._progress(race, inner),
+            self._progress(evaluator, inner),
             Text(),
-            _measures(race, inner, self._stream.drifts),
+            _measures(evaluator, inner, self._stream.drifts),
             Text(),
-            _outcome(race, inner),
-            *_events(race, inner),
+            _outcome(evaluator, inner),
+            *_events(evaluator, inner),
         ]
         title = Text(_cut(visible(self._stream.name), inner - 2), style="bold")
         return Panel(Group(*parts), title=title, title_align="left", width=width)
 
-    def _progress(self, race: Race, width: int) -> Table:
-        seconds = time.perf_counter() - race.started
-        rate = race.n_rows / max(seconds, 1e-9)
+    def _progress(self, evaluator: PrequentialEvaluator, width: int) -> Table:
+        seconds = time.perf_counter() - evaluator.started
+        rate = evaluator.n_rows / max(seconds, 1e-9)
         fraction = self._stream.fraction_read()
         left = "" if not fraction else f" · {_clock(seconds * (1 - fraction) / fraction)} left"
-        figures = f"{race.n_rows:,} rows · {rate:,.0f} rows/s · {_clock(seconds)}{left}"
-        grid = Table.grid(expand=True, padding=(0, 1))
+        figures = f"{evaluator.n_rows:,} rows · {rate:,.0f} rows/s · {_clock(seconds)}{left}"
+        quantizer = Table.grid(expand=True, padding=(0, 1))
         bar = ProgressBar(total=1.0, completed=fraction or 0.0, pulse=fraction is None)
         if len(figures) + 12 > width:  # a line for each where there is no room beside each other
-            grid.add_column()
-            grid.add_row(bar)
+            quantizer.add_column()
+            quantizer.add_row(bar)
             if len(figures) > width:  # what is left tells more than what is over
-                figures = f"{race.n_rows:,} rows · {rate:,.0f} rows/s{left or ' · ' + _clock(seconds)}"
-            grid.add_row(Text(figures, no_wrap=True, overflow="ellipsis"))
-            return grid
-        grid.add_column(ratio=1)
-        grid.add_column(justify="right", no_wrap=True)
-        grid.add_row(bar, figures)
-        return grid
+                figures = f"{evaluator.n_rows:,} rows · {rate:,.0f} rows/s{left or ' · ' + _clock(seconds)}"
+            quantizer.add_row(Text(figures, no_wrap=True, overflow="ellipsis"))
+            return quantizer
+        quantizer.add_column(ratio=1)
+        quantizer.add_column(justify="right", no_wrap=True)
+        quantizer.add_row(bar, figures)
+        return quantizer
 
 
-def _measures(race: Race, width: int, known_drifts: Sequence[tuple[int, int]]) -> Table:
+def _measures(evaluator: PrequentialEvaluator, width: int, known_drifts: Sequence[tuple[int, int]]) -> Table:
     """A line for each model with its leading measure, marks where drifts were, and the share of a class."""
-    many = race.positive is None and len(race.labels) > 2
+    many = evaluator.positive is None and len(evaluator.labels) > 2
     measure, title = ("macro_recall", "mean recall") if many else ("g_mean", "G-mean")
     names = min(_LONGEST_NAME, 3 * width // 10)
     chart = max(5, width - names - 15)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     table.add_column("", width=names, no_wrap=True, overflow="ellipsis")
-    table.add_column(_cut(f"{title}, last {race.window:,} rows", chart), width=chart, no_wrap=True)
+    table.add_column(_cut(f"{title}, last {evaluator.window:,} rows", chart), width=chart, no_wrap=True)
     table.add_column("now", justify="right", width=5, no_wrap=True)
     table.add_column("all", justify="right", width=5, no_wrap=True)
     rows: list[int] = []
-    for contender, colour in zip(race.contenders, _COLOURS * 9, strict=False):
-        values = contender.tracker.window_measures(race.positive_code)[measure].tolist()
-        name = Text(visible(contender.name), style=colour)
-        overall = float(contender.tracker.total(race.positive_code).get(measure, math.nan))
+    for candidate, colour in zip(evaluator.candidates, _COLOURS * 9, strict=False):
+        values = candidate.tracker.window_measures(evaluator.positive_code)[measure].tolist()
+        name = Text(visible(candidate.name), style=colour)
+        overall = float(candidate.tracker.total(evaluator.positive_code).get(measure, math.nan))
         if not values:
             table.add_row(name, Text("not yet", style="dim"), "", _number(overall))
             continue
         alarm = values[-1] < overall - _FALL
         now = Text(_number(values[-1]), style="bold red" if alarm else "")
         table.add_row(name, Text(sparkline(values, chart), style=colour), now, _number(overall))
-        rows = [record.row for record in contender.tracker.records]
-    drifts = [event.row for event in race.events if event.kind == "drift"]
+        rows = [record.row for record in candidate.tracker.records]
+    drifts = [event.row for event in evaluator.events if event.kind == "drift"]
     marks = _marks([*drifts, *(begin for begin, _ in known_drifts)], rows, chart)
     if marks.strip():
         table.add_row(Text("drift", style="yellow"), Text(marks, style="yellow"), "", "")
-    shares = _shares(race)
+    shares = _shares(evaluator)
     if shares:
         line = Text(sparkline(shares, chart, 0.0, max(*shares, 0.01)), style="white")
-        label = "rarest class" if race.positive is None else f"share of {visible(str(race.positive))}"
+        label = (
+            "rarest class" if evaluator.positive is None else f"share of {visible(str(evaluator.positive))}"
+        )
         table.add_row(Text(label, style="dim"), line, f"{shares[-1]:.1%}"[:5], "")
     return table
 
@@ -186,19 +188,19 @@ def _marks(drifts: Sequence[int], rows: Sequence[int], width: int) -> str:
     return "".join(marks)
 
 
-def _shares(race: Race) -> list[float]:
-    code, shares = race.positive_code, []
-    for record in race.contenders[0].tracker.records:
+def _shares(evaluator: PrequentialEvaluator) -> list[float]:
+    code, shares = evaluator.positive_code, []
+    for record in evaluator.candidates[0].tracker.records:
         rows = record.blocks[:, 1].sum(axis=0)
         rare = rows[code] if code is not None and code < len(rows) else rows[rows > 0].min(initial=0)
         shares.append(float(rare / max(rows.sum(), 1)))
     return shares
 
 
-def _outcome(race: Race, width: int) -> Table:
+def _outcome(evaluator: PrequentialEvaluator, width: int) -> Table:
     """Of the first model: what of the positive class was found, or the recall of the largest classes."""
-    first, labels = race.contenders[0], race.label_table.labels
-    counts, code = first.tracker.counter.confusion, race.positive_code
+    first, labels = evaluator.candidates[0], evaluator.label_table.labels
+    counts, code = first.tracker.counter.confusion, evaluator.positive_code
     table = Table.grid(padding=(0, 1))
     if code is not None and code < len(counts):
         positive = visible(str(labels[code]))
@@ -221,7 +223,7 @@ def _outcome(race: Race, width: int) -> Table:
     return table
 
 
-def _events(race: Race, width: int) -> list[Text]:
+def _events(evaluator: PrequentialEvaluator, width: int) -> list[Text]:
     """The last things that happened, newest last."""
     lines = [
         Text(
@@ -231,7 +233,7 @@ def _events(race: Race, width: int) -> list[Text]:
             ),
             style=_EVENT_COLOURS.get(event.kind, ""),
         )
-        for event in race.events[-_SHOWN_EVENTS:]
+        for event in evaluator.events[-_SHOWN_EVENTS:]
     ]
     return [Text(), *lines] if lines else []
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from steelyard.exceptions import ParameterError
 
 if TYPE_CHECKING:
-    from steelyard.evaluation import Race
+    from steelyard.evaluation import PrequentialEvaluator
 
 __all__ = ["check_positive", "positive_refusal"]
 
@@ -30,11 +30,11 @@ def check_positive(source: str, target: str, text: str | None, limit: int | None
         raise _no_class(text, labels)
 
 
-def positive_refusal(race: Race, text: str | None) -> ParameterError | None:
+def positive_refusal(evaluator: PrequentialEvaluator, text: str | None) -> ParameterError | None:
     """What to say, at the end, of a positive class that no row had; a rare one may come late."""
-    if text is None or race.positive in race.labels:
+    if text is None or evaluator.positive in evaluator.labels:
         return None
-    return _no_class(text, list(race.labels))
+    return _no_class(text, list(evaluator.labels))
 
 
 def _no_class(text: str, labels: list[Any]) -> ParameterError:

@@ -101,7 +101,7 @@ def predict_command(
         return
     from steelyard.persistence import write_whole
 
-    write_whole(out, write(lines), who="predict")
+    write_whole(out, write(lines), source="predict")
 
 
 def _print_sql(model: TableModel, source: str | None, dialect: str) -> None:

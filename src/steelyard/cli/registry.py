@@ -24,7 +24,7 @@ class Entry:
     class_name: str
     summary: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    wrapper: str | None = None  # a learner of `steelyard.memory` that manages this one
+    wrapper: str | None = None  # a learner of `steelyard.windowing` that manages this one
 
     @property
     def is_there(self) -> bool:
@@ -40,7 +40,7 @@ class Entry:
     @property
     def around(self) -> Callable[[Any], Any] | None:
         """What goes around the learner."""
-        return None if self.wrapper is None else getattr(import_module("steelyard.memory"), self.wrapper)
+        return None if self.wrapper is None else getattr(import_module("steelyard.windowing"), self.wrapper)
 
 
 # One line per name. A class that `steelyard` does not (yet) export is simply not offered.
@@ -48,9 +48,9 @@ LEARNERS: dict[str, Entry] = {
     "auto": Entry("StreamClassifier", "needs no choices: a committee that hears whoever predicts well"),
     "proximal": Entry("ProximalSVC", "class-balanced planes; learns, forgets and merges exactly"),
     "proximal-unweighted": Entry("ProximalSVC", "the same, every row counting once", {"class_weight": None}),
-    "adaptive": Entry("ProximalSVC", "proximal with windows that follow drift", wrapper="DriftWindows"),
+    "adaptive": Entry("ProximalSVC", "proximal with windows that follow drift", wrapper="AdaptiveWindows"),
     "adaptive-unweighted": Entry(
-        "ProximalSVC", "the same, every row counting once", {"class_weight": None}, wrapper="DriftWindows"
+        "ProximalSVC", "the same, every row counting once", {"class_weight": None}, wrapper="AdaptiveWindows"
     ),
     "incremental": Entry("IncrementalSVC", "exact kernel SVM, row by row, with forgetting"),
     "koil": Entry("KOIL", "online kernel learning of the AUC with two buffers"),

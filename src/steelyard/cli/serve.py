@@ -103,7 +103,7 @@ def serve_command(
         return
     _need_service()
     _check_address(host, keys_file)
-    from steelyard.service import Scribe, open_store
+    from steelyard.service import Writer, open_store
     from steelyard.service.http import make_app
     from steelyard.service.http.keys import Keys
 
@@ -111,23 +111,23 @@ def serve_command(
     kept = open_store(":memory:" if demo else store)
     # Before anything is read: what another service writes meanwhile would be missed.
     leads = role == "learner" and not check and kept.claim()
-    scribe = Scribe(kept, may_learn=role == "learner")
+    writer = Writer(kept, may_learn=role == "learner")
     wishes = [_wish(path) for path in specs]
     if leads:
         for wish in wishes:
-            scribe.process([wish])
+            writer.process([wish])
             wish.future.result()
     elif specs and not check:
         tell("another process learns: it makes the models")
     if check:
-        _tell_state(scribe, kept.path)
+        _tell_state(writer, kept.path)
         kept.close()
         return
-    app = make_app(scribe, keys=keys)
+    app = make_app(writer, keys=keys)
     if demo:
         from steelyard.service.demo import feed
 
-        feed(scribe)
+        feed(writer)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
     if log_level == "requests":
         logging.getLogger("steelyard.service").setLevel(logging.INFO)
@@ -149,18 +149,18 @@ def _check_address(host: str, keys_file: Path | None) -> None:
 def _wish(path: Path) -> Any:
     """The wish for the model that a file describes."""
     from steelyard.service import Spec
-    from steelyard.service.requests import Put
+    from steelyard.service.commands import Put
 
     try:
         values = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise FileAccessError(f"cannot be read: {error.strerror or error}.", who=str(path)) from error
+        raise FileAccessError(f"cannot be read: {error.strerror or error}.", source=str(path)) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FileFormatError(f"this is not TOML: {error}.", who=str(path)) from error
+        raise FileFormatError(f"this is not TOML: {error}.", source=str(path)) from error
     return Put(path.stem, Spec.from_mapping(values))
 
 
-def _tell_state(scribe: Any, store: str) -> None:
+def _tell_state(writer: Any, store: str) -> None:
     rows = [
         {
             "model": name,
@@ -168,7 +168,7 @@ def _tell_state(scribe: Any, store: str) -> None:
             "rows": model.n_rows,
             "digest": model.facts()["digest"][:16],
         }
-        for name, model in scribe.published.items()
+        for name, model in writer.published.items()
     ]
     tell(f"{store}: all is well; models: {len(rows)}")
     emit_table(["model", "version", "rows", "digest"], rows)
@@ -288,9 +288,9 @@ def backup_command(store: str, *, target: Path) -> None:
     from steelyard.service import SQLiteStore
 
     if not _file_of(store).exists():
-        raise FileAccessError("there is no such store.", who=store, hint="name it with --store")
+        raise FileAccessError("there is no such store.", source=store, hint="name it with --store")
     if target.exists():
-        raise FileAccessError("this file is there already.", who=str(target), hint="choose another name")
+        raise FileAccessError("this file is there already.", source=str(target), hint="choose another name")
     source = SQLiteStore(store)
     try:
         source.backup(target)
@@ -305,15 +305,15 @@ def backup_command(store: str, *, target: Path) -> None:
 def restore_command(store: str, *, source: Path) -> None:
     """Make the store from a backup; every model is recovered once to see that it is whole."""
     _need_service()
-    from steelyard.service import Scribe, SQLiteStore
+    from steelyard.service import SQLiteStore, Writer
 
     if _file_of(store).exists():
-        raise FileAccessError("the store is there already.", who=store, hint="move it away first")
+        raise FileAccessError("the store is there already.", source=store, hint="move it away first")
     if not source.exists():
-        raise FileAccessError("there is no such file.", who=str(source))
+        raise FileAccessError("there is no such file.", source=str(source))
     backup = SQLiteStore(source)
     try:
-        n_models = len(Scribe(backup).published)
+        n_models = len(Writer(backup).published)
         backup.backup(store)
     finally:
         backup.close()

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from steelyard.cli.endpoints import PLACE, key_option, open_folder, open_place
 from steelyard.cli.files import ANY_FILE
 from steelyard.cli.options import count_option
 from steelyard.cli.output import emit_json, emit_pairs, json_option, tell
-from steelyard.cli.places import PLACE, key_option, open_folder, open_place
 from steelyard.exceptions import FileAccessError
 
 if TYPE_CHECKING:
-    from steelyard.sites import Agreement, ReleasePolicy
+    from steelyard.federated import ReleasePolicy, RoundKeys
 
 __all__ = ["site_command"]
 
@@ -68,7 +68,7 @@ def publish_command(
     bulletins is what came between: both are held back. In a round of a secure sum (hub open) not even the
     statistics are seen by anyone: the hub learns the sum over all sites.
     """
-    from steelyard.sites import ReleasePolicy
+    from steelyard.federated import ReleasePolicy
 
     policy = ReleasePolicy(least_rows, least_change)
     if round_name is None:
@@ -86,7 +86,7 @@ def publish_command(
 def _published(
     data: str, name: str, place: str, policy: ReleasePolicy, *, target: str, key: str | None
 ) -> dict[str, Any]:
-    from steelyard.sites import Site
+    from steelyard.federated import Site
 
     shared = open_place(place, key)
     site = Site(name, target, policy=policy)
@@ -94,14 +94,14 @@ def _published(
     before = shared.find(name)
     if before is not None:
         site.resume(before)
-    bulletin = site.publish()
-    shared.put(bulletin)
+    site_update = site.publish()
+    shared.put(site_update)
     return {
         "site": name,
-        "version": bulletin.version,
+        "version": site_update.version,
         "rows": n_rows,
-        "bytes": len(bulletin.to_bytes()),
-        "held_back": dict(bulletin.held_back),
+        "bytes": len(site_update.to_bytes()),
+        "held_back": dict(site_update.held_back),
     }
 
 
@@ -116,8 +116,8 @@ def _masked(
     wait: float,
     confirm: bool,
 ) -> dict[str, Any]:
-    from steelyard.sites import Masker, Round
-    from steelyard.sites.masks import round_of
+    from steelyard.federated import Masker, Round
+    from steelyard.federated.masks import round_of
 
     folder = open_folder(place)
     this = Round(folder, round_name)
@@ -126,22 +126,22 @@ def _masked(
     if receipt.exists():  # of the round before: what changed since is a matter of the policy too
         before = _read(receipt)
         site.resume(Round(folder, round_of(before)).part(before))
-    bulletin = site.publish()
+    site_update = site.publish()
     masker = Masker(name)
 
-    def show(agreement: Agreement) -> None:
+    def show(agreement: RoundKeys) -> None:
         tell(f"fingerprint {agreement.fingerprint}")
         if confirm:
             click.confirm("Do all sites show this one?", abort=True, err=True)
 
-    _, message = this.send(masker, bulletin, wait=wait, confirm=show)
+    _, message = this.send(masker, site_update, wait=wait, confirm=show)
     _write_private(receipt, masker.receipt(round_name))
     return {
         "site": name,
         "round": round_name,
         "rows": n_rows,
         "bytes": len(message),
-        "held_back": dict(bulletin.held_back),
+        "held_back": dict(site_update.held_back),
         "receipt": str(receipt),
     }
 
@@ -160,8 +160,8 @@ def leave_command(*, name: str, place: str, receipt: Path | None, key: str | Non
         open_place(place, key).drop(name)
         tell(f"{name} is out")
         return
-    from steelyard.sites import Round
-    from steelyard.sites.masks import round_of
+    from steelyard.federated import Round
+    from steelyard.federated.masks import round_of
 
     data = _read(receipt)
     this = Round(open_folder(place), round_of(data))
@@ -173,7 +173,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise FileAccessError(f"cannot be read: {error.strerror or error}.", who=str(path)) from error
+        raise FileAccessError(f"cannot be read: {error.strerror or error}.", source=str(path)) from error
 
 
 def _write_private(path: Path, data: bytes) -> None:
@@ -190,6 +190,6 @@ def _write_private(path: Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
         raise FileAccessError(
             f"cannot be written: {error.strerror or error}.",
-            who=str(path),
+            source=str(path),
             hint="the message was sent; without a receipt this place can leave by a new round alone",
         ) from error

@@ -67,7 +67,7 @@ def statistics_command(
     *,
     data: str | None,
     target: str | None,
-    retire: str | None,
+    forget: str | None,
     like: Path | None,
     out: Path,
     settings: tuple[str, ...],
@@ -87,19 +87,19 @@ def statistics_command(
         raise ParameterError(
             "--missing: the mean so far differs from machine to machine.", hint="use refuse or zero"
         )
-    if data is None and retire is None:
+    if data is None and forget is None:
         raise ParameterError("give DATA to learn, --retire DATA to unlearn, or both.")
     part = StatisticsPart(_empty(target, like, settings, feature_map, columns))
     part.retired = StatisticsPart(_empty(target, like, settings, feature_map, columns))
     told = {}
-    for side, table in ((part, data), (part.retired, retire)):
+    for side, table in ((part, data), (part.retired, forget)):
         if table is not None:
             told["retire" if side is part.retired else "learn"] = _read(side, table, columns)
-    if retire is None:
+    if forget is None:
         part.retired = None
     if as_json:
         learned = told.get("learn", {"id": None, "rows": 0, "classes": {}})
-        more = {"retire": told["retire"]} if retire is not None else {}
+        more = {"retire": told["retire"]} if forget is not None else {}
         emit_json({"out": str(out), **learned, **more})
     else:
         for facts in told.values():
@@ -148,7 +148,7 @@ def _empty(
         raise ParameterError("--like: parameters come from the file.", hint="leave --set and the map out")
     known = load(like)
     known = known.model if isinstance(known, StatisticsPart) else known
-    if not isinstance(known, TableModel) or not hasattr(known.learner, "unmerge"):
+    if not isinstance(known, TableModel) or not hasattr(known.learner, "subtract"):
         raise refuse_kind(like, known)
     if target not in {None, known.target}:
         raise ParameterError(f"--target: {like} was taught with the labels in {known.target!r}.")

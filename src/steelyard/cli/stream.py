@@ -30,7 +30,7 @@ from steelyard.cli.registry import make_models, parse_settings
 from steelyard.exceptions import ParameterError, SteelyardError
 
 if TYPE_CHECKING:
-    from steelyard.evaluation import PrequentialResult, Race
+    from steelyard.evaluation import PrequentialEvaluator, PrequentialResult
     from steelyard.streams import RowStream
 
 __all__ = ["stream_command"]
@@ -136,19 +136,19 @@ def stream_command(options: StreamOptions, columns: ColumnOptions) -> None:
         check_can_be_saved(first, name)
     stream = _stream(options, columns)
     outputs = _Outputs(stream, options, columns, command_line(click.get_current_context()))
-    race, error, stopped = _run(stream, models, options, outputs)
-    if error is not None and not race.n_learned:
+    evaluator, error, stopped = _run(stream, models, options, outputs)
+    if error is not None and not evaluator.n_learned:
         raise error
-    ended = error.message if error is not None else "It was stopped by hand." if stopped else None
-    outputs.finish(race, ended)
+    ended = error.summary if error is not None else "It was stopped by hand." if stopped else None
+    outputs.finish(evaluator, ended)
     _tell_bad_rows(stream)
     if error is not None:
         raise SteelyardError(
-            f"{error.message} What came before, {race.n_learned:,} rows, was learned and reported.",
+            f"{error.summary} What came before, {evaluator.n_learned:,} rows, was learned and reported.",
             hint=error.hint,
         )
     if stopped:
-        talk(f"stopped after {race.n_rows:,} rows")
+        talk(f"stopped after {evaluator.n_rows:,} rows")
         raise click.exceptions.Exit(130)
 
 
@@ -197,7 +197,7 @@ def _models(options: StreamOptions) -> dict[str, Any]:
 
 def _windowed(model: Any, window: str) -> Any:
     """A model that remembers no more than the window; one that minds its memory is told."""
-    from steelyard.memory import SlidingWindow
+    from steelyard.windowing import SlidingWindow
 
     if "memory" in model.get_params(deep=False):
         return model.set_params(memory=window)
@@ -206,13 +206,13 @@ def _windowed(model: Any, window: str) -> Any:
 
 def _run(
     stream: RowStream, models: dict[str, Any], options: StreamOptions, outputs: _Outputs
-) -> tuple[Race, SteelyardError | None, bool]:
+) -> tuple[PrequentialEvaluator, SteelyardError | None, bool]:
     """The race until the end, an error or Ctrl-C."""
-    from steelyard.evaluation import Race
-    from steelyard.evaluation.race import DEFAULT_METRICS
+    from steelyard.evaluation import PrequentialEvaluator
+    from steelyard.evaluation.evaluator import DEFAULT_METRICS
     from steelyard.streams.chunks import small_first
 
-    race = Race(
+    evaluator = PrequentialEvaluator(
         models,
         window=options.measure_window or (2000 if options.source is None else 1000),
         delay=options.delay,
@@ -225,20 +225,20 @@ def _run(
     end_feed = getattr(stream, "stop", None) if getattr(stream, "live", False) else None
     with StreamPanel(stream) as panel, StopOnInterrupt(end_feed) as interrupt:
 
-        def after(race: Race) -> None:
-            panel.update(race)
-            outputs.keep_up(race)
+        def after(evaluator: PrequentialEvaluator) -> None:
+            panel.update(evaluator)
+            outputs.keep_up(evaluator)
 
         try:
-            race.run(interrupt.until_stopped(small_first(stream)), after)
+            evaluator.run(interrupt.until_stopped(small_first(stream)), after)
         except SteelyardError as trouble:
             error = trouble
         except KeyboardInterrupt:
             interrupt.stopped = True
         if error is None and not interrupt.stopped:
-            error = positive_refusal(race, options.positive)
-        panel.update(race, final=True)
-    return race, error, interrupt.stopped
+            error = positive_refusal(evaluator, options.positive)
+        panel.update(evaluator, final=True)
+    return evaluator, error, interrupt.stopped
 
 
 class _Outputs:
@@ -250,18 +250,18 @@ class _Outputs:
         self._stream, self._options, self._columns, self._command = stream, options, columns, command
         self._next = {"report": options.report_every, "save": options.save_every}
 
-    def keep_up(self, race: Race) -> None:
+    def keep_up(self, evaluator: PrequentialEvaluator) -> None:
         """Write report and model anew where so many rows have come since the last time."""
         for name, every in (("report", self._options.report_every), ("save", self._options.save_every)):
             due = self._next[name]
-            if every is not None and due is not None and race.n_rows >= due:
-                self._next[name] = (race.n_rows // every + 1) * every
-                result = self._result(race)
+            if every is not None and due is not None and evaluator.n_rows >= due:
+                self._next[name] = (evaluator.n_rows // every + 1) * every
+                result = self._result(evaluator)
                 self._write_report(result) if name == "report" else self._save(result)
 
-    def finish(self, race: Race, ended: str | None) -> None:
+    def finish(self, evaluator: PrequentialEvaluator, ended: str | None) -> None:
         """The summary, and then the files that were asked for: a full disk costs no figures."""
-        result = self._result(race)
+        result = self._result(evaluator)
         result.ended = ended
         if self._options.as_json:
             emit_json(result.as_dict())
@@ -274,8 +274,8 @@ class _Outputs:
         for name, path in self._options.files.items():
             tell(f"{name}: {path}")
 
-    def _result(self, race: Race) -> PrequentialResult:
-        result = race.result(self._stream)
+    def _result(self, evaluator: PrequentialEvaluator) -> PrequentialResult:
+        result = evaluator.result(self._stream)
         result.command = self._command
         return result
 
@@ -302,8 +302,8 @@ def _tell_bad_rows(stream: RowStream) -> None:
     noted: list[str] = getattr(stream, "bad_rows", [])
     if n_bad:
         tell("1 row was left out:" if n_bad == 1 else f"{n_bad:,} rows were left out:")
-        for sentence in noted[:20]:
-            tell(f"  {sentence}")
+        for message in noted[:20]:
+            tell(f"  {message}")
         if n_bad > 20:
             tell(f"  and {n_bad - 20:,} more")
 

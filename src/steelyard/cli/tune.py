@@ -82,8 +82,8 @@ def tune_command(
 
     All candidates share one pass, so the table is read once, and the winner needs no second fit.
     """
-    from steelyard.evaluation import Race
-    from steelyard.evaluation.race import DEFAULT_METRICS
+    from steelyard.evaluation import PrequentialEvaluator
+    from steelyard.evaluation.evaluator import DEFAULT_METRICS
     from steelyard.streams.chunks import small_first
     from steelyard.tables import TableModel
 
@@ -96,19 +96,21 @@ def tune_command(
         check_can_be_saved(next(iter(candidates.values())), model_name)
     check_positive(source, target, positive, columns.limit)
     stream = open_table(source_of(source, query), target, columns)
-    race = Race(candidates, window=measure_window, metrics=DEFAULT_METRICS, positive=positive, seed=seed)
-    race.run(small_first(stream))
-    if (refusal := positive_refusal(race, positive)) is not None:
+    evaluator = PrequentialEvaluator(
+        candidates, window=measure_window, metrics=DEFAULT_METRICS, positive=positive, seed=seed
+    )
+    evaluator.run(small_first(stream))
+    if (refusal := positive_refusal(evaluator, positive)) is not None:
         raise refusal
-    result = race.result(stream)
+    result = evaluator.result(stream)
     result.command = command_line(click.get_current_context())
     by = by or f"mean_{result.leading}"
     lines = sorted(result.summary(), key=lambda line: -_measured(line, by))
     if not _measured(lines[0], by) > -math.inf:
         raise DataError(
-            f"{by} could not be measured on the {race.n_rows:,} rows of {stream.name}, so no candidate "
+            f"{by} could not be measured on the {evaluator.n_rows:,} rows of {stream.name}, so no candidate "
             "is the best.",
-            who="tune",
+            source="tune",
             hint="use more rows, in which all classes come",
         )
     best = lines[0]["model"]
@@ -120,7 +122,7 @@ def tune_command(
         emit_table(["model", *dict.fromkeys([by, result.leading, *others])], lines)
     if out is not None:
         model = TableModel(candidates[best], stream.encoder, target, columns.time)
-        save_model(model.note("tuned", stream.name, race.n_rows), out)
+        save_model(model.note("tuned", stream.name, evaluator.n_rows), out)
     if report is not None:
         from steelyard.report import write_report
 

@@ -27,16 +27,16 @@ class LinearModel:
     categories: list[tuple[str, str]]
 
     @classmethod
-    def of(cls, model: Any, who: str) -> Self:
+    def of(cls, model: Any, source: str) -> Self:
         """That of a learner, alone or with its columns; one that is not linear is refused."""
         learner = model.learner if isinstance(model, TableModel) else model
         if not isinstance(learner, ProximalSVC) or learner.feature_map is not None:
             raise DataError(
                 f"only a fitted ProximalSVC without a feature map is linear; got {type(learner).__name__}"
                 f"{' with a feature map' if isinstance(learner, ProximalSVC) else ''}.",
-                who=who,
+                source=source,
             )
-        learner._check_started(who)
+        learner._check_started(source)
         coef = np.atleast_2d(learner.coef_)
         n_features = coef.shape[1]
         names = learner.__dict__.get("feature_names_in_", learner.__dict__.get("_keys", ()))

@@ -43,7 +43,7 @@ def c_header(model: Any, name: str = "model") -> str:
     """
     if not _IDENTIFIER.fullmatch(name):
         raise ParameterError(
-            f"name must be letters, digits and underscores, as C has names; got {name!r}.", who="c_header"
+            f"name must be letters, digits and underscores, as C has names; got {name!r}.", source="c_header"
         )
     linear = LinearModel.of(model, "c_header")
     # In the parts, @ stands for the name; texts from elsewhere have none (see _text).

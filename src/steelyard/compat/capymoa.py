@@ -34,7 +34,7 @@ def to_capymoa(learner: Any, schema: Any, random_seed: int = 1) -> Any:
     if not hasattr(learner, "partial_fit"):
         raise ParameterError(
             f"a learner needs partial_fit() to follow a stream; got {type(learner).__name__}.",
-            who="to_capymoa",
+            source="to_capymoa",
         )
     return _classifier()(learner, schema, random_seed)
 

@@ -34,7 +34,7 @@ def save_model(model: Any, path: str, mlflow_model: Any = None, **about: Any) ->
 
     unknown = sorted(about.keys() - {"signature", "metadata"})
     if unknown:
-        raise ParameterError(f"expected signature or metadata; got {unknown[0]!r}.", who="save_model")
+        raise ParameterError(f"expected signature or metadata; got {unknown[0]!r}.", source="save_model")
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
     version = library_versions()["steelyard"]

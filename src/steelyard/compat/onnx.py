@@ -48,7 +48,7 @@ def to_onnx(model: Any) -> Any:
     if write is None:
         raise DataError(
             f"expected a {', '.join(kind.__name__ for kind in _WRITERS)}; got {type(model).__name__}.",
-            who="to_onnx",
+            source="to_onnx",
         )
     model._check_started("to_onnx")
     graph = _Graph(int(model.n_features_in_))
@@ -134,7 +134,7 @@ def _label_tensor(classes: NDArray[Any]) -> tuple[NDArray[Any], int]:
             return np.array(values, dtype=dtype), int(named)
     raise DataError(
         f"labels must all be numbers, or all texts; got {values[:5]!r}.",
-        who="to_onnx",
+        source="to_onnx",
     )
 
 
@@ -224,7 +224,7 @@ def _of_products(kernel: Kernel, products: str, graph: _Graph) -> str:
 
 def _check_vectors(model: Any) -> None:
     if model._sequence_kernel() is not None:
-        raise DataError("a kernel of sequences has no form in ONNX.", who="to_onnx")
+        raise DataError("a kernel of sequences has no form in ONNX.", source="to_onnx")
 
 
 # -- KOIL and spheres ---------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def _enclosing(model: EnclosingClassifier, graph: _Graph) -> str:
     _check_vectors(model)
     bodies = model._bodies("to_onnx")
     if model.shape != "sphere":
-        raise DataError("only spheres have a form in ONNX; these are ellipsoids.", who="to_onnx")
+        raise DataError("only spheres have a form in ONNX; these are ellipsoids.", source="to_onnx")
     ratios = []
     for body, support in zip(bodies, model.support_vectors_.values(), strict=True):
         squared = _squared_distance(body, support, graph)

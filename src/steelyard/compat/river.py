@@ -49,7 +49,7 @@ class RiverClassifier(Classifier):
         if not hasattr(learner, "partial_fit"):
             raise ParameterError(
                 "river's models learn row by row, which needs partial_fit(); this learner has none.",
-                who=type(learner).__name__,
+                source=type(learner).__name__,
             )
         self.learner = learner
         self.features = features
@@ -66,7 +66,7 @@ class RiverClassifier(Classifier):
                 raise ParameterError(
                     f"features must be {'distinct' if width is None else f'{width} distinct'} names; "
                     f"got {names!r}.",
-                    who="to_river",
+                    source="to_river",
                 )
             return names
         if width is None:
@@ -175,7 +175,7 @@ def _row(x: Row, places: Mapping[Hashable, int], method: str) -> FloatArray:
         except (TypeError, ValueError):
             raise DataError(
                 f"expected a number for {name!r}; got {value!r}.",
-                who=f"RiverClassifier.{method}",
+                source=f"RiverClassifier.{method}",
                 hint="put river's preprocessing.OneHotEncoder() in front of categories",
             ) from None
     return row
@@ -230,6 +230,6 @@ def from_river(model: Any, *, labels: Sequence[Label] = (), features: Sequence[H
     if not isinstance(model, Estimator) or not hasattr(model, "predict_one"):
         raise ParameterError(
             f"expected a classifier or pipeline of river; got {type(model).__name__}.",
-            who="from_river",
+            source="from_river",
         )
     return RiverPeer(model, scale=False, labels=labels, features=features)

@@ -66,7 +66,7 @@ class Dataset:
             return np.ascontiguousarray(self.X.reshape(len(self.X), -1), dtype=np.float64)
         if not hasattr(self.X, "columns"):
             raise DataError(
-                f"the rows of {self.name!r} are texts, not a table of columns.", who="Dataset.numbers"
+                f"the rows of {self.name!r} are texts, not a table of columns.", source="Dataset.numbers"
             )
         blocks = [self._column(name, nominal) for name in self.X.columns]
         return np.ascontiguousarray(np.column_stack(blocks))

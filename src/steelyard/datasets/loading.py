@@ -83,7 +83,7 @@ def load(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> Datase
             return found
         tried.append("no folder was named" if folder is None and place.startswith("folder") else place)
     raise DatasetUnavailable(
-        f"{name!r} cannot be had; tried {', '.join(tried)}.", who="datasets.load", hint=_HINT
+        f"{name!r} cannot be had; tried {', '.join(tried)}.", source="datasets.load", hint=_HINT
     )
 
 
@@ -112,7 +112,7 @@ def load_splits(name: str, *, data_dir: str | os.PathLike[str] | None = None) ->
     if path is None or not path.exists():
         where = "no folder was named" if path is None else f"there is no `{path}`"
         raise DatasetUnavailable(
-            f"the splits of {name!r} cannot be had; {where}.", who="datasets.load_splits", hint=_HINT
+            f"the splits of {name!r} cannot be had; {where}.", source="datasets.load_splits", hint=_HINT
         )
     return _read_splits(name, path)
 
@@ -122,11 +122,13 @@ def _read_splits(name: str, path: Path) -> Splits:
         with np.load(path) as arrays:
             splits = Splits(name, arrays["idx_cv"], arrays["idx_asso"])
     except (OSError, ValueError, KeyError) as trouble:
-        raise FileAccessError(f"`{path}` cannot be read: {trouble}.", who="datasets.load_splits") from trouble
+        raise FileAccessError(
+            f"`{path}` cannot be read: {trouble}.", source="datasets.load_splits"
+        ) from trouble
     if len(splits.folds) != CATALOG[name].rows:
         raise DatasetUnavailable(
             f"`{path}` is for {len(splits.folds)} rows; {name!r} has {CATALOG[name].rows}.",
-            who="datasets.load_splits",
+            source="datasets.load_splits",
         )
     return splits
 
@@ -137,7 +139,7 @@ def _check_name(name: str) -> None:
     near = difflib.get_close_matches(str(name), CATALOG, n=1)
     raise ParameterError(
         f"there is no set {name!r}.",
-        who="datasets.load",
+        source="datasets.load",
         hint=f"did you mean {near[0]!r}?" if near else "steelyard.datasets.available() lists them all",
     )
 

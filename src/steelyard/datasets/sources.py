@@ -73,7 +73,7 @@ def needs_pandas() -> None:
     if find_spec("pandas") is None:
         raise DatasetUnavailable(
             "tables are read with pandas, which is not installed.",
-            who="datasets.load",
+            source="datasets.load",
             hint="pip install 'steelyard[tables]'",
         )
 
@@ -88,7 +88,7 @@ def _recognised(dataset: Dataset) -> Dataset:
         raise DatasetUnavailable(
             f"what {dataset.source} has as {dataset.name!r} is {shape[0]} x {shape[1]}"
             f" or has other classes; expected {entry.rows} x {entry.features}.",
-            who="datasets.load",
+            source="datasets.load",
         )
     return dataset
 

@@ -56,7 +56,7 @@ class Columns:
             raise DataError(
                 f"the label column {self.label!r} has {column.null_count} missing values; nothing was "
                 "changed.",
-                who="rows",
+                source="rows",
                 hint="drop rows without a label first",
             )
         return column.to_numpy(zero_copy_only=False)
@@ -73,7 +73,7 @@ def _numbers(column: Any, name: str) -> Any:
     except (TypeError, ValueError) as error:
         raise DataError(
             f"column {name!r} of type {column.type} is not numeric; nothing was changed.",
-            who="rows",
+            source="rows",
             hint="turn texts into numbers first, for example with StringIndexer",
         ) from error
 
@@ -83,7 +83,7 @@ def _vectors(column: Any, name: str) -> Any:
     if column.null_count:
         raise DataError(
             f"column {name!r} has {column.null_count} missing vectors; nothing was changed.",
-            who="rows",
+            source="rows",
             hint="drop these rows first",
         )
     marks, sizes, indices, values = _fields(column, name)
@@ -94,7 +94,7 @@ def _vectors(column: Any, name: str) -> Any:
         raise DataError(
             f"column {name!r} has vectors of different lengths, {widths[0]} and {widths[-1]}; nothing "
             "was changed.",
-            who="rows",
+            source="rows",
         )
     flat = values.flatten().to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
     width = int(widths[0]) if len(widths) else 0
@@ -118,6 +118,6 @@ def _fields(column: Any, name: str) -> tuple[Any, Any, Any, Any]:
         return None, 0, None, column
     raise DataError(
         f"column {name!r} of type {column.type} holds no vectors; nothing was changed.",
-        who="rows",
+        source="rows",
         hint="give a list of numeric columns, or a column of vectors or arrays",
     )

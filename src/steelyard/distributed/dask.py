@@ -111,7 +111,7 @@ def update(
     models: Models,
     *,
     add: tuple[Any, ...] | None = None,
-    retire: tuple[Any, ...] | None = None,
+    forget: tuple[Any, ...] | None = None,
     client: Any = None,
 ) -> Models:
     """Learn some rows and unlearn others in one pass: a window that slides, on many machines.
@@ -134,9 +134,9 @@ def update(
         ``models``, changed in place.
     """
     work = Pass(models, "update")
-    asked = [_pair(rows, name) for name, rows in (("add", add), ("retire", retire))]
+    asked = [_pair(rows, name) for name, rows in (("add", add), ("forget", forget))]
     if all(rows is None for rows in asked):
-        raise ParameterError("give rows to add, rows to retire, or both.", who="update")
+        raise ParameterError("give rows to add, rows to retire, or both.", source="update")
     (incoming, names), (outgoing, other_names) = (
         ([], None) if rows is None else _parts(*rows, "update") for rows in asked
     )
@@ -159,7 +159,7 @@ def _pair(rows: tuple[Any, ...] | None, name: str) -> tuple[Any, Any, Any] | Non
     if not isinstance(rows, tuple) or len(rows) not in {2, 3}:
         raise ParameterError(
             f"{name} must be a tuple (X, y) or (X, y, sample_weight); got {type(rows).__name__}.",
-            who="update",
+            source="update",
         )
     return rows[0], rows[1], rows[2] if len(rows) == 3 else None
 
@@ -176,7 +176,7 @@ def _learn_both(
     kinds: Sequence[Kind], where: str, n_add: int, *pieces: Any, names: tuple[Names | None, Names | None]
 ) -> list[Message]:
     """Messages of the rows to add, then of those to retire; none where a side has no such partition."""
-    sides = zip((pieces[:n_add], pieces[n_add:]), names, ("add", "retire"), strict=True)
+    sides = zip((pieces[:n_add], pieces[n_add:]), names, ("add", "forget"), strict=True)
     found: list[Message] = []
     for side, side_names, what in sides:
         found += _learn(kinds, f"{where} ({what})", *side, names=side_names) if side else [None] * len(kinds)
@@ -244,7 +244,7 @@ def cross_validate(
     """
     probe = fold_probe(model, folds)
     _run(probe, "fit", (X, y, sample_weight), client)
-    return model.cross_validate(probe.message())
+    return model.cross_validate(probe.statistics())
 
 
 def local_cluster(n_workers: int | None = None, **options: Any) -> Any:
@@ -360,7 +360,7 @@ def _unpacked(part: tuple[Any, ...], names: Names | None, where: str) -> tuple[A
         raise DataTypeError(
             f"a delayed part without separate labels must be a tuple (X, y) or (X, y, "
             f"sample_weight); got {type(rows).__name__}.",
-            who=where,
+            source=where,
         )
     return rows[0], rows[1], rows[2] if len(rows) == 3 else None
 
@@ -378,7 +378,7 @@ def _container(X: Any, method: str) -> str:
             return "dataframe"
     raise DataTypeError(
         f"X must be a dask array, a dask dataframe or a list of delayed parts; got {type(X).__name__}.",
-        who=method,
+        source=method,
         hint="rows in the memory of this process need no engine: call the model's own method",
     )
 
@@ -392,7 +392,7 @@ def _parts(X: Any, y: Any, sample_weight: Any, method: str) -> tuple[list[tuple[
     if kind == "list" and y is None:
         return [(part,) for part in X], None
     if y is None:
-        raise DataError("labels y are needed; got None.", who=method)
+        raise DataError("labels y are needed; got None.", source=method)
     if isinstance(y, str):
         _check_names(kind, X, (y, sample_weight), method)
         return [(part,) for part in X.to_delayed()], (y, sample_weight)
@@ -413,11 +413,12 @@ def _parts(X: Any, y: Any, sample_weight: Any, method: str) -> tuple[list[tuple[
 def _check_names(kind: str, X: Any, names: Names, method: str) -> None:
     if kind != "dataframe" or not all(name is None or isinstance(name, str) for name in names):
         raise DataTypeError(
-            "names of columns need a dask dataframe, and are given for labels and weights alike.", who=method
+            "names of columns need a dask dataframe, and are given for labels and weights alike.",
+            source=method,
         )
     missing = [name for name in names if name is not None and name not in X.columns]
     if missing:
-        raise DataError(f"the dataframe has no column {missing[0]!r}.", who=method)
+        raise DataError(f"the dataframe has no column {missing[0]!r}.", source=method)
 
 
 def _delayed(array: Any) -> list[Any]:
@@ -443,12 +444,12 @@ def _cut(values: Any, name: str, n_parts: int, sizes: Any, method: str) -> list[
         raise DataTypeError(
             f"{name} must be cut like the rows, or be an array of as many values as X has rows; "
             f"got {type(values).__name__}.",
-            who=method,
+            source=method,
         )
     if len(parts) != n_parts:
         raise DataError(
             f"X has {n_parts} partitions, but {name} has {len(parts)}; nothing was changed.",
-            who=method,
+            source=method,
             hint="cut both alike, for example with repartition() or rechunk()",
         )
     return parts

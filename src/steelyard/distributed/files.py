@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from sklearn.base import BaseEstimator
 
-from steelyard._turns import all_or_nothing, as_of_now, lock_of, twin_of
+from steelyard._concurrency import lock_of, shallow_copy, snapshot_view, transactional
 from steelyard.distributed.partitions import as_column, as_rows, n_rows
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.persistence import from_bytes, load, save, storable, to_bytes
@@ -55,17 +55,17 @@ class StatisticsPart(BaseEstimator):
             self.sources[digest.id] = source
         return self
 
-    @all_or_nothing
+    @transactional
     def merge(self, other: StatisticsPart) -> Self:
         """Take in another part, at one moment; one that is in already, alone or with others, is refused."""
-        other = as_of_now(other)
+        other = snapshot_view(other)
         self._refuse_twice(other)
         retired = self.retired
         if other.retired is not None:
             retired = other.retired if retired is None else _twin(retired).merge(other.retired)
         if other.sources:
             # What merges replaces what it has by the sum: a twin of the model does so unseen.
-            self.model = twin_of(self.model).merge(other.model) if self.sources else _twin(other.model)
+            self.model = shallow_copy(self.model).merge(other.model) if self.sources else _twin(other.model)
             self.sources_ = {**self.sources, **other.sources}
         self.retired = retired
         return self
@@ -77,7 +77,7 @@ class StatisticsPart(BaseEstimator):
             raise DataError(
                 f"the part {twice[0]} of {theirs!r} is there already, from {mine!r}; its rows would "
                 "count twice, so nothing was combined.",
-                who="combine",
+                source="combine",
                 hint="give every part once; a pattern such as part*.stats may match copies",
             )
         mine, theirs = _ledger_of(self.model), _ledger_of(other.model)
@@ -85,7 +85,7 @@ class StatisticsPart(BaseEstimator):
             raise DataError(
                 f"all {min(len(mine), len(theirs)):,} rows of one of two parts are inside the other, as "
                 "their ledgers say; they would count twice, so nothing was combined.",
-                who="combine",
+                source="combine",
                 hint="leave the smaller part out",
             )
 
@@ -97,7 +97,7 @@ class StatisticsPart(BaseEstimator):
 
 
 def statistics(
-    model: Any, chunks: Iterable[Sequence[Any]], *, retire: Iterable[Sequence[Any]] = (), source: str = ""
+    model: Any, chunks: Iterable[Sequence[Any]], *, forget: Iterable[Sequence[Any]] = (), source: str = ""
 ) -> StatisticsPart:
     """Learn the rows of this machine, and apart from them those that are to go.
 
@@ -134,7 +134,7 @@ def statistics(
     """
     leaving = _twin(model)  # before it has learned anything
     digest = _learn(model, chunks, source)
-    gone = _learn(leaving, retire, f"{source}, to retire")
+    gone = _learn(leaving, forget, f"{source}, to retire")
     retired = StatisticsPart(leaving).note(gone, source) if gone.n_rows else None
     return StatisticsPart(model, retired).note(digest, source)
 
@@ -149,7 +149,7 @@ def _learn(model: Any, chunks: Iterable[Sequence[Any]], source: str) -> RowDiges
         try:
             model.partial_fit(X, y, sample_weight=sample_weight)
         except DataError as error:
-            raise error.told_by(f"statistics: {source or 'rows'}, chunk {number}") from error
+            raise error.with_source(f"statistics: {source or 'rows'}, chunk {number}") from error
         digest.add(X, y, sample_weight)
     return digest
 
@@ -169,7 +169,7 @@ def unlearned(model: Any) -> Any:
     -------
     ProximalSVC
     """
-    return _twin(model).unmerge(model)
+    return _twin(model).subtract(model)
 
 
 def update(model: Any, parts: Iterable[StatisticsPart | str | os.PathLike[str]]) -> Any:
@@ -200,8 +200,10 @@ def update(model: Any, parts: Iterable[StatisticsPart | str | os.PathLike[str]])
     >>> rng = np.random.default_rng(0)
     >>> X, y = rng.normal(size=(900, 2)), np.arange(900) % 3
     >>> model = ProximalSVC().fit(X[:600], y[:600])
-    >>> change = files.statistics(files.unlearned(model), [(X[600:], y[600:])], retire=[(X[:300], y[:300])])
-    >>> files.update(model, [change]).digest() == ProximalSVC(grid=model.grid_).fit(X[300:], y[300:]).digest()
+    >>> change = files.statistics(files.unlearned(model), [(X[600:], y[600:])], forget=[(X[:300], y[:300])])
+    >>> files.update(model, [change]).digest() == ProximalSVC(quantizer=model.quantizer_).fit(
+    ...     X[300:], y[300:]
+    ... ).digest()
     True
     """
     total = combine(parts)
@@ -211,7 +213,7 @@ def update(model: Any, parts: Iterable[StatisticsPart | str | os.PathLike[str]])
         if total.sources:
             changed.merge(total.model)
         if total.retired is not None:
-            changed.unmerge(total.retired.model)
+            changed.subtract(total.retired.model)
         model.__dict__ = {**changed.__dict__, "_lock": lock}  # the one moment
     return model
 
@@ -244,7 +246,7 @@ def combine(parts: Iterable[StatisticsPart | str | os.PathLike[str]]) -> Statist
         else:
             total.merge(part)
     if total is None:
-        raise DataError("there are no parts.", who="combine")
+        raise DataError("there are no parts.", source="combine")
     return total
 
 
@@ -269,7 +271,7 @@ def read(path: str | os.PathLike[str]) -> StatisticsPart:
     if not isinstance(part, StatisticsPart):
         raise FileFormatError(
             f"{os.fspath(path)} holds a {type(part).__name__}, not statistics.",
-            who="combine",
+            source="combine",
             hint="files to combine are written by `steelyard statistics`",
         )
     return part

@@ -22,8 +22,8 @@ from steelyard._threads import one_thread
 from steelyard.base import check_parameters
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError
 from steelyard.features import RandomFeatures
-from steelyard.proximal import FoldedStatistics, Grid, ProximalSVC
-from steelyard.proximal.state.ledger import Ledger
+from steelyard.proximal import FoldedStatistics, ProximalSVC, Quantizer
+from steelyard.proximal.state.row_ledger import RowLedger
 
 __all__ = [
     "GRID_ROWS",
@@ -63,7 +63,7 @@ class Kind:
         Into how many parts rows are sorted, by their values.
     feature_map : RandomFeatures or None
         The map in front. If it is decided by its seed alone, every worker settles it for itself.
-    grid : Grid or None
+    grid : Quantizer or None
         The steps in which values are counted; without a map, all workers must have the same.
     ledger : bool
         Whether the rows are noted.
@@ -75,8 +75,8 @@ class Kind:
 
     n_folds: int
     feature_map: RandomFeatures | None = None
-    grid: Grid | None = None
-    ledger: bool = False
+    quantizer: Quantizer | None = None
+    track_rows: bool = False
     n_features: int | None = None
     feature_names: Any = None
 
@@ -84,23 +84,23 @@ class Kind:
     def of(cls, model: ProximalSVC, method: str) -> Kind:
         """The kind of statistics that a model takes in; ``fit`` begins anew."""
         try:
-            held = model.message()
+            held = model.statistics()
         except NotFittedError as error:
             if method in {"forget", "update"}:
-                raise error.told_by(f"ProximalSVC.{method}") from error
+                raise error.with_source(f"ProximalSVC.{method}") from error
             held = None
         if method == "fit" or held is None:
             n_folds = model.n_folds if model.C == "auto" else 1
-            return cls(n_folds, model.feature_map, model.grid, model.ledger)
+            return cls(n_folds, model.feature_map, model.quantizer, model.track_rows)
         known = method == "forget" or held.statistics.is_settled
-        grid = held.statistics.grid if known else model.grid
-        return cls(held.n_folds, held.feature_map, grid, held.ledger is not None, **held.features)
+        quantizer = held.statistics.quantizer if known else model.quantizer
+        return cls(held.n_folds, held.feature_map, quantizer, held.ledger is not None, **held.features)
 
     @property
     def needs_rows(self) -> bool:
         """Whether the map, or the grid where there is no map, can be settled only by rows."""
         if self.feature_map is None:
-            return self.grid is None
+            return self.quantizer is None
         return not self.feature_map.is_settled and self.feature_map.gamma == "rows"
 
     def settled(self, rows: Any) -> Kind:
@@ -110,7 +110,7 @@ class Kind:
         if self.feature_map is not None:
             return replace(self, feature_map=self.feature_map.settled(rows))
         labels = np.zeros(n_rows(rows), dtype=np.int64)
-        return replace(self, grid=ProximalSVC().fit(rows, labels).grid_)
+        return replace(self, quantizer=ProximalSVC().fit(rows, labels).quantizer_)
 
     def with_map(self, total: FoldedStatistics) -> FoldedStatistics:
         """A sum of messages with the map that all workers had."""
@@ -123,14 +123,14 @@ class Kind:
         learner = ProximalSVC(
             C="auto" if self.n_folds > 1 else 1.0,
             feature_map=self.feature_map,
-            grid=self.grid,
-            ledger=self.ledger,
+            quantizer=self.quantizer,
+            track_rows=self.track_rows,
         )
         learner.n_folds = self.n_folds
         if self.n_features is None:
             return learner
-        nothing = FoldedStatistics.start(self.n_features, self.n_folds, self.feature_map, self.grid)
-        return learner.merge(nothing.signed(self.feature_names, Ledger() if self.ledger else None))
+        nothing = FoldedStatistics.start(self.n_features, self.n_folds, self.feature_map, self.quantizer)
+        return learner.merge(nothing.signed(self.feature_names, RowLedger() if self.track_rows else None))
 
     def equals(self, other: Kind) -> bool:
         """Whether one set of statistics serves both."""
@@ -138,8 +138,8 @@ class Kind:
             self.n_folds == other.n_folds
             and self.n_features == other.n_features
             and np.array_equal(self.feature_names, other.feature_names)
-            and self.grid == other.grid
-            and self.ledger == other.ledger
+            and self.quantizer == other.quantizer
+            and self.track_rows == other.track_rows
             and _same_map(self.feature_map, other.feature_map)
         )
 
@@ -198,7 +198,7 @@ class Pass:
         if all(total is None for total in totals):
             raise DataError(
                 "there was no row in any partition; nothing was changed.",
-                who=self.method,
+                source=self.method,
                 hint="look at the filter, or the list of files, that chose the rows",
             )
         mapped = [
@@ -226,9 +226,9 @@ class Pass:
             if added is not None:
                 twin.merge(added)
             if retired is not None:
-                twin.unmerge(retired)
+                twin.subtract(retired)
         except DataError as error:
-            raise error.told_by(self.method) from error
+            raise error.with_source(self.method) from error
         return twin
 
 
@@ -243,7 +243,7 @@ def learn_partition(kinds: Sequence[Kind], X: Any, y: Any, sample_weight: Any, w
 def message_of(learner: ProximalSVC) -> Message:
     """What a worker sends of what its learner has learned; nothing if it has seen no rows."""
     try:
-        message = learner.message()
+        message = learner.statistics()
     except NotFittedError:
         return None
     return message.without_map() if message.statistics.classes else None
@@ -252,22 +252,22 @@ def message_of(learner: ProximalSVC) -> Message:
 def check_fitted(model: ProximalSVC, method: str) -> None:
     """Refuse a model that has seen no rows."""
     try:
-        model.message()
+        model.statistics()
     except NotFittedError as error:
-        raise error.told_by(f"ProximalSVC.{method}") from error
+        raise error.with_source(f"ProximalSVC.{method}") from error
 
 
 def _check_width(kinds: Sequence[Kind], X: Any, where: str) -> None:
     """Refuse rows of another width than those that settled the grid."""
     width = X.shape[1] if len(getattr(X, "shape", ())) == 2 else None
     for kind in kinds:
-        if kind.grid is None or kind.feature_map is not None or kind.n_features is not None:
+        if kind.quantizer is None or kind.feature_map is not None or kind.n_features is not None:
             continue  # nobody, or the learner itself, knows the width
-        if width not in {None, kind.grid.n_features}:
+        if width not in {None, kind.quantizer.n_features}:
             raise DataError(
-                f"the partitions have different features, {kind.grid.n_features} and {width}; nothing was "
+                f"the partitions have different features, {kind.quantizer.n_features} and {width}; nothing was "
                 "changed.",
-                who=where,
+                source=where,
             )
 
 
@@ -281,7 +281,7 @@ def learn_rows(learners: Iterable[ProximalSVC], X: Any, y: Any, sample_weight: A
             try:
                 learner.partial_fit(X, as_column(y), sample_weight=as_column(sample_weight))
             except (DataError, DataTypeError) as error:
-                raise error.told_by(where) from error
+                raise error.with_source(where) from error
 
 
 def merge_parts(partitions: Sequence[Sequence[Message]]) -> list[Message]:
@@ -302,7 +302,9 @@ def add_up(messages: Iterable[Message]) -> Message:
 def fold_probe(model: ProximalSVC, folds: int) -> ProximalSVC:
     """A model whose statistics are kept by folds, for cross-validation."""
     if isinstance(folds, bool) or not isinstance(folds, int) or folds < 2:
-        raise ParameterError(f"folds must be a whole number from 2 on; got {folds!r}.", who="cross_validate")
+        raise ParameterError(
+            f"folds must be a whole number from 2 on; got {folds!r}.", source="cross_validate"
+        )
     check_parameters(model)
     probe = ProximalSVC(**{**model.get_params(deep=False), "C": "auto"})
     probe.n_folds = folds
@@ -347,11 +349,11 @@ def _model_list(models: Any, method: str) -> list[ProximalSVC]:
         if not isinstance(model, ProximalSVC):
             raise DataTypeError(
                 f"expected a ProximalSVC or a list of them; got {type(model).__name__}.",
-                who=method,
+                source=method,
                 hint="only learners whose statistics add up can be trained in many places at once",
             )
     if not listed:
-        raise DataError("the list of models is empty.", who=method)
+        raise DataError("the list of models is empty.", source=method)
     return listed
 
 

@@ -93,7 +93,7 @@ def update(
     models: Models,
     *,
     add: Any = None,
-    retire: Any = None,
+    forget: Any = None,
     features: Features,
     label: str = "y",
     weight: str | None = None,
@@ -124,11 +124,11 @@ def update(
         With the partition and the column, when a value is missing or not finite, or when rows are to retire
         that were never learned. No model is changed.
     """
-    if add is None and retire is None:
-        raise ParameterError("give rows to add, rows to retire, or both.", who="update")
+    if add is None and forget is None:
+        raise ParameterError("give rows to add, rows to retire, or both.", source="update")
     sides = [
         _Side(df, _columns(df, features, label, weight, f"update ({name})"), f"update ({name})", leaving)
-        for name, df, leaving in (("add", add, False), ("retire", retire, True))
+        for name, df, leaving in (("add", add, False), ("forget", forget, True))
         if df is not None
     ]
     return _run(models, "update", sides)
@@ -158,7 +158,9 @@ def predict(model: ProximalSVC, df: Any, *, features: Features, output: str = "p
     columns = _columns(df, features, None, None, "predict")
     if output in df.columns:
         raise ParameterError(
-            f"there is a column {output!r} already.", who="predict", hint='choose another name: output="..."'
+            f"there is a column {output!r} already.",
+            source="predict",
+            hint='choose another name: output="..."',
         )
     sql_type = {"i": types.LongType, "u": types.LongType, "b": types.BooleanType, "f": types.DoubleType}.get(
         model.classes_.dtype.kind, types.StringType
@@ -196,7 +198,7 @@ def cross_validate(
     """
     probe = fold_probe(model, folds)
     fit(probe, df, features=features, label=label, weight=weight)
-    return model.cross_validate(probe.message())
+    return model.cross_validate(probe.statistics())
 
 
 # -- on the client --------------------------------------------------------------------------------------
@@ -204,16 +206,16 @@ def cross_validate(
 
 def _columns(df: Any, features: Features, label: str | None, weight: str | None, method: str) -> Columns:
     if not hasattr(df, "mapInArrow"):
-        raise DataTypeError(f"expected a Spark DataFrame; got {type(df).__name__}.", who=method)
+        raise DataTypeError(f"expected a Spark DataFrame; got {type(df).__name__}.", source=method)
     columns = Columns(features if isinstance(features, str) else tuple(features), label, weight)
     if not columns.features:
-        raise ParameterError("the list of feature columns is empty.", who=method)
+        raise ParameterError("the list of feature columns is empty.", source=method)
     missing = [name for name in columns.names if name not in df.columns]
     if missing:
         raise DataError(
             f"the DataFrame has no column {missing[0]!r}; it has {', '.join(df.columns[:10])}"
             f"{', ...' if len(df.columns) > 10 else ''}.",
-            who=method,
+            source=method,
         )
     return columns
 
@@ -346,7 +348,7 @@ def _message(
 
 
 def _trouble(error: SteelyardError, where: str) -> str:
-    return json.dumps({"who": where, "sentence": error.sentence, "hint": error.hint})
+    return json.dumps({"who": where, "sentence": error.message, "hint": error.hint})
 
 
 def _pack_rows(columns: Columns, batches: Iterable[Any]) -> Iterator[Any]:

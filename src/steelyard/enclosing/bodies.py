@@ -20,8 +20,8 @@ from steelyard._types import FloatArray, IntArray
 from steelyard.enclosing.ball import Ball, smallest_ball, weight_bounds
 from steelyard.enclosing.covariance import Covariance, Spread, median_kurtosis
 from steelyard.enclosing.rows import ClassRows
-from steelyard.items import ItemTable, is_sequence_kernel, take
 from steelyard.kernels import Kernel
+from steelyard.kernels.items import ItemTable, is_sequence_kernel, take
 
 __all__ = ["Body", "BodySettings", "Ellipsoid", "KernelEllipsoid", "KernelSphere", "Sphere", "build_body"]
 

@@ -9,19 +9,19 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from steelyard import _native
+from steelyard._concurrency import lock_of, snapshot_read, snapshot_view
 from steelyard._labels import check_sortable, restored_labels
 from steelyard._limits import LARGEST, check_magnitude
 from steelyard._shared_text import spelled_out
 from steelyard._threads import num_threads
-from steelyard._turns import as_of_now, lock_of, of_one_moment
 from steelyard._types import FloatArray
-from steelyard.base import Batch, Label, Learner, MergingMixin, Traits, all_or_nothing, sorted_classes
+from steelyard.base import Batch, Label, Learner, MergingMixin, Traits, sorted_classes, transactional
 from steelyard.enclosing.bodies import Body, BodySettings
 from steelyard.enclosing.ratios import distance_ratios, nearest_bodies
 from steelyard.enclosing.state import ClassState
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError
-from steelyard.items import take
-from steelyard.kernels import GAMMA, SequenceKernel
+from steelyard.kernels.items import take
+from steelyard.kernels.kernel import GAMMA, SequenceKernel
 from steelyard.params import (
     AnyOf,
     Constraint,
@@ -185,7 +185,7 @@ class EnclosingClassifier(MergingMixin, Learner):
             raise ParameterError(
                 "C and outliers both say how many rows may stay outside; got "
                 f"C={self.C!r} and outliers={self.outliers!r}.",
-                who="EnclosingClassifier",
+                source="EnclosingClassifier",
                 hint="leave one of them at its default",
             )
 
@@ -213,7 +213,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         check_magnitude(X, "EnclosingClassifier")
         return np.ascontiguousarray(X, dtype=np.float64)
 
-    @all_or_nothing
+    @transactional
     def forget_class(self, label: Label) -> Self:
         """Drop a class as if it had never come; the others stay as they are, bit for bit.
 
@@ -230,7 +230,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         if label not in self._classes:
             raise DataError(
                 f"there is no class {label!r}; nothing was changed.",
-                who="EnclosingClassifier.forget_class",
+                source="EnclosingClassifier.forget_class",
                 hint=f"the classes are {self.classes_.tolist()!r}",
             )
         self._classes = {known: state for known, state in self._classes.items() if known != label}
@@ -253,11 +253,11 @@ class EnclosingClassifier(MergingMixin, Learner):
         if not isinstance(other, EnclosingClassifier):
             raise DataTypeError(
                 f"expected another EnclosingClassifier; got {type(other).__name__}.",
-                who="EnclosingClassifier.merge",
+                source="EnclosingClassifier.merge",
             )
-        return self._merge(as_of_now(other)) if other._is_started() else self
+        return self._merge(snapshot_view(other)) if other._is_started() else self
 
-    @all_or_nothing
+    @transactional
     def _merge(self, other: Self) -> Self:
         self._check_params()
         if not self._is_started():
@@ -273,14 +273,14 @@ class EnclosingClassifier(MergingMixin, Learner):
         if shared:
             raise DataError(
                 f"only learners of different classes can be merged; both know {sorted(shared)[:5]!r}.",
-                who="EnclosingClassifier.merge",
+                source="EnclosingClassifier.merge",
                 hint="forget the class in one of them, or teach one the rows of the other with partial_fit()",
             )
         check_sortable([*self._classes, *other._classes], "EnclosingClassifier.merge")
 
     # -- answers ------------------------------------------------------------------------------------
 
-    @of_one_moment
+    @snapshot_read
     def distance_ratio(self, X: ArrayLike) -> FloatArray:
         """Distance to the centre of each class in units of its radius.
 
@@ -296,7 +296,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         """
         return distance_ratios(*self._asked(X, "distance_ratio"))
 
-    @of_one_moment
+    @snapshot_read
     def membership(self, X: ArrayLike) -> FloatArray:
         r"""How much each row belongs to each class, as the paper measures it.
 
@@ -327,7 +327,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         result[outside] = 1.0 / ratios[outside]
         return result
 
-    @of_one_moment
+    @snapshot_read
     def novelty_score(self, X: ArrayLike) -> FloatArray:
         """How far outside of all classes a row lies: the smallest ratio of distance and radius, less 1.
 
@@ -347,7 +347,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         ratios = distance_ratios(*self._asked(X, method))
         return ratios[:, :1] - ratios[:, 1:] if ratios.shape[1] == 2 else -ratios, self.classes_
 
-    @of_one_moment
+    @snapshot_read
     def predict(self, X: ArrayLike, unknown: Label | None = None) -> NDArray[Any]:
         """Label of the class with the smallest ratio of distance and radius.
 
@@ -379,7 +379,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         if not self._classes:
             raise NotFittedError(
                 "no class is left, all have been forgotten.",
-                who=f"EnclosingClassifier.{what}",
+                source=f"EnclosingClassifier.{what}",
                 hint="teach a class with partial_fit() first",
             )
         self._check_params()
@@ -426,7 +426,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         return np.array([body.ball.radius for body in self._bodies("radius_")])
 
     @property
-    @of_one_moment
+    @snapshot_read
     def support_vectors_(self) -> dict[Label, Any]:
         """Rows on or beyond the surface of each body."""
         bodies = self._bodies("support_vectors_")
@@ -437,7 +437,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         }
 
     @property
-    @of_one_moment
+    @snapshot_read
     def center_(self) -> dict[Label, FloatArray]:
         """Centres of the bodies."""
         bodies = self._bodies("center_")

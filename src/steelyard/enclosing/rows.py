@@ -10,7 +10,7 @@ import numpy as np
 
 from steelyard import _native
 from steelyard._types import FloatArray
-from steelyard.items import distinct
+from steelyard.kernels.items import distinct
 
 __all__ = ["ClassRows"]
 

@@ -11,9 +11,9 @@ from steelyard._types import FloatArray
 from steelyard.enclosing.ball import Ball
 from steelyard.enclosing.bodies import Body, BodySettings, build_body
 from steelyard.enclosing.rows import ClassRows
-from steelyard.items import is_sequence_kernel, restored_items
 from steelyard.kernels import Kernel
-from steelyard.sequence_kernels import sequence_key
+from steelyard.kernels.items import is_sequence_kernel, restored_items
+from steelyard.kernels.sequences import sequence_key
 
 __all__ = ["ClassState"]
 

@@ -1,13 +1,14 @@
 """Honest measuring: every row is predicted before its label is learned.
 
-:func:`prequential` runs a :class:`Race` of models to its end; ``tracking``,
+:func:`prequential` runs a :class:`PrequentialEvaluator` of models to its end; ``tracking``,
 ``counting``, ``measures`` and ``samples`` measure, ``peers`` lets models of other libraries take part, and
 :class:`PrequentialResult` is what came out.
 """
 
+from steelyard._deprecation import renamed_class
 from steelyard.evaluation.displays import BoundaryDisplay, ForgetDisplay, PrequentialDisplay
+from steelyard.evaluation.evaluator import Event, PrequentialEvaluator, prequential
 from steelyard.evaluation.peers import RiverPeer, SklearnPeer
-from steelyard.evaluation.race import Event, Race, prequential
 from steelyard.evaluation.results import PrequentialResult
 
 __all__ = [
@@ -15,9 +16,13 @@ __all__ = [
     "Event",
     "ForgetDisplay",
     "PrequentialDisplay",
+    "PrequentialEvaluator",
     "PrequentialResult",
-    "Race",
     "RiverPeer",
     "SklearnPeer",
     "prequential",
 ]
+
+
+def __getattr__(name: str) -> type:
+    return renamed_class(__name__, {"Race": "PrequentialEvaluator"}, name)

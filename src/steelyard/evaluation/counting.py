@@ -11,7 +11,7 @@ from steelyard._types import FloatArray
 from steelyard.evaluation.measures import widened, window_aucs
 from steelyard.streams.labels import Codes
 
-__all__ = ["AnswerCounter", "block_tallies", "rows_in_a_block"]
+__all__ = ["ConfusionCounter", "block_tallies", "rows_in_a_block"]
 
 Tallies = NDArray[np.int64]
 
@@ -45,7 +45,7 @@ def _tallies_of(confusions: Tallies) -> Tallies:
     return tallies
 
 
-class AnswerCounter:
+class ConfusionCounter:
     """Counts true and answered labels, given as numbers.
 
     Parameters

@@ -111,7 +111,7 @@ class PrequentialDisplay(Display):
         if measure not in result.metrics:
             raise ParameterError(
                 f"measure must be one of {', '.join(result.metrics)}; got {measure!r}.",
-                who="PrequentialDisplay",
+                source="PrequentialDisplay",
             )
         lines = {model: result.records(model) for model in result.models}
 
@@ -307,7 +307,7 @@ class ForgetDisplay(Display):
         ForgetDisplay
         """
         if not hasattr(estimator, "forget"):
-            raise ParameterError(f"{type(estimator).__name__} cannot forget rows.", who="ForgetDisplay")
+            raise ParameterError(f"{type(estimator).__name__} cannot forget rows.", source="ForgetDisplay")
         rows, labels, chosen = _two_features(X, "ForgetDisplay"), np.asarray(y), np.asarray(forget)
         without = deepcopy(estimator)
         without.forget(rows[chosen], labels[chosen])
@@ -331,16 +331,16 @@ def _axes(ax: Any) -> tuple[Any, Any]:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ParameterError(
-            "pictures need matplotlib.", who="display", hint='pip install "steelyard[plots]"'
+            "pictures need matplotlib.", source="display", hint='pip install "steelyard[plots]"'
         ) from error
     figure, made = plt.subplots()
     return made, figure
 
 
-def _two_features(X: ArrayLike, who: str) -> FloatArray:
+def _two_features(X: ArrayLike, source: str) -> FloatArray:
     rows = np.asarray(X, dtype=np.float64)
     if rows.ndim != 2 or rows.shape[1] != 2 or not len(rows):
-        raise DataError(f"expected rows of two features; got shape {rows.shape}.", who=who)
+        raise DataError(f"expected rows of two features; got shape {rows.shape}.", source=source)
     return rows
 
 

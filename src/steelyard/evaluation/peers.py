@@ -33,7 +33,7 @@ class SklearnPeer:
         if not hasattr(estimator, "partial_fit"):
             raise ParameterError(
                 "a stream needs a classifier with partial_fit(); it has none.",
-                who=type(estimator).__name__,
+                source=type(estimator).__name__,
             )
         self.estimator = estimator
         self.scaler = StandardScaler() if scale else None
@@ -138,7 +138,8 @@ class RiverPeer:
         names = self._features or range(X.shape[1])
         if len(names) != X.shape[1]:
             raise DataError(
-                f"the model has {len(names)} named features; these rows have {X.shape[1]}.", who="RiverPeer"
+                f"the model has {len(names)} named features; these rows have {X.shape[1]}.",
+                source="RiverPeer",
             )
         return [dict(zip(names, row, strict=True)) for row in X.tolist()]
 

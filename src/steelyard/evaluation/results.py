@@ -23,7 +23,7 @@ from steelyard.exceptions import ParameterError
 from steelyard.persistence import write_whole
 
 if TYPE_CHECKING:
-    from steelyard.evaluation.race import Contender, Race
+    from steelyard.evaluation.evaluator import Candidate, PrequentialEvaluator
     from steelyard.streams.chunks import RowStream
 
 __all__ = ["PrequentialResult"]
@@ -58,29 +58,29 @@ class PrequentialResult:
         What was wrong with rows that were left out, of the first thousand.
     """
 
-    def __init__(self, race: Race, stream: RowStream | None) -> None:
-        self._contenders = race.contenders
-        self._positive_code = race.positive_code
-        self._label_table = race.label_table
-        self.models = {contender.name: contender.model for contender in race.contenders}
-        self.metrics = race.metrics
-        self.window, self.delay, self.warmup = race.window, race.delay, race.warmup
-        self.n_rows = race.n_rows
-        self.learned = race.learns  # or a finished model was tested
-        self.positive = race.positive
-        self.labels = dict(sorted(race.labels.items()))
-        self.seconds = time.perf_counter() - race.started
+    def __init__(self, evaluator: PrequentialEvaluator, stream: RowStream | None) -> None:
+        self._candidates = evaluator.candidates
+        self._positive_code = evaluator.positive_code
+        self._label_table = evaluator.label_table
+        self.models = {candidate.name: candidate.model for candidate in evaluator.candidates}
+        self.metrics = evaluator.metrics
+        self.window, self.delay, self.warmup = evaluator.window, evaluator.delay, evaluator.warmup
+        self.n_rows = evaluator.n_rows
+        self.learned = evaluator.learns  # or a finished model was tested
+        self.positive = evaluator.positive
+        self.labels = dict(sorted(evaluator.labels.items()))
+        self.seconds = time.perf_counter() - evaluator.started
         self.stream_name = "stream" if stream is None else stream.name
         self.chunk = None if stream is None else stream.chunk
         self.known_drifts = () if stream is None else stream.drifts
         self.feature_names = None if stream is None else stream.feature_names
-        self.moments = list(race.moments)
+        self.moments = list(evaluator.moments)
         self.ended: str | None = None
         self.notices: list[str] = list(getattr(stream, "notices", ()))
-        self.events = sorted(race.events, key=lambda event: event.row)
+        self.events = sorted(evaluator.events, key=lambda event: event.row)
         self.bad_rows: list[str] = list(getattr(stream, "bad_rows", ()))
         self.command: str | None = None  # of the command line, where this comes from there
-        self._stream, self._seed, self._started_at = stream, race.seed, race.started_at
+        self._stream, self._seed, self._started_at = stream, evaluator.seed, evaluator.started_at
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
@@ -217,13 +217,13 @@ class PrequentialResult:
         """
         return [
             {
-                "model": contender.name,
-                "tested": contender.tracker.n_scored,
-                **self.totals(contender.name),
-                **_over_time(contender.tracker.window_measures(self._positive_code)),
-                "rows_per_second": contender.rows_per_second,
+                "model": candidate.name,
+                "tested": candidate.tracker.n_scored,
+                **self.totals(candidate.name),
+                **_over_time(candidate.tracker.window_measures(self._positive_code)),
+                "rows_per_second": candidate.rows_per_second,
             }
-            for contender in self._contenders
+            for candidate in self._candidates
         ]
 
     def totals(self, model: str) -> dict[str, float]:
@@ -269,7 +269,7 @@ class PrequentialResult:
 
         Empty where a model has no planes over its features. The names are ``feature_names``.
         """
-        track = self._contender(model).carried_by
+        track = self._candidate(model).carried_by
         return list(track.rows), track.strengths()
 
     def time_of(self, row: float) -> float | None:
@@ -284,15 +284,15 @@ class PrequentialResult:
         return _jumps(*self._tracker(model).counter.blocks())
 
     def _tracker(self, model: str) -> Tracker:
-        return self._contender(model).tracker
+        return self._candidate(model).tracker
 
-    def _contender(self, model: str) -> Contender:
-        for contender in self._contenders:
-            if contender.name == model:
-                return contender
+    def _candidate(self, model: str) -> Candidate:
+        for candidate in self._candidates:
+            if candidate.name == model:
+                return candidate
         raise ParameterError(
             f"there is no model {model!r}; there are {', '.join(map(repr, self.models))}.",
-            who="PrequentialResult",
+            source="PrequentialResult",
         )
 
     # -- to other forms -----------------------------------------------------------------------------
@@ -438,5 +438,5 @@ def _plain(value: Any) -> Any:
 
 def _written(text: str, path: str | Path | None) -> str:
     if path is not None:
-        write_whole(path, [text.encode("utf-8", "backslashreplace")], who="PrequentialResult")
+        write_whole(path, [text.encode("utf-8", "backslashreplace")], source="PrequentialResult")
     return text

@@ -35,26 +35,26 @@ def as_stream(data: Any, y: Any = None, *, target: str | None = None, chunk: int
         Rows in a chunk; 100 by default.
     """
     if y is not None and target is not None:
-        raise ParameterError("labels come from y or from the column target; got both.", who="prequential")
+        raise ParameterError("labels come from y or from the column target; got both.", source="prequential")
     if y is not None:
         return _of_rows_and_labels(data, y, chunk or DEFAULT_CHUNK)
     if target is not None:
         return open_stream(data, target, chunk=chunk or DEFAULT_CHUNK)
     if isinstance(data, RowStream):
         if chunk is not None:
-            raise ParameterError("a stream has chunks of its own; chunk must be None.", who="prequential")
+            raise ParameterError("a stream has chunks of its own; chunk must be None.", source="prequential")
         return data
     if isinstance(data, str | os.PathLike) or hasattr(data, "columns"):
         raise ParameterError(
             "a file or table needs target, the name of the column that holds the labels; got None.",
-            who="prequential",
+            source="prequential",
         )
     if isinstance(data, Iterable) and not isinstance(data, Mapping):
         return _of_items(data, chunk)
     raise DataTypeError(
         "expected a stream, rows with labels y, a table or file with target, or pairs of a mapping and a "
         f"label; got {type(data).__name__}.",
-        who="prequential",
+        source="prequential",
     )
 
 
@@ -63,7 +63,9 @@ def _of_rows_and_labels(X: Any, y: Any, chunk: int) -> RowStream:
         return ArrayStream(X, y, chunk=chunk)
     if LABEL in X.columns:
         raise DataError(
-            f"X has a column {LABEL!r}.", who="prequential", hint=f"then say target={LABEL!r} and give no y"
+            f"X has a column {LABEL!r}.",
+            source="prequential",
+            hint=f"then say target={LABEL!r} and give no y",
         )
     columns = {str(name): X[name] for name in X.columns}
     return open_stream({**columns, LABEL: y}, LABEL, chunk=chunk)
@@ -82,6 +84,6 @@ def _of_items(items: Iterable[Any], chunk: int | None) -> Any:
         return TableStream(source, Columns(LABEL), encoder=TableEncoder(), chunk=chunk or DEFAULT_CHUNK)
     raise DataTypeError(
         f"expected chunks, or pairs of a mapping and a label; got {type(first).__name__}.",
-        who="prequential",
+        source="prequential",
         hint="rows of an array need their labels too: prequential(model, X, y)",
     )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import UndefinedMetricWarning
 
 from steelyard._types import FloatArray
-from steelyard.evaluation.counting import AnswerCounter, rows_in_a_block
+from steelyard.evaluation.counting import ConfusionCounter, rows_in_a_block
 from steelyard.evaluation.measures import MEASURES, bands, measures, widened
 from steelyard.evaluation.samples import ScoreSample
 from steelyard.metrics import pmauc_score
@@ -73,7 +73,7 @@ class Tracker:
         self.window = window
         self.n_scored = 0  # rows that were answered
         self.speaks_for: int | None = None  # the class that scores are kept for
-        self._counter = AnswerCounter(window)
+        self._counter = ConfusionCounter(window)
         self._sample = ScoreSample(seed=seed)
         self._records: list[Record] = []
         self._new: list[
@@ -89,7 +89,7 @@ class Tracker:
         self._tables: list[tuple[Codes, Answers]] = []  # the last window, where there are many classes
 
     @property
-    def counter(self) -> AnswerCounter:
+    def counter(self) -> ConfusionCounter:
         """Counts of all rows."""
         self._settle()
         return self._counter

@@ -17,7 +17,7 @@ from sklearn.metrics import roc_auc_score as _sklearn_roc_auc_score
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError
-from steelyard.metrics import rules
+from steelyard.metrics import formulas
 from steelyard.metrics.labels import (
     Codes,
     Label,
@@ -211,7 +211,7 @@ def f_beta_score(
     >>> f_beta_score([0, 0, 0, 1, 1], [0, 0, 1, 1, 1], beta=2)
     0.909...
     """
-    rules.check_beta(beta, "f_beta_score")
+    formulas.check_beta(beta, "f_beta_score")
     return _score("f_beta", y_true, y_pred, pos_label, sample_weight, beta=beta)
 
 
@@ -273,13 +273,13 @@ def roc_auc_score(
     >>> roc_auc_score(["no", "no", "yes", "yes"], [0.1, 0.4, 0.35, 0.8])
     0.75
     """
-    who = "roc_auc_score"
-    labels, codes = encode(y_true, who, "y_true")
-    scores = check_scores(y_score, len(codes), 1, who)[:, 0]
-    weights = check_weights(sample_weight, len(codes), who)
-    value = _auc(codes == _scored_code(labels, pos_label, who), scores, weights)
+    source = "roc_auc_score"
+    labels, codes = encode(y_true, source, "y_true")
+    scores = check_scores(y_score, len(codes), 1, source)[:, 0]
+    weights = check_weights(sample_weight, len(codes), source)
+    value = _auc(codes == _scored_code(labels, pos_label, source), scores, weights)
     if math.isnan(value):
-        rules.warn_undefined("roc_auc")
+        formulas.warn_undefined("roc_auc")
     return value
 
 
@@ -326,7 +326,7 @@ def pmauc_score(
     """
     value = _pmauc(y_true, y_score, labels, sample_weight)
     if math.isnan(value):
-        rules.warn_undefined("pmauc")
+        formulas.warn_undefined("pmauc")
     return value
 
 
@@ -338,27 +338,27 @@ def _score(
     sample_weight: ArrayLike | None,
     **options: float,
 ) -> float:
-    who = measure if measure == "imbalance_ratio" else f"{measure}_score"
-    table = confusion_table(y_true, y_pred, sample_weight, who)
-    value = rules.value_of(measure, table, pos_label, who, **options)
+    source = measure if measure == "imbalance_ratio" else f"{measure}_score"
+    table = confusion_table(y_true, y_pred, sample_weight, source)
+    value = formulas.value_of(measure, table, pos_label, source, **options)
     if math.isnan(value):
-        rules.warn_undefined(measure, stacklevel=4)
+        formulas.warn_undefined(measure, stacklevel=4)
     return value
 
 
 def confusion_table(
-    y_true: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None, who: str
-) -> rules.ConfusionTable:
-    true_labels, true = encode(y_true, who, "y_true")
-    predicted_labels, predicted = encode(y_pred, who, "y_pred")
-    check_same_length(len(true), len(predicted), who, "y_pred")
-    weights = check_weights(sample_weight, len(true), who)
-    labels = sort_labels([*true_labels, *predicted_labels], who)
+    y_true: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None, source: str
+) -> formulas.ConfusionTable:
+    true_labels, true = encode(y_true, source, "y_true")
+    predicted_labels, predicted = encode(y_pred, source, "y_pred")
+    check_same_length(len(true), len(predicted), source, "y_pred")
+    weights = check_weights(sample_weight, len(true), source)
+    labels = sort_labels([*true_labels, *predicted_labels], source)
     counts = np.zeros((len(labels), len(labels)))
     rows = _positions(true_labels, labels)[true]
     columns = _positions(predicted_labels, labels)[predicted]
     np.add.at(counts, (rows, columns), 1.0 if weights is None else weights)
-    return rules.ConfusionTable.of_present(labels, counts)
+    return formulas.ConfusionTable.of_present(labels, counts)
 
 
 def _positions(some: list[Label], labels: list[Label]) -> Codes:
@@ -366,7 +366,7 @@ def _positions(some: list[Label], labels: list[Label]) -> Codes:
     return np.array([position[label] for label in some], dtype=np.intp)
 
 
-def _scored_code(labels: list[Label], pos_label: Label | None, who: str) -> int:
+def _scored_code(labels: list[Label], pos_label: Label | None, source: str) -> int:
     """Number of the label that a single column of scores speaks for; -1 when no row has it."""
     if pos_label is not None:
         pos_label = plain(pos_label)
@@ -375,10 +375,10 @@ def _scored_code(labels: list[Label], pos_label: Label | None, who: str) -> int:
         raise ParameterError(
             f"y_true holds {len(labels)} classes, so pos_label must say which one the scores are for; "
             "got None.",
-            who=who,
+            source=source,
             hint="pmauc_score takes one column of scores a class",
         )
-    return labels.index(sort_labels(labels, who)[-1]) if labels else -1
+    return labels.index(sort_labels(labels, source)[-1]) if labels else -1
 
 
 def _auc(
@@ -393,20 +393,22 @@ def _auc(
 def _pmauc(
     y_true: ArrayLike, y_score: ArrayLike, labels: ArrayLike | None, sample_weight: ArrayLike | None
 ) -> float:
-    who = "pmauc_score"
-    present, codes = encode(y_true, who, "y_true")
-    columns = sort_labels(present, who) if labels is None else [plain(v) for v in np.asarray(labels).tolist()]
+    source = "pmauc_score"
+    present, codes = encode(y_true, source, "y_true")
+    columns = (
+        sort_labels(present, source) if labels is None else [plain(v) for v in np.asarray(labels).tolist()]
+    )
     unknown = [label for label in present if label not in columns]
     if unknown:
         raise DataError(
-            f"every label of y_true must be one of labels {columns}; got {unknown[0]!r}.", who=who
+            f"every label of y_true must be one of labels {columns}; got {unknown[0]!r}.", source=source
         )
-    weights = check_weights(sample_weight, len(codes), who)
+    weights = check_weights(sample_weight, len(codes), source)
     codes = _positions(present, columns)[codes]
     if np.ndim(y_score) == 1 and len(columns) <= 2:
-        scores = check_scores(y_score, len(codes), 1, who)
+        scores = check_scores(y_score, len(codes), 1, source)
         return _auc(codes == 1, scores[:, 0], weights)
-    scores = check_scores(y_score, len(codes), len(columns), who)
+    scores = check_scores(y_score, len(codes), len(columns), source)
 
     over = _one_over_others(codes, scores, np.ones(len(codes)) if weights is None else weights)
     pairs = [(over[i, j] + over[j, i]) / 2 for i, j in combinations(range(len(columns)), 2)]

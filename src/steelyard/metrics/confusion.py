@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from steelyard.exceptions import ParameterError
-from steelyard.metrics import rules
+from steelyard.metrics import formulas
 from steelyard.metrics.labels import (
     Codes,
     Label,
@@ -40,7 +40,7 @@ class ConfusionStream(StreamingMetric):
 
     def __init__(self, measure: str = "g_mean", *, pos_label: Label | None = None, beta: float = 1.0) -> None:
         _check_measure(measure, type(self).__name__)
-        rules.check_beta(beta, type(self).__name__)
+        formulas.check_beta(beta, type(self).__name__)
         self.measure = measure
         self.pos_label = plain(pos_label)
         self.beta = beta
@@ -71,13 +71,13 @@ class ConfusionStream(StreamingMetric):
         -------
         self
         """
-        true_labels, true = encode(y_true, self._who, "y_true")
-        predicted_labels, predicted = encode(need(y_pred, self._who, "y_pred"), self._who, "y_pred")
-        check_same_length(len(true), len(predicted), self._who, "y_pred")
-        weights = check_weights(sample_weight, len(true), self._who)
+        true_labels, true = encode(y_true, self._source, "y_true")
+        predicted_labels, predicted = encode(need(y_pred, self._source, "y_pred"), self._source, "y_pred")
+        check_same_length(len(true), len(predicted), self._source, "y_pred")
+        weights = check_weights(sample_weight, len(true), self._source)
         new_labels = [label for label in (*true_labels, *predicted_labels) if label not in self._codes]
         if new_labels:
-            sort_labels([*self._labels, *new_labels], self._who)
+            sort_labels([*self._labels, *new_labels], self._source)
         # Below this line nothing can fail because of what came.
         if len(true):
             true, predicted = self._code(true_labels)[true], self._code(predicted_labels)[predicted]
@@ -100,19 +100,19 @@ class ConfusionStream(StreamingMetric):
         float
             ``nan`` with a warning where the denominator is empty.
         """
-        who = f"{type(self).__name__}.get"
+        source = f"{type(self).__name__}.get"
         measure = self.measure if measure is None else measure
-        _check_measure(measure, who)
+        _check_measure(measure, source)
         options = {"beta": self.beta} if measure == "f_beta" else {}
-        value = rules.value_of(measure, self._table(), self.pos_label, who, **options)
+        value = formulas.value_of(measure, self._table(), self.pos_label, source, **options)
         if math.isnan(value):
-            rules.warn_undefined(measure)
+            formulas.warn_undefined(measure)
         return value
 
     def recalls(self) -> dict[Label, float]:
         """Recall of every class that has a true row among those that count now."""
         table = self._table()
-        values = zip(table.labels, rules.recalls(table).tolist(), strict=True)
+        values = zip(table.labels, formulas.recalls(table).tolist(), strict=True)
         return {label: recall for label, recall in values if not math.isnan(recall)}
 
     def confusion(self) -> tuple[list[Label], NDArray[np.float64]]:
@@ -133,8 +133,8 @@ class ConfusionStream(StreamingMetric):
                 self._labels.append(label)
         return np.array([self._codes[label] for label in labels], dtype=np.intp)
 
-    def _table(self) -> rules.ConfusionTable:
-        return rules.ConfusionTable.of_present(self._labels, self._weights_by_label())
+    def _table(self) -> formulas.ConfusionTable:
+        return formulas.ConfusionTable.of_present(self._labels, self._weights_by_label())
 
     def _restore_labels(self, state: dict[str, Any]) -> int:
         labels = list(state["labels"])
@@ -388,25 +388,27 @@ def _padded(counts: NDArray[Any], n_labels: int) -> NDArray[Any]:
     return np.pad(counts, ((0, missing), (0, missing))) if missing else counts
 
 
-def _check_measure(measure: str, who: str) -> None:
-    if measure not in rules.MEASURES:
-        raise ParameterError(f"measure must be one of {', '.join(rules.MEASURES)}; got {measure!r}.", who=who)
+def _check_measure(measure: str, source: str) -> None:
+    if measure not in formulas.MEASURES:
+        raise ParameterError(
+            f"measure must be one of {', '.join(formulas.MEASURES)}; got {measure!r}.", source=source
+        )
 
 
 def _fading_factor(factor: float | None, half_life: float | None) -> float:
     if (factor is None) == (half_life is None):
         raise ParameterError(
             f"give either factor or half_life; got factor={factor!r}, half_life={half_life!r}.",
-            who="FadingConfusion",
+            source="FadingConfusion",
         )
     if half_life is not None:
         if not (isinstance(half_life, numbers.Real) and math.isfinite(half_life) and half_life > 0):
             raise ParameterError(
-                f"half_life must be a positive, finite number; got {half_life!r}.", who="FadingConfusion"
+                f"half_life must be a positive, finite number; got {half_life!r}.", source="FadingConfusion"
             )
         factor = float(2.0 ** (-1.0 / half_life))
     if not (isinstance(factor, numbers.Real) and 1e-6 <= factor <= 1):
         raise ParameterError(
-            f"factor must be a number from 1e-6 to 1; got {factor!r}.", who="FadingConfusion"
+            f"factor must be a number from 1e-6 to 1; got {factor!r}.", source="FadingConfusion"
         )
     return float(factor)

@@ -22,7 +22,7 @@ def plain(label: Any) -> Label:
     return label.item() if isinstance(label, np.generic) else label
 
 
-def sort_labels(labels: Iterable[Label], who: str) -> list[Label]:
+def sort_labels(labels: Iterable[Label], source: str) -> list[Label]:
     """The distinct labels in order; the last one is the larger of two."""
     distinct = set(labels)
     try:
@@ -31,17 +31,17 @@ def sort_labels(labels: Iterable[Label], who: str) -> list[Label]:
         kinds = ", ".join(sorted({type(label).__name__ for label in distinct}))
         raise DataError(
             f"labels must be of one kind that can be ordered; got a mix of {kinds}.",
-            who=who,
+            source=source,
             hint="convert y_true and y_pred to the same type, for example all to strings",
         ) from error
 
 
-def encode(y: ArrayLike, who: str, name: str) -> tuple[list[Label], Codes]:
+def encode(y: ArrayLike, source: str, name: str) -> tuple[list[Label], Codes]:
     """Distinct labels of a chunk, and for each row the number of its label among them."""
     if isinstance(y, str | int | float | np.generic):  # a single row: streams are fed that way, be quick
-        _check_label(label := plain(y), who, name)
+        _check_label(label := plain(y), source, name)
         return [label], np.zeros(1, dtype=np.intp)
-    values = _label_array(y, who, name)
+    values = _label_array(y, source, name)
     if values.dtype != object:
         distinct, codes = np.unique(values, return_inverse=True)
         labels = distinct.tolist()
@@ -50,11 +50,11 @@ def encode(y: ArrayLike, who: str, name: str) -> tuple[list[Label], Codes]:
         number = {label: code for code, label in enumerate(dict.fromkeys(rows))}
         labels, codes = list(number), np.array([number[label] for label in rows], dtype=np.intp)
     for label in labels:
-        _check_label(label, who, name)
+        _check_label(label, source, name)
     return labels, codes.reshape(-1)
 
 
-def _label_array(y: ArrayLike, who: str, name: str) -> NDArray[Any]:
+def _label_array(y: ArrayLike, source: str, name: str) -> NDArray[Any]:
     values = np.asarray(y)
     if values.dtype.kind in "USO" and isinstance(y, list | tuple):
         # NumPy would turn [1, "a"] into two strings.
@@ -63,26 +63,28 @@ def _label_array(y: ArrayLike, who: str, name: str) -> NDArray[Any]:
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim > 1:
-        raise DataError(f"{name} must be one label or a column of labels; got shape {values.shape}.", who=who)
+        raise DataError(
+            f"{name} must be one label or a column of labels; got shape {values.shape}.", source=source
+        )
     return np.atleast_1d(values)
 
 
-def _check_label(label: Label, who: str, name: str) -> None:
+def _check_label(label: Label, source: str, name: str) -> None:
     try:
         missing = label is None or not bool(label == label)  # noqa: PLR0124  NaN differs from itself
     except TypeError:  # pandas.NA answers NA
         missing = True
     if missing:
-        raise DataError(f"every row of {name} needs a label; got {label!r}.", who=who)
+        raise DataError(f"every row of {name} needs a label; got {label!r}.", source=source)
     if isinstance(label, float) and not label.is_integer():
         raise DataError(
             f"{name} must hold class labels; got {label!r}.",
-            who=who,
+            source=source,
             hint="scores and probabilities go into y_score",
         )
 
 
-def check_weights(sample_weight: ArrayLike | None, n_rows: int, who: str) -> NDArray[np.float64] | None:
+def check_weights(sample_weight: ArrayLike | None, n_rows: int, source: str) -> NDArray[np.float64] | None:
     """Weights as one non-negative, finite number a row, or None where all are 1."""
     if sample_weight is None:
         return None
@@ -90,25 +92,25 @@ def check_weights(sample_weight: ArrayLike | None, n_rows: int, who: str) -> NDA
     if weights.shape != (n_rows,):
         raise DataError(
             f"sample_weight must hold one number for each of {n_rows} rows; got shape {weights.shape}.",
-            who=who,
+            source=source,
         )
     if not (np.isfinite(weights) & (weights >= 0)).all():
-        raise DataError("sample_weight must be finite and not negative.", who=who)
+        raise DataError("sample_weight must be finite and not negative.", source=source)
     return weights
 
 
-def check_scores(y_score: ArrayLike, n_rows: int, n_columns: int, who: str) -> NDArray[np.float64]:
+def check_scores(y_score: ArrayLike, n_rows: int, n_columns: int, source: str) -> NDArray[np.float64]:
     """Scores as a contiguous table of ``n_rows`` by ``n_columns`` finite numbers."""
     if n_rows == n_columns == 1 and isinstance(y_score, float) and math.isfinite(y_score):
         return np.array([[y_score]])
     try:
         scores = np.asarray(y_score, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise DataError(f"y_score must hold numbers; got {y_score!r:.60}.", who=who) from error
+        raise DataError(f"y_score must hold numbers; got {y_score!r:.60}.", source=source) from error
     expected = (n_rows,) if n_columns == 1 else (n_rows, n_columns)
     is_single_row = n_rows == 1 and scores.shape == (expected[1:])
     if scores.shape not in {expected, (n_rows, n_columns)} and not is_single_row:
-        raise DataError(f"y_score must have shape {expected}; got {scores.shape}.", who=who)
+        raise DataError(f"y_score must have shape {expected}; got {scores.shape}.", source=source)
     scores = np.ascontiguousarray(scores.reshape(n_rows, n_columns))
     bad_rows = np.flatnonzero(~np.isfinite(scores).all(axis=1))
     if bad_rows.size:
@@ -116,11 +118,13 @@ def check_scores(y_score: ArrayLike, n_rows: int, n_columns: int, who: str) -> N
         raise DataError(
             f"every y_score must be a finite number; got {scores[row].tolist()} in row {row} "
             f"({bad_rows.size} such rows).",
-            who=who,
+            source=source,
         )
     return scores
 
 
-def check_same_length(n_true: int, n_other: int, who: str, name: str) -> None:
+def check_same_length(n_true: int, n_other: int, source: str, name: str) -> None:
     if n_true != n_other:
-        raise DataError(f"y_true and {name} must be of one length; got {n_true} and {n_other} rows.", who=who)
+        raise DataError(
+            f"y_true and {name} must be of one length; got {n_true} and {n_other} rows.", source=source
+        )

@@ -80,13 +80,13 @@ class StreamingMetric(ABC):
         """
         if state.get("kind") != cls.__name__:
             raise FileFormatError(
-                f"expected a state of this kind; got {state.get('kind')!r}.", who=cls.__name__
+                f"expected a state of this kind; got {state.get('kind')!r}.", source=cls.__name__
             )
         try:
             metric = cls(**state["parameters"])
             metric._restore(state)
         except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise FileFormatError(f"the state is damaged: {error}.", who=cls.__name__) from error
+            raise FileFormatError(f"the state is damaged: {error}.", source=cls.__name__) from error
         return metric
 
     def __repr__(self) -> str:
@@ -94,7 +94,7 @@ class StreamingMetric(ABC):
         return f"{type(self).__name__}({shown})"
 
     @property
-    def _who(self) -> str:
+    def _source(self) -> str:
         return f"{type(self).__name__}.update"
 
 
@@ -103,23 +103,23 @@ def _check_can_be_saved(value: Any, name: str) -> None:
         if not isinstance(item, str | int | float | bool | None):
             raise DataError(
                 f"{name} must be strings or numbers to be saved; got {item!r} of type {type(item).__name__}.",
-                who="to_state",
+                source="to_state",
             )
 
 
-def check_window(window: int, who: str) -> int:
+def check_window(window: int, source: str) -> int:
     if (
         not isinstance(window, numbers.Integral)
         or isinstance(window, bool)
         or not 1 <= window <= np.iinfo(np.int32).max
     ):
-        raise ParameterError(f"window must be a positive number of rows; got {window!r}.", who=who)
+        raise ParameterError(f"window must be a positive number of rows; got {window!r}.", source=source)
     return int(window)
 
 
-def need(value: ArrayLike | None, who: str, name: str) -> ArrayLike:
+def need(value: ArrayLike | None, source: str, name: str) -> ArrayLike:
     if value is None:
-        raise DataError(f"{name} is needed and did not come.", who=who)
+        raise DataError(f"{name} is needed and did not come.", source=source)
     return value
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.exceptions import UndefinedMetricWarning
 
-from steelyard.metrics import rules
+from steelyard.metrics import formulas
 from steelyard.metrics.batch import confusion_table, pmauc_score, roc_auc_score
 
 if TYPE_CHECKING:
@@ -111,20 +111,20 @@ def imbalance_report(
     f_beta               0.6667
     roc_auc              0.6667
     """
-    who = "imbalance_report"
-    rules.check_beta(beta, who)
-    table = confusion_table(y_true, y_pred, sample_weight, who)
+    source = "imbalance_report"
+    formulas.check_beta(beta, source)
+    table = confusion_table(y_true, y_pred, sample_weight, source)
     values: dict[str, float] = {
-        name: rules.value_of(name, table, pos_label if name == "g_mean" else None, who)
-        for name in rules.ALL_CLASSES
+        name: formulas.value_of(name, table, pos_label if name == "g_mean" else None, source)
+        for name in formulas.ALL_CLASSES
     }
     positive = pos_label
     if pos_label is None and len(table.labels) == 2:
-        positive = table.labels[rules.positive_index(table, None, who) or 0]
+        positive = table.labels[formulas.positive_index(table, None, source) or 0]
     if positive is not None or len(table.labels) < 2:
-        for name in rules.ONE_AGAINST_REST:
+        for name in formulas.ONE_AGAINST_REST:
             options = {"beta": beta} if name == "f_beta" else {}
-            values[name] = rules.value_of(name, table, positive, who, **options)
+            values[name] = formulas.value_of(name, table, positive, source, **options)
     if y_score is not None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UndefinedMetricWarning)

@@ -95,5 +95,5 @@ def make_scorer(name: str, **options: Any) -> Any:
         answers = ("decision_function", "predict_proba")
         return _sklearn_scorer(_OF_SCORES[name], response_method=answers, **options)
     raise ParameterError(
-        f"name must be one of {', '.join(get_scorer_names())}; got {name!r}.", who="make_scorer"
+        f"name must be one of {', '.join(get_scorer_names())}; got {name!r}.", source="make_scorer"
     )

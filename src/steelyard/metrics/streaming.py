@@ -72,15 +72,17 @@ def streaming_metric(
     """
     fades = factor is not None or half_life is not None
     if window is not None and fades:
-        raise ParameterError("rows can leave by window or fade, not both; got both.", who="streaming_metric")
+        raise ParameterError(
+            "rows can leave by window or fade, not both; got both.", source="streaming_metric"
+        )
     if measure in {"roc_auc", "pmauc"}:
         if window is None:
-            raise ParameterError(f"{measure} needs a window; got None.", who="streaming_metric")
+            raise ParameterError(f"{measure} needs a window; got None.", source="streaming_metric")
         if measure == "roc_auc":
             return WindowAUC(window, pos_label=pos_label)
         if labels is None:
             raise ParameterError(
-                "pmauc needs labels, one for each column of scores; got None.", who="streaming_metric"
+                "pmauc needs labels, one for each column of scores; got None.", source="streaming_metric"
             )
         return WindowPMAUC(window, labels=labels)
     if window is not None:

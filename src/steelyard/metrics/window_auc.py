@@ -11,7 +11,7 @@ import numpy as np
 
 from steelyard._native import AucWindow
 from steelyard.exceptions import DataError, ParameterError
-from steelyard.metrics import rules
+from steelyard.metrics import formulas
 from steelyard.metrics.labels import Label, check_scores, encode, plain, sort_labels
 from steelyard.metrics.plain_values import (
     StreamingMetric,
@@ -59,10 +59,12 @@ class _AucOverWindow(StreamingMetric):
         self
         """
         if sample_weight is not None:
-            raise DataError("every row of the window counts one; sample_weight must be None.", who=self._who)
-        labels, rows = encode(y_true, self._who, "y_true")
-        y_score = need(y_score, self._who, "y_score")
-        scores = check_scores(y_score, len(rows), self._n_columns, self._who)
+            raise DataError(
+                "every row of the window counts one; sample_weight must be None.", source=self._source
+            )
+        labels, rows = encode(y_true, self._source, "y_true")
+        y_score = need(y_score, self._source, "y_score")
+        scores = check_scores(y_score, len(rows), self._n_columns, self._source)
         codes = self._codes_of(labels)  # the last that can fail
         if len(rows):
             self._window.push(codes[rows], scores)
@@ -142,7 +144,7 @@ class WindowAUC(_AucOverWindow):
         n_first, n_second = self._window.counts().tolist()
         doubled_pairs = 2 * n_first * n_second
         if not doubled_pairs:
-            rules.warn_undefined("roc_auc")
+            formulas.warn_undefined("roc_auc")
             return math.nan
         doubled_wins = int(self._window.doubled_wins()[0, 0])  # of code 1
         if self.pos_label is None and self._labels[0] > self._labels[1]:
@@ -167,10 +169,10 @@ class WindowAUC(_AucOverWindow):
             raise DataError(
                 f"without pos_label there can be two labels, {known[0]!r} and {known[1]!r}; "
                 f"got {known[2]!r} as well.",
-                who=self._who,
+                source=self._source,
                 hint="pos_label sets one class against the rest, WindowPMAUC looks at all pairs of classes",
             )
-        sort_labels(known, self._who)
+        sort_labels(known, self._source)
         return known
 
     def _content(self) -> dict[str, Any]:
@@ -212,12 +214,13 @@ class WindowPMAUC(_AucOverWindow):
     _MAX_CLASSES = 512
 
     def __init__(self, window: int, *, labels: ArrayLike) -> None:
-        who = type(self).__name__
-        self.window = check_window(window, who)
+        source = type(self).__name__
+        self.window = check_window(window, source)
         self.labels = plain_labels(labels)
         if len(set(self.labels)) != len(self.labels) or not 2 <= len(self.labels) <= self._MAX_CLASSES:
             raise ParameterError(
-                f"labels must be from 2 to {self._MAX_CLASSES} distinct labels; got {self.labels!r}.", who=who
+                f"labels must be from 2 to {self._MAX_CLASSES} distinct labels; got {self.labels!r}.",
+                source=source,
             )
         self._n_columns = len(self.labels)
         self._window = AucWindow(self.window, self._n_columns)
@@ -232,7 +235,7 @@ class WindowPMAUC(_AucOverWindow):
         n_rows = self._window.counts().astype(np.float64)
         present = np.flatnonzero(n_rows).tolist()
         if len(present) < 2:
-            rules.warn_undefined("pmauc")
+            formulas.warn_undefined("pmauc")
             return math.nan
         wins = self._window.doubled_wins()
         pairs = [(wins[i, j] + wins[j, i]) / (4 * n_rows[i] * n_rows[j]) for i, j in combinations(present, 2)]
@@ -243,7 +246,7 @@ class WindowPMAUC(_AucOverWindow):
         if unknown:
             raise DataError(
                 f"every label must be one of {self.labels}; got {unknown[0]!r}.",
-                who=self._who,
+                source=self._source,
                 hint="a class that comes later needs a column of scores: start with all labels",
             )
         return np.array([self.labels.index(label) for label in labels], dtype=np.int32)

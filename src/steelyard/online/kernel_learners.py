@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from steelyard import _native
 from steelyard.base import Batch
-from steelyard.items import ItemTable, is_sequence_kernel
-from steelyard.kernels import Kernel, check_kernel_range
+from steelyard.kernels.items import ItemTable, is_sequence_kernel
+from steelyard.kernels.kernel import Kernel, check_kernel_range
 from steelyard.online.targets import OnlineLearner, Signs
 
 __all__ = ["KernelLearner"]

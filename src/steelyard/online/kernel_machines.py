@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard import _native
+from steelyard._concurrency import synchronized
 from steelyard._threads import num_threads
-from steelyard._turns import in_turn
 from steelyard._types import FloatArray
 from steelyard.kernels import Kernel, SequenceKernel
 from steelyard.online.kernel_learners import KernelLearner
@@ -93,7 +93,7 @@ class KernelListLearner(KernelLearner):
         return self._samples(np.asarray(machine.vectors))
 
     @property
-    @in_turn
+    @synchronized
     def support_vectors_(self) -> Any:
         """Vectors kept: an array for two classes, a list with one array a class for more.
 
@@ -104,7 +104,7 @@ class KernelListLearner(KernelLearner):
         return arrays[0] if len(arrays) == 1 else [arrays[i] for i in self._class_order()]
 
     @property
-    @in_turn
+    @synchronized
     def dual_coef_(self) -> list[FloatArray] | FloatArray:
         """Weights of the support vectors, in the same form."""
         self._need("dual_coef_")

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
+from steelyard._concurrency import synchronized
 from steelyard._shared_text import spelled_out
-from steelyard._turns import in_turn
 from steelyard._types import FloatArray
 from steelyard.base import Traits
 from steelyard.kernels import Kernel, SequenceKernel
@@ -174,14 +174,14 @@ class KOIL(KoilLearner):
         return scores[:, 0]
 
     @property
-    @in_turn
+    @synchronized
     def dual_coef_(self) -> FloatArray:
         """Weights of the support vectors."""
         self._need("dual_coef_")
         return self._by_class(self._coefficients()[:, 0])
 
     @property
-    @in_turn
+    @synchronized
     def intercept_(self) -> FloatArray:
         """Minus the cuts."""
         self._need("intercept_")

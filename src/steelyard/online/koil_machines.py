@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard import _native
+from steelyard._concurrency import synchronized
 from steelyard._threads import num_threads
-from steelyard._turns import in_turn
 from steelyard._types import FloatArray
 from steelyard.base import Batch
-from steelyard.cuts import gmean_cut
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.kernels import Kernel
 from steelyard.online.kernel_learners import KernelLearner
@@ -29,6 +28,7 @@ from steelyard.params import (
     Positive,
     RandomSeed,
 )
+from steelyard.thresholds import gmean_cut
 
 __all__ = ["KoilLearner"]
 
@@ -114,7 +114,7 @@ class KoilLearner(KernelLearner):
             raise ParameterError(
                 f"budget={self.budget!r} is for two classes, and the first rows must have both; got "
                 f"{len(batch.labels)}.",
-                who=type(self).__name__,
+                source=type(self).__name__,
                 hint="begin with more rows, or give one number for all classes",
             )
         counted = batch.codes if batch.weights is None else batch.codes[batch.weights > 0]
@@ -128,7 +128,7 @@ class KoilLearner(KernelLearner):
         if len(known) > 2:
             raise DataError(
                 f"a pair of budgets is for two classes, and {len(known)} have come; nothing was changed.",
-                who=type(self).__name__,
+                source=type(self).__name__,
                 hint="give one number as the budget of all classes",
             )
 
@@ -252,7 +252,7 @@ class KoilLearner(KernelLearner):
         return self._samples(rows), np.repeat([0, 1], [len(ids[0]), len(ids[1])])
 
     @property
-    @in_turn
+    @synchronized
     def support_vectors_(self) -> Any:
         """Vectors in the buffers, each once; a list if they are sequences."""
         self._need("support_vectors_")

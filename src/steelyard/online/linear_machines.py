@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._concurrency import synchronized
 from steelyard._limits import check_magnitude
 from steelyard._memory import check_fits_memory
-from steelyard._turns import in_turn
 from steelyard._types import FloatArray
 from steelyard.base import Batch
 from steelyard.online.targets import OnlineLearner, Signs
@@ -70,14 +70,14 @@ class LinearLearner(OnlineLearner):
         return np.array([np.einsum("ij,j->i", rows, arrays["weights"]) for arrays in self._targets])
 
     @property
-    @in_turn
+    @synchronized
     def coef_(self) -> FloatArray:
         """Normals, one row, or one row a class when there are more than two."""
         self._need("coef_")
         return self._by_class(np.array([arrays["weights"] for arrays in self._targets]))
 
     @property
-    @in_turn
+    @synchronized
     def intercept_(self) -> FloatArray:
         """Minus the cuts, as many as rows of ``coef_``."""
         self._need("intercept_")

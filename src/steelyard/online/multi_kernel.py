@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._concurrency import synchronized
 from steelyard._shared_text import spelled_out
 from steelyard._threads import num_threads
-from steelyard._turns import in_turn
 from steelyard._types import FloatArray
 from steelyard.base import Traits
 from steelyard.exceptions import ParameterError
-from steelyard.items import is_sequence_kernel
 from steelyard.kernels import Kernel, SequenceKernel
+from steelyard.kernels.items import is_sequence_kernel
 from steelyard.online.koil_machines import KoilLearner
 from steelyard.params import AnyOf, Constraint, Instance, Integer, ListOf, NonNegative, OneOf, Switch
 from steelyard.persistence import storable
@@ -174,7 +174,7 @@ class MultiKernelKOIL(KoilLearner):
                 raise ParameterError(
                     "kernels must have names, so that they can be evaluated natively, or be "
                     f"sequence kernels of one kind; got {kernel!r}.",
-                    who="MultiKernelKOIL",
+                    source="MultiKernelKOIL",
                 )
         return [kernel.resolve(X) for kernel in kernels]
 
@@ -201,14 +201,14 @@ class MultiKernelKOIL(KoilLearner):
         return combined
 
     @property
-    @in_turn
+    @synchronized
     def kernels_(self) -> list[Kernel]:
         """The kernels in use."""
         self._need("kernels_")
         return list(self._kernels)
 
     @property
-    @in_turn
+    @synchronized
     def kernel_weights_(self) -> FloatArray:
         """How much each kernel counts."""
         self._need("kernel_weights_")
@@ -218,7 +218,7 @@ class MultiKernelKOIL(KoilLearner):
         return shares[[self._labels.index(label) for label in sorted(self._labels)]]
 
     @property
-    @in_turn
+    @synchronized
     def dual_coef_(self) -> FloatArray:
         """Weights of the support vectors for each kernel."""
         self._need("dual_coef_")

@@ -106,7 +106,7 @@ class NORMA(KernelListLearner):
             raise ParameterError(
                 "learning_rate * regularization must be below 1, or old weights change their sign; "
                 f"got {self.learning_rate!r} * {self.regularization!r}.",
-                who="NORMA",
+                source="NORMA",
             )
 
     def _learn_rows(self, rows: Any, signs: Signs) -> None:

@@ -11,11 +11,11 @@ from steelyard import _native
 from steelyard._shared_text import spelled_out
 from steelyard._types import FloatArray
 from steelyard.base import Traits
-from steelyard.cuts import gmean_cut
 from steelyard.online.linear_machines import Arrays, LinearLearner, Shapes
 from steelyard.online.targets import Signs, draw_seed, stored_seed
 from steelyard.params import LARGEST_COUNT, Constraint, Integer, Positive, RandomSeed
 from steelyard.persistence import storable
+from steelyard.thresholds import gmean_cut
 
 __all__ = ["OAM"]
 

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from steelyard._concurrency import lock_of, synchronized
 from steelyard._labels import restored_labels
 from steelyard._memory import check_fits_memory
-from steelyard._turns import in_turn, lock_of
 from steelyard._types import FloatArray
 from steelyard.base import Batch, Label, Learner, sorted_classes
 from steelyard.exceptions import DataError
@@ -104,7 +104,7 @@ class OnlineLearner(Learner):
             raise DataError(
                 "sample_weight must be whole numbers, as rows are learned one by one "
                 "and a row of weight k is learned k times; nothing was changed.",
-                who=type(self).__name__,
+                source=type(self).__name__,
                 hint="set C for the size of a step",
             )
         codes = np.repeat(batch.codes, times)
@@ -152,7 +152,7 @@ class OnlineLearner(Learner):
     # -- answering --------------------------------------------------------------------------------------
 
     @property
-    @in_turn
+    @synchronized
     def classes_(self) -> NDArray[Any]:
         """Labels seen, sorted."""
         self._need("classes_")
@@ -170,8 +170,8 @@ class OnlineLearner(Learner):
         return towards_label[[self._labels.index(label) for label in classes]]
 
     # The machines are changed in place and keep no answer.
-    decision_function = in_turn(Learner.decision_function)
-    predict = in_turn(Learner.predict)
+    decision_function = synchronized(Learner.decision_function)
+    predict = synchronized(Learner.predict)
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         rows = self._check_rows(X, method)

@@ -49,17 +49,17 @@ class ArrayWriter:
         if not _DTYPE.fullmatch(array.dtype.str) or array.dtype.fields is not None:
             raise DataTypeError(
                 f"{where} is an array of type {array.dtype}, which a file cannot hold.",
-                who="save",
+                source="save",
                 hint="arrays of bool, int, uint, float, complex, str, bytes and dates can be saved",
             )
         if array.ndim > MAX_DIMENSIONS:
             raise DataError(
-                f"{where} has {array.ndim} dimensions; at most {MAX_DIMENSIONS} can be saved.", who="save"
+                f"{where} has {array.ndim} dimensions; at most {MAX_DIMENSIONS} can be saved.", source="save"
             )
         order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
         flat = np.ascontiguousarray(array.T if order == "F" else array).reshape(-1)
         if fault := _content_fault(flat):
-            raise DataError(f"{where} holds {fault}.", who="save")
+            raise DataError(f"{where} holds {fault}.", source="save")
         gap = -self._end % ALIGNMENT
         offset = self._end + gap
         self._end = offset + flat.nbytes

@@ -86,7 +86,7 @@ def save(model: Storable, path: PathOrFile) -> None:
         raise _access_error("save", name, error) from error
 
 
-def write_whole(path: str | os.PathLike[str], parts: Iterable[bytes | memoryview], *, who: str) -> None:
+def write_whole(path: str | os.PathLike[str], parts: Iterable[bytes | memoryview], *, source: str) -> None:
     """Write any file whole or not at all, in folders that are made where they are missing.
 
     Parameters
@@ -103,7 +103,7 @@ def write_whole(path: str | os.PathLike[str], parts: Iterable[bytes | memoryview
     FileAccessError
         When the file cannot be written.
     """
-    name = _file_name(path, who)
+    name = _file_name(path, source)
     target = os.path.realpath(name)
     try:
         if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):  # noqa: PTH110, PTH112, PTH113
@@ -117,7 +117,9 @@ def write_whole(path: str | os.PathLike[str], parts: Iterable[bytes | memoryview
     except SteelyardError:
         raise
     except OSError as error:
-        raise FileAccessError(f"{name!r} cannot be written: {error.strerror or error}.", who=who) from error
+        raise FileAccessError(
+            f"{name!r} cannot be written: {error.strerror or error}.", source=source
+        ) from error
 
 
 def load(path: PathOrFile) -> Any:
@@ -176,7 +178,7 @@ def _read(path: PathOrFile, caller: str, interpret: Callable[[bytes], Result]) -
         if not isinstance(data, bytes):
             raise DataTypeError(
                 f"a binary file was expected; reading it gave {type(data).__name__}.",
-                who=caller,
+                source=caller,
                 hint='open the file with mode "rb"',
             )
         return interpret(data)
@@ -190,7 +192,7 @@ def _read(path: PathOrFile, caller: str, interpret: Callable[[bytes], Result]) -
             data = file.read()
         return interpret(data)
     except FileFormatError as error:
-        raise FileFormatError(f"{name}: {error.message}", who=caller, hint=error.hint) from error
+        raise FileFormatError(f"{name}: {error.summary}", source=caller, hint=error.hint) from error
     except (OSError, ValueError) as error:
         raise _access_error(caller, name, error) from error
 
@@ -292,7 +294,7 @@ def _write_all(file: IO[bytes], data: bytes) -> None:
     except TypeError as error:
         raise DataTypeError(
             f"a binary file was expected; {type(file).__name__} does not take bytes.",
-            who="save",
+            source="save",
             hint='open the file with mode "wb"',
         ) from error
 
@@ -300,11 +302,13 @@ def _write_all(file: IO[bytes], data: bytes) -> None:
 def _file_name(path: object, caller: str) -> str:
     if isinstance(path, (str, os.PathLike)):
         return os.fsdecode(path)
-    raise DataTypeError(f"a path or an open binary file was expected; got {type(path).__name__}.", who=caller)
+    raise DataTypeError(
+        f"a path or an open binary file was expected; got {type(path).__name__}.", source=caller
+    )
 
 
 def _access_error(caller: str, name: str, error: OSError | ValueError) -> FileAccessError:
     reason = getattr(error, "strerror", None) or str(error)
     verb = "written" if caller == "save" else "read"
     hint = "create the folder first" if caller == "save" and isinstance(error, FileNotFoundError) else None
-    return FileAccessError(f"{name!r} cannot be {verb}: {reason}.", who=caller, hint=hint)
+    return FileAccessError(f"{name!r} cannot be {verb}: {reason}.", source=caller, hint=hint)

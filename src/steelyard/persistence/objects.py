@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from steelyard._turns import turn_of
+from steelyard._concurrency import optional_lock
 from steelyard.exceptions import DataTypeError, FileFormatError, ParameterError
 from steelyard.persistence import randomness
 from steelyard.persistence.envelope import FORMAT, unpack
@@ -15,7 +15,7 @@ from steelyard.persistence.quoting import quote, reason
 from steelyard.persistence.tree import Node, encode_parts, read_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 __all__ = ["Storable", "describe_bytes", "from_bytes", "storable", "to_bytes", "to_parts"]
 
@@ -38,11 +38,12 @@ StorableClass = TypeVar("StorableClass", bound=type[Storable])
 
 _classes: dict[str, type[Storable]] = {}
 _names: dict[type, str] = {}
+_former_parameters: dict[type, dict[str, str]] = {}
 
 # Where this package registers classes; those of others register themselves when they are imported.
-_ROOMS = (
-    "alignment", "committee", "distributed.files", "enclosing", "exact", "features", "memory", "online",
-    "precomputed", "proximal", "sequence_kernels", "sql", "tables",
+_REGISTERING_MODULES = (
+    "alignment", "distributed.files", "enclosing", "ensemble", "features", "kernels", "online", "proximal",
+    "sql", "svm", "tables", "windowing",
 )  # fmt: skip
 
 _OBJECT = "object"
@@ -51,13 +52,19 @@ _RANDOM_STATE = "RandomState"
 _PARTS = {"class", "parameters", "state"}
 
 
-def storable(name: str) -> Callable[[StorableClass], StorableClass]:
-    """Register a class under the name that files will call it by.
+def storable(
+    name: str, *, former_name: str | None = None, former_parameters: Mapping[str, str] | None = None
+) -> Callable[[StorableClass], StorableClass]:
+    """Register a class under the name that identifies it in files.
 
     Parameters
     ----------
     name : str
-        Unique, and kept for ever: files remember it.
+        Unique name, stored in every file.
+    former_name : str, optional
+        The name that earlier versions wrote; such files still load.
+    former_parameters : mapping of str to str, optional
+        The current name of a parameter by the name that earlier versions wrote.
 
     Returns
     -------
@@ -92,10 +99,13 @@ def storable(name: str) -> Callable[[StorableClass], StorableClass]:
         # The same class defined again, as when a notebook's cell is run twice, takes its own place.
         if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ParameterError(
-                f"the name {name!r} is taken by {other.__module__}.{other.__qualname__}.", who="storable"
+                f"the name {name!r} is taken by {other.__module__}.{other.__qualname__}.", source="storable"
             )
         _classes[name] = cls
         _names[cls] = name
+        if former_name is not None:
+            _classes[former_name] = cls
+        _former_parameters[cls] = dict(former_parameters or {})
         return cls
 
     return register
@@ -123,10 +133,10 @@ def to_parts(model: Storable) -> list[bytes | memoryview]:
     if type(model) not in _names:
         raise DataTypeError(
             f"a model of a registered class was expected; got {name}.",
-            who="save",
+            source="save",
             hint="the learners of steelyard can be saved; register your own class with @storable",
         )
-    with turn_of(model):
+    with optional_lock(model):
         return encode_parts(model, _convert, name)
 
 
@@ -174,7 +184,7 @@ def _convert(value: object, where: str) -> Node:
     """Take apart what is more than a plain value."""
     if name := _names.get(type(value)):
         model: Any = value
-        with turn_of(model):
+        with optional_lock(model):
             parameters, state = dict(model.get_params(deep=False)), dict(model._get_state())
         return Node(_OBJECT, {"class": name, "parameters": parameters, "state": state})
     if type(value) in (np.random.Generator, np.random.RandomState):
@@ -182,16 +192,16 @@ def _convert(value: object, where: str) -> Node:
         try:
             return Node(kind, randomness.state_of(value))  # type: ignore[arg-type]  # the line above narrows it
         except TypeError as error:
-            raise DataTypeError(f"{where} cannot be saved: {error}.", who="save") from error
+            raise DataTypeError(f"{where} cannot be saved: {error}.", source="save") from error
     if callable(value):
         raise DataTypeError(
             f"{where} is the function or class {quote(value)}, and code cannot be saved.",
-            who="save",
+            source="save",
             hint="choose it by name if possible, or take it out before saving and set it after loading",
         )
     raise DataTypeError(
         f"{where} is a {type(value).__name__}, which a file cannot hold.",
-        who="save",
+        source="save",
         hint="plain values, NumPy arrays, random generators and objects of registered classes can be saved",
     )
 
@@ -221,14 +231,16 @@ class _Builder:
     def _model(self, content: dict[str, Any]) -> Storable:
         name, parameters, state = _parts(content)
         if name not in _classes:
-            _meet_our_own()
+            _import_registering_modules()
         if name not in _classes:
             raise FileFormatError(
                 f"The file holds a model of class {quote(name)}, which is not known here; "
                 f"it was written by steelyard {quote(self.writer)}.",
                 hint="update steelyard, or import the module that registers this class before loading",
             )
-        model = _classes[name](**parameters)
+        cls = _classes[name]
+        former = _former_parameters[cls]
+        model = cls(**{former.get(key, key): value for key, value in parameters.items()})
         if state:
             model._set_state(state)  # which may know what a parameter of an earlier version meant
             if hasattr(model, "_check_params"):
@@ -236,10 +248,10 @@ class _Builder:
         return model
 
 
-def _meet_our_own() -> None:
-    """Import all rooms of this package that register classes, whatever the file names."""
-    for room in _ROOMS:
-        import_module(f"steelyard.{room}")
+def _import_registering_modules() -> None:
+    """Import every module of this package that registers classes, independent of what the file names."""
+    for module in _REGISTERING_MODULES:
+        import_module(f"steelyard.{module}")
 
 
 def _summarise(node: Node) -> Any:

@@ -22,7 +22,7 @@ def quote(value: object) -> str:
 def reason(error: Exception) -> str:
     """Say in one line why something failed."""
     if isinstance(error, SteelyardError):
-        return error.message[:_MAX_REASON]
+        return error.summary[:_MAX_REASON]
     try:
         return f"{type(error).__name__}: {error}"[:_MAX_REASON]
     except Exception:  # noqa: BLE001  # the text of a KeyError is the key, and may be such an integer

@@ -117,7 +117,7 @@ class _Writer:
         if self.depth > MAX_DEPTH:
             raise DataError(
                 f"{quote(self.where)} is nested deeper than {MAX_DEPTH} levels, or contains itself.",
-                who="save",
+                source="save",
             )
         self.depth += 1
         result = self._write_one(value)
@@ -163,7 +163,7 @@ class _Writer:
         if isinstance(key, _SCALARS):
             return self.write(key)
         raise DataTypeError(
-            f"{self.where} has the key {quote(key)}; keys must be text, numbers or labels.", who="save"
+            f"{self.where} has the key {quote(key)}; keys must be text, numbers or labels.", source="save"
         )
 
     def _write_at(self, key: object, item: object) -> Any:
@@ -180,7 +180,7 @@ class _Writer:
         items = value.reshape(-1).tolist()
         if not all(isinstance(item, _SCALARS) for item in items):
             raise DataTypeError(
-                f"{self.where} is an object array of more than text, numbers and labels.", who="save"
+                f"{self.where} is an object array of more than text, numbers and labels.", source="save"
             )
         return {"objects": {"shape": list(value.shape), "items": self._list(items)}}
 
@@ -194,7 +194,7 @@ class _Writer:
             parse_dtype(value.dtype.str)
         except FileFormatError:
             raise DataTypeError(
-                f"{self.where} is a {type(value).__name__}, which a file cannot hold.", who="save"
+                f"{self.where} is a {type(value).__name__}, which a file cannot hold.", source="save"
             ) from None
         return {"scalar": [value.dtype.str, np.asarray(value).tobytes().hex()]}
 
@@ -344,7 +344,7 @@ class _Reader:
 def _refuse(value: object, where: str) -> Node:
     raise DataTypeError(
         f"{where} is a {type(value).__name__}, which a file cannot hold.",
-        who="save",
+        source="save",
         hint="plain values, NumPy arrays and lists, tuples and dictionaries of them can be saved",
     )
 

@@ -13,7 +13,7 @@ from steelyard._types import FloatArray
 from steelyard.base import Label
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.features import RandomFeatures
-from steelyard.proximal.state.grid import Grid
+from steelyard.proximal.state.quantizer import Quantizer
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -48,7 +48,7 @@ class Certificate:
         Names of what was learned, before and after; see :meth:`ProximalSVC.digest`.
     digest_rows : str
         The name of the rows that went: the digest of a learner that saw nothing else, on this grid.
-    grid : Grid
+    grid : Quantizer
         The steps in which values are counted.
     feature_map : str or None
         Digest of the feature map in front of the learner.
@@ -66,7 +66,7 @@ class Certificate:
     digest_before: str
     digest_after: str
     digest_rows: str
-    grid: Grid
+    quantizer: Quantizer
     feature_map: str | None
     version: str
     when: str
@@ -83,7 +83,7 @@ class Certificate:
             digest_before=before.digest(),
             digest_after=after.digest(),
             digest_rows=gone.digest(),
-            grid=after.grid_,
+            quantizer=after.quantizer_,
             feature_map=None if feature_map is None else feature_map.digest(),
             version=version("steelyard"),
             when=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -118,16 +118,16 @@ class Certificate:
                 "the rows passed through a feature map, and this is not it."
                 if self.feature_map
                 else "the rows passed through no feature map.",
-                who="Certificate.holds_for",
+                source="Certificate.holds_for",
                 hint="give the settled map of the learner, model.feature_map_",
             )
-        fresh = ProximalSVC(grid=self.grid, feature_map=feature_map)
+        fresh = ProximalSVC(quantizer=self.quantizer, feature_map=feature_map)
         return fresh.fit(X, y, sample_weight).digest() == self.digest_after
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values["grid"] = self.grid.to_dict()
+        values["grid"] = values.pop("quantizer").to_dict()  # the key of format version 1
         values["forgotten"], values["left"] = map(list, (map(list, self.forgotten), map(list, self.left)))
         return {"format": _FORMAT, "format_version": _VERSION, **values}
 
@@ -141,21 +141,21 @@ class Certificate:
         try:
             values = json.loads(text)
         except UnicodeDecodeError as error:  # its text would hold all that was read
-            raise FileFormatError("this is not JSON: it is not text.", who="Certificate") from error
+            raise FileFormatError("this is not JSON: it is not text.", source="Certificate") from error
         except (ValueError, RecursionError) as error:
-            raise FileFormatError(f"this is not JSON ({error}).", who="Certificate") from error
+            raise FileFormatError(f"this is not JSON ({error}).", source="Certificate") from error
         if not isinstance(values, Mapping) or values.get("format") != _FORMAT:
-            raise FileFormatError("this is no certificate of forgetting.", who="Certificate")
+            raise FileFormatError("this is no certificate of forgetting.", source="Certificate")
         if values.get("format_version") != _VERSION:
             raise FileFormatError(
                 f"the certificate has version {values.get('format_version')!r}; this library reads "
                 f"version {_VERSION}.",
-                who="Certificate",
+                source="Certificate",
                 hint="update the library on this side",
             )
         try:
-            given = {field.name: values[field.name] for field in fields(cls)}
-            given["grid"] = Grid(**given["grid"])
+            given = {field.name: values[field.name] for field in fields(cls) if field.name != "quantizer"}
+            given["quantizer"] = Quantizer(**values["grid"])
             given["forgotten"], given["left"] = (
                 tuple((label, float(count)) for label, count in given[name]) for name in ("forgotten", "left")
             )
@@ -163,7 +163,7 @@ class Certificate:
             _check_texts(given)
             return cls(**given)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise FileFormatError(f"the certificate is damaged ({error}).", who="Certificate") from error
+            raise FileFormatError(f"the certificate is damaged ({error}).", source="Certificate") from error
 
 
 def _check_texts(given: Mapping[str, Any]) -> None:

@@ -11,15 +11,16 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from steelyard._concurrency import lock_of, snapshot_read
+from steelyard._deprecation import renamed_attribute, renamed_method, renamed_parameters
+from steelyard._dict_rows import DictRowsMixin
 from steelyard._native import RowsInTurn
-from steelyard._one_row import OneRowMixin
-from steelyard._turns import lock_of, of_one_moment
 from steelyard._types import FloatArray
 from steelyard.base import (
     Label,
     Traits,
-    all_or_nothing,
     sorted_classes,
+    transactional,
 )
 from steelyard.exceptions import ParameterError
 from steelyard.features import RandomFeatures
@@ -28,26 +29,27 @@ from steelyard.persistence import storable
 from steelyard.proximal.certificate import Certificate
 from steelyard.proximal.learning import StatisticsLearner
 from steelyard.proximal.rule.answers import Answer, Classes
+from steelyard.proximal.rule.native_solver import is_small, native_rule
 from steelyard.proximal.rule.planes import Planes
 from steelyard.proximal.rule.rule import Rule
 from steelyard.proximal.rule.selection import Choice
-from steelyard.proximal.rule.small import is_small, native_rule
 from steelyard.proximal.rule.validation import validate_folds
 from steelyard.proximal.state.batches import blocks
 from steelyard.proximal.state.folds import FoldedStatistics
-from steelyard.proximal.state.grid import Grid
+from steelyard.proximal.state.quantizer import Quantizer
 
 __all__ = ["ProximalSVC"]
 
 
-@storable("ProximalSVC")
-class ProximalSVC(OneRowMixin, StatisticsLearner):
+@renamed_parameters(grid="quantizer", ledger="track_rows")
+@storable("ProximalSVC", former_parameters={"grid": "quantizer", "ledger": "track_rows"})
+class ProximalSVC(DictRowsMixin, StatisticsLearner):
     r"""Proximal support vector machine that learns, forgets and merges exactly.
 
     A plane is fitted to each class against the rest by (weighted) least squares. All it needs of the
     rows are class-wise sums of products, kept as whole numbers, so rows can be added, taken out again and
     brought together from several places, and at every moment the planes are, bit for bit, those of a fresh
-    fit on the current rows (and the same :attr:`grid_`), with class weights that follow the current counts.
+    fit on the current rows (and the same :attr:`quantizer_`), with class weights that follow the current counts.
 
     Parameters
     ----------
@@ -77,10 +79,10 @@ class ProximalSVC(OneRowMixin, StatisticsLearner):
         A random map in front makes the learner nonlinear and keeps every exactness. It is settled by
         the rows given to :meth:`fit`, or by the first 1,000 rows of a stream, and then stays; a map that
         is settled already is taken as it is.
-    grid : Grid, optional
-        The steps in which values are counted; see :class:`~steelyard.proximal.Grid`. If not given, the first
+    grid : Quantizer, optional
+        The steps in which values are counted; see :class:`~steelyard.proximal.Quantizer`. If not given, the first
         256 rows settle it. Learners on equal grids that hold equal rows are equal to the last bit.
-    ledger : bool, default=False
+    track_rows : bool, default=False
         Whether to keep, in eight bytes a row, which rows are in. Rows that were never learned, wrong labels
         and the second delivery of rows to forget are then refused always, before anything changes; without
         it, only when counts or sums of products show it.
@@ -97,7 +99,7 @@ class ProximalSVC(OneRowMixin, StatisticsLearner):
         ``X @ coef_.T + intercept_`` is the decision function when there is no feature map.
     statistics_ : ClassStatistics
         All that is kept of the rows.
-    grid_ : Grid
+    quantizer_ : Quantizer
         The steps in which values are counted.
     feature_map_ : RandomFeatures or None
         The settled feature map.
@@ -143,7 +145,7 @@ class ProximalSVC(OneRowMixin, StatisticsLearner):
     >>> X = rng.normal(size=(2000, 3)) + 2.0 * y[:, None]
     >>> model = ProximalSVC().partial_fit(X[:1000], y[:1000])
     >>> model = model.update(add=(X[1000:], y[1000:]), retire=(X[:500], y[:500]))
-    >>> fresh = ProximalSVC(grid=model.grid_).fit(X[500:], y[500:])
+    >>> fresh = ProximalSVC(quantizer=model.quantizer_).fit(X[500:], y[500:])
     >>> bool((model.coef_ == fresh.coef_).all()), model.digest() == fresh.digest()
     (True, True)
     """
@@ -156,8 +158,8 @@ class ProximalSVC(OneRowMixin, StatisticsLearner):
         "threshold": OneOf("zero", "gmean"),
         "penalize_intercept": Switch(),
         "feature_map": AnyOf(OneOf(None), Instance(RandomFeatures)),
-        "grid": AnyOf(OneOf(None), Instance(Grid)),
-        "ledger": Switch(),
+        "quantizer": AnyOf(OneOf(None), Instance(Quantizer)),
+        "track_rows": Switch(),
     }
     _traits = Traits(exact=True, bounded_memory=True)
     _accepts_sparse = True
@@ -173,8 +175,8 @@ class ProximalSVC(OneRowMixin, StatisticsLearner):
         threshold: str = "zero",
         penalize_intercept: bool = True,
         feature_map: RandomFeatures | None = None,
-        grid: Grid | None = None,
-        ledger: bool = False,
+        quantizer: Quantizer | None = None,
+        track_rows: bool = False,
     ) -> None:
         self.C = C
         self.class_weight = class_weight
@@ -183,8 +185,8 @@ class ProximalSVC(OneRowMixin, StatisticsLearner):
         self.threshold = threshold
         self.penalize_intercept = penalize_intercept
         self.feature_map = feature_map
-        self.grid = grid
-        self.ledger = ledger
+        self.quantizer = quantizer
+        self.track_rows = track_rows
 
     # -- learning and forgetting --------------------------------------------------------------------
 
@@ -244,7 +246,7 @@ class ProximalSVC(OneRowMixin, StatisticsLearner):
         with lock_of(self):
             after = copy.copy(self)
             after.forget(X, y, sample_weight)
-            gone = ProximalSVC(grid=after.grid_, feature_map=after.feature_map_)
+            gone = ProximalSVC(quantizer=after.quantizer_, feature_map=after.feature_map_)
             paper = Certificate.of(self, gone.fit(X, y, sample_weight), after)
             self.__dict__.update({"_state": after._state, "_ledger": after._ledger})
         return paper
@@ -329,8 +331,15 @@ class ProximalSVC(OneRowMixin, StatisticsLearner):
         choice: Choice = state.choice
         return choice
 
-    @all_or_nothing
-    def refresh(self) -> Self:
+    fade = renamed_method("decay", "fade")
+    grid_ = renamed_attribute("quantizer_", "grid_")
+    message = renamed_method("statistics", "message")
+    rearranged = renamed_method("permute_features", "rearranged")
+    refresh = renamed_method("reselect_C", "refresh")
+    unmerge = renamed_method("subtract", "unmerge")
+
+    @transactional
+    def reselect_C(self) -> Self:
         """Choose C anew from all current rows at the next answer; without ``C="auto"`` it changes nothing.
 
         Returns
@@ -358,15 +367,19 @@ class ProximalSVC(OneRowMixin, StatisticsLearner):
         """
         self._check_started("regularization_path")
         try:
-            grid = np.asarray(Cs, dtype=np.float64)
+            quantizer = np.asarray(Cs, dtype=np.float64)
         except (TypeError, ValueError):
-            grid = np.array([])  # said below
-        if grid.ndim != 1 or not len(grid) or not (np.isfinite(grid).all() and (grid > 0.0).all()):
+            quantizer = np.array([])  # said below
+        if (
+            quantizer.ndim != 1
+            or not len(quantizer)
+            or not (np.isfinite(quantizer).all() and (quantizer > 0.0).all())
+        ):
             raise ParameterError(
-                f"Cs must be positive, finite numbers; got {Cs!r}.", who="ProximalSVC.regularization_path"
+                f"Cs must be positive, finite numbers; got {Cs!r}.", source="ProximalSVC.regularization_path"
             )
         with lock_of(self):
-            planes = self._rule().path(self._state.total, grid)
+            planes = self._rule().path(self._state.total, quantizer)
         return np.array([p.coef for p in planes]), np.array([p.intercept for p in planes])
 
     # -- answering ----------------------------------------------------------------------------------
@@ -381,7 +394,7 @@ class ProximalSVC(OneRowMixin, StatisticsLearner):
                 return label
         return self._labels(X)
 
-    @of_one_moment
+    @snapshot_read
     def _labels(self, X: ArrayLike) -> NDArray[Any]:
         rows, answer = self._check_rows(X, "predict"), self._answer()
         classes, planes = answer.classes, answer.planes
@@ -426,7 +439,7 @@ class ProximalSVC(OneRowMixin, StatisticsLearner):
                 *native_rule(rule, float(rule.C), labels),
             )
 
-    @of_one_moment
+    @snapshot_read
     def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "balanced") -> FloatArray:
         """Probabilities of the classes.
 
@@ -495,7 +508,7 @@ class ProximalSVC(OneRowMixin, StatisticsLearner):
         choice = self._state.choice
         kept = choice is not None and choice.rule == self._rule()
         return {
-            **self.message().get_state(),
+            **self.statistics().get_state(),
             "choice": {"C": choice.C, "n_rows": choice.n_rows} if kept else None,
             "keys": list(self.__dict__.get("_keys", {})),
         }

@@ -8,24 +8,24 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.base import clone
 
+from steelyard._concurrency import lock_of
 from steelyard._labels import check_sortable
 from steelyard._limits import LARGEST_WHOLE, check_magnitude
-from steelyard._turns import lock_of
 from steelyard._types import FloatArray
 from steelyard.base import (
     Batch,
     ForgettingMixin,
     GrowingMixin,
     MergingMixin,
-    all_or_nothing,
     check_same_features,
+    transactional,
 )
 from steelyard.exceptions import DataError
 from steelyard.features import RandomFeatures
 from steelyard.proximal.state.folds import FoldedStatistics
 from steelyard.proximal.state.gathering import Gathered
-from steelyard.proximal.state.grid import Grid
-from steelyard.proximal.state.ledger import Ledger, batch_hashes
+from steelyard.proximal.state.quantizer import Quantizer
+from steelyard.proximal.state.row_ledger import RowLedger, batch_hashes
 from steelyard.proximal.state.statistics import ClassStatistics
 from steelyard.proximal.state.waiting import GatheringStatistics
 
@@ -41,11 +41,11 @@ class StatisticsLearner(GrowingMixin, ForgettingMixin, MergingMixin):
     _largest_feature: ClassVar[float] = LARGEST_WHOLE
     C: float | str
     feature_map: RandomFeatures | None
-    grid: Grid | None
-    ledger: bool
+    quantizer: Quantizer | None
+    track_rows: bool
     n_folds = 5
     _in_place = ("_state",)
-    _ledger: Ledger | None = None
+    _ledger: RowLedger | None = None
 
     # -- learning and forgetting --------------------------------------------------------------------
 
@@ -55,14 +55,14 @@ class StatisticsLearner(GrowingMixin, ForgettingMixin, MergingMixin):
             features is None
             or features.is_settled
             or not isinstance(features.gamma, str)
-            or self.grid is not None
+            or self.quantizer is not None
         ):
             self._start(batch)
             return
         self._check_range(batch.X, "partial_fit")
         n_folds = self.n_folds if self.C == "auto" else 1
         self._state = GatheringStatistics.of(Gathered.start(features, batch.X.shape[1]), n_folds)
-        self._ledger = Ledger() if self.ledger else None
+        self._ledger = RowLedger() if self.track_rows else None
 
     def _start(self, batch: Batch) -> None:
         feature_map = None
@@ -70,8 +70,8 @@ class StatisticsLearner(GrowingMixin, ForgettingMixin, MergingMixin):
             self._check_range(batch.X, "fit")
             feature_map = self.feature_map.settled(batch.X)
         n_folds = self.n_folds if self.C == "auto" else 1
-        self._state = FoldedStatistics.start(batch.X.shape[1], n_folds, feature_map, self.grid)
-        self._ledger = Ledger() if self.ledger else None
+        self._state = FoldedStatistics.start(batch.X.shape[1], n_folds, feature_map, self.quantizer)
+        self._ledger = RowLedger() if self.track_rows else None
 
     def _learn(self, batch: Batch) -> None:
         if not self._state.is_plain:  # a refusal half-way would leave some of the rows learned
@@ -92,22 +92,22 @@ class StatisticsLearner(GrowingMixin, ForgettingMixin, MergingMixin):
         self._check_finite(X, method)
         check_magnitude(X, f"ProximalSVC.{method}", self._largest_feature)
 
-    def _apply(self, add: Batch | None, retire: Batch | None, method: str) -> None:
+    def _apply(self, add: Batch | None, forget: Batch | None, method: str) -> None:
         state, ledger = self._state.copy(), self._ledger
         if add is not None:
             self._check_range(add.X, method)
             ledger = ledger and ledger.added(batch_hashes(add))
             state.add(add)
-        if retire is not None:
-            self._check_range(retire.X, method)
-            ledger = ledger and ledger.removed(batch_hashes(retire), f"ProximalSVC.{method}")
-            state.remove(retire, f"ProximalSVC.{method}")
+        if forget is not None:
+            self._check_range(forget.X, method)
+            ledger = ledger and ledger.removed(batch_hashes(forget), f"ProximalSVC.{method}")
+            state.remove(forget, f"ProximalSVC.{method}")
         self._state, self._ledger = state, ledger
 
     def _grow(self, n_features: int) -> None:
         self._state = self._state.grown(n_features)
 
-    def rearranged(self, places: Sequence[int], n_features: int) -> Self:
+    def permute_features(self, places: Sequence[int], n_features: int) -> Self:
         """A copy whose features stand at other places, exactly as if the rows had been so from the start.
 
         Parameters
@@ -122,14 +122,14 @@ class StatisticsLearner(GrowingMixin, ForgettingMixin, MergingMixin):
         ProximalSVC
         """
         self._check_started("rearranged")
-        self._check_no_ledger("rearranged", "features of rows in a ledger cannot be moved")
+        self._check_no_ledger("permute_features", "features of rows in a ledger cannot be moved")
         twin: Self = clone(self)
         twin.n_features_in_ = int(n_features)
-        twin._state = self._state.rearranged(places, n_features)
+        twin._state = self._state.permute_features(places, n_features)
         return twin
 
-    @all_or_nothing
-    def fade(self, factor: float, *, drop_below: float = 0.0) -> Self:
+    @transactional
+    def decay(self, factor: float, *, drop_below: float = 0.0) -> Self:
         """Multiply the weight of every row learned so far.
 
         Parameters
@@ -144,13 +144,13 @@ class StatisticsLearner(GrowingMixin, ForgettingMixin, MergingMixin):
         self
         """
         self._check_started("fade")
-        self._check_no_ledger("fade", "rows in a ledger cannot fade")
+        self._check_no_ledger("decay", "rows in a ledger cannot fade")
         state = self._state.faded(factor, drop_below)
         state.choice = self._state.choice and self._state.choice.faded(factor)
         self._state = state
         return self
 
-    def message(self) -> FoldedStatistics:
+    def statistics(self) -> FoldedStatistics:
         """All that was learned, to be sent, added up and given to :meth:`merge` elsewhere.
 
         Returns
@@ -158,7 +158,7 @@ class StatisticsLearner(GrowingMixin, ForgettingMixin, MergingMixin):
         FoldedStatistics
             With the features and the ledger, independent of the learner. ``to_bytes()`` writes it.
         """
-        self._check_started("message")
+        self._check_started("statistics")
         with lock_of(self):
             return self._state.signed(self._features()["feature_names"], self._ledger)
 
@@ -177,7 +177,7 @@ class StatisticsLearner(GrowingMixin, ForgettingMixin, MergingMixin):
         """
         return self._merge(_apart(other))
 
-    @all_or_nothing
+    @transactional
     def _merge(self, other: Any) -> Self:
         self._check_params()
         theirs = self._mergeable(other)
@@ -187,7 +187,7 @@ class StatisticsLearner(GrowingMixin, ForgettingMixin, MergingMixin):
         self._state = self._state.merged(theirs)
         return self
 
-    def unmerge(self, other: Self | FoldedStatistics | ClassStatistics) -> Self:
+    def subtract(self, other: Self | FoldedStatistics | ClassStatistics) -> Self:
         """Unlearn what another learner has learned, rows that this one has learned too.
 
         Parameters
@@ -206,22 +206,22 @@ class StatisticsLearner(GrowingMixin, ForgettingMixin, MergingMixin):
         """
         return self._unmerge(_apart(other))
 
-    @all_or_nothing
+    @transactional
     def _unmerge(self, other: Any) -> Self:
         self._check_params()
-        self._check_started("unmerge")
+        self._check_started("subtract")
         theirs = self._mergeable(other)
         if self._ledger is not None:
-            self._ledger = self._ledger.unmerged(_ledger_of(other), "ProximalSVC.unmerge")
-        self._state = self._state.unmerged(theirs, "ProximalSVC.unmerge")
+            self._ledger = self._ledger.unmerged(_ledger_of(other), "ProximalSVC.subtract")
+        self._state = self._state.unmerged(theirs, "ProximalSVC.subtract")
         return self
 
-    def _check_no_ledger(self, method: str, sentence: str) -> None:
+    def _check_no_ledger(self, method: str, message: str) -> None:
         if self._ledger is not None:
             raise DataError(
-                f"{sentence}: it knows rows by their values as they were learned.",
-                who=f"ProximalSVC.{method}",
-                hint="use ledger=False, and say yourself which rows are in",
+                f"{message}: it knows rows by their values as they were learned.",
+                source=f"ProximalSVC.{method}",
+                hint="use track_rows=False, and say yourself which rows are in",
             )
 
     def _mergeable(self, other: Any) -> FoldedStatistics:
@@ -229,19 +229,19 @@ class StatisticsLearner(GrowingMixin, ForgettingMixin, MergingMixin):
         if isinstance(other, ClassStatistics):
             if not self._is_started():
                 self.n_features_in_ = other.n_features
-                self._state = FoldedStatistics.start(other.n_features, 1, grid=self.grid)
-                self._ledger = Ledger() if self.ledger else None
+                self._state = FoldedStatistics.start(other.n_features, 1, quantizer=self.quantizer)
+                self._ledger = RowLedger() if self.track_rows else None
             if not self._state.is_plain or self.C == "auto":
                 raise DataError(
                     "bare statistics have no folds and no feature map; this learner has.",
-                    who="ProximalSVC.merge",
+                    source="ProximalSVC.merge",
                     hint="merge the learner that the statistics belong to",
                 )
             return FoldedStatistics(other)
         if not isinstance(other, FoldedStatistics):
             raise DataError(
                 f"expected a ProximalSVC, FoldedStatistics or ClassStatistics; got {type(other).__name__}.",
-                who="ProximalSVC.merge",
+                source="ProximalSVC.merge",
             )
         if other.left_map is not None:
             other = other.with_map(self._map_for(other.n_features))
@@ -250,8 +250,8 @@ class StatisticsLearner(GrowingMixin, ForgettingMixin, MergingMixin):
             if self.C == "auto":
                 theirs.check_has_folds()
             self._set_features(other.features)
-            self._state = theirs.empty() if self.grid is None else theirs.started_on(self.grid)
-            self._ledger = Ledger() if self.ledger else None
+            self._state = theirs.empty() if self.quantizer is None else theirs.started_on(self.quantizer)
+            self._ledger = RowLedger() if self.track_rows else None
         check_same_features(self._features(), other.features, "ProximalSVC.merge")
         self._state.check_same_kind(theirs)
         return theirs
@@ -277,10 +277,10 @@ class StatisticsLearner(GrowingMixin, ForgettingMixin, MergingMixin):
         return self._state.feature_map
 
     @property
-    def grid_(self) -> Grid:
+    def quantizer_(self) -> Quantizer:
         """The steps in which values are counted; before 256 rows have come, as these so far would have it."""
-        self._need("grid_")
-        return self._state.statistics.grid
+        self._need("quantizer_")
+        return self._state.statistics.quantizer
 
     def digest(self) -> str:
         """A name for all that was learned: the exact sums of all rows, and the feature map.
@@ -306,14 +306,14 @@ class StatisticsLearner(GrowingMixin, ForgettingMixin, MergingMixin):
             return np.array([statistics.count(label) for label in statistics.classes])
 
 
-def _ledger_of(other: Any) -> Ledger:
+def _ledger_of(other: Any) -> RowLedger:
     """The ledger of the other side, for a learner that keeps one."""
     ledger = other.ledger if isinstance(other, FoldedStatistics) else None
     if ledger is None:
         raise DataError(
             "this learner keeps a ledger of its rows, and the other side has none; nothing was changed.",
-            who="ProximalSVC.merge",
-            hint="give ledger=True to both, or to neither",
+            source="ProximalSVC.merge",
+            hint="give track_rows=True to both, or to neither",
         )
     return ledger
 
@@ -323,4 +323,4 @@ def _apart(other: Any) -> Any:
     if not isinstance(other, StatisticsLearner):
         return other
     other._check_started("merge")
-    return other.message()
+    return other.statistics()

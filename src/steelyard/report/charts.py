@@ -14,7 +14,7 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 from steelyard._types import FloatArray
 from steelyard.evaluation import PrequentialResult
 from steelyard.report.svg import Frame, number, shortened
-from steelyard.report.words import moment_of_row
+from steelyard.report.text import moment_of_row
 
 __all__ = [
     "COST_RATIOS",

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from steelyard.exceptions import DataError, FileAccessError
 from steelyard.report.charts import along_chart, floor_of
 from steelyard.report.svg import GAP
-from steelyard.report.words import MEASURES
+from steelyard.report.text import MEASURES
 
 __all__ = ["compare_runs", "read_run", "render_comparison", "write_comparison"]
 
@@ -54,15 +54,15 @@ def read_run(path: str | Path) -> dict[str, Any]:
     try:
         run = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise FileAccessError(f"cannot be read: {error.strerror or error}.", who=str(path)) from error
+        raise FileAccessError(f"cannot be read: {error.strerror or error}.", source=str(path)) from error
     except UnicodeDecodeError as error:  # its text would hold all that was read
-        raise DataError("this is not a JSON document: it is not text.", who=str(path)) from error
+        raise DataError("this is not a JSON document: it is not text.", source=str(path)) from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f"this is not a JSON document: {error}.", who=str(path)) from error
+        raise DataError(f"this is not a JSON document: {error}.", source=str(path)) from error
     if not isinstance(run, dict) or any(name not in run for name in _NEEDED) or not run["summary"]:
         raise DataError(
             "this is not the outcome of a run.",
-            who=str(path),
+            source=str(path),
             hint="runs are written by `steelyard stream ... --json > run.json`",
         )
     return run

@@ -20,7 +20,7 @@ from steelyard.evaluation import PrequentialResult
 from steelyard.persistence import write_whole
 from steelyard.report import charts
 from steelyard.report.svg import GAP, number
-from steelyard.report.words import (
+from steelyard.report.text import (
     MEASURES,
     describe_changes,
     headline,
@@ -140,7 +140,7 @@ def render(template: str, **facts: Any) -> str:
 def write_page(page: str, path: str | Path) -> Path:
     """Write a page, whole or not at all."""
     target = Path(path)
-    write_whole(target, [page.encode("utf-8", "backslashreplace")], who="report")
+    write_whole(target, [page.encode("utf-8", "backslashreplace")], source="report")
     return target
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from steelyard.exceptions import ParameterError
 from steelyard.service.engine import Engine
-from steelyard.service.scribe import Scribe
 from steelyard.service.spec import Spec
 from steelyard.service.sqlite import SQLiteStore
+from steelyard.service.writer import Writer
 
-__all__ = ["Engine", "SQLiteStore", "Scribe", "Spec", "open_store"]
+__all__ = ["Engine", "SQLiteStore", "Spec", "Writer", "open_store"]
 
 
 def open_store(where: str) -> Any:

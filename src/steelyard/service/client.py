@@ -19,15 +19,15 @@ class RefusedError(SteelyardError, ValueError):
 
     def __init__(
         self,
-        sentence: str,
+        message: str,
         *,
-        who: str | None = None,
+        source: str | None = None,
         hint: str | None = None,
         status: int = 0,
         row: int | None = None,
         column: str | None = None,
     ) -> None:
-        super().__init__(sentence, who=who, hint=hint)
+        super().__init__(message, source=source, hint=hint)
         self.status, self.row, self.column = status, row, column
 
 
@@ -42,9 +42,9 @@ class UnansweredError(SteelyardError, TimeoutError):
     """
 
     def __init__(
-        self, sentence: str, *, who: str | None = None, hint: str | None = None, key: str | None = None
+        self, message: str, *, source: str | None = None, hint: str | None = None, key: str | None = None
     ) -> None:
-        super().__init__(sentence, who=who, hint=hint)
+        super().__init__(message, source=source, hint=hint)
         self.key = key
 
 
@@ -169,10 +169,12 @@ class Client(HttpClient):
             try:
                 response = self._http.request(method, path, json=body, headers=headers)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                failure = UnreachableError(f"the service cannot be reached: {error}.", who=f"{method} {path}")
+                failure = UnreachableError(
+                    f"the service cannot be reached: {error}.", source=f"{method} {path}"
+                )
             except httpx.TransportError as error:
                 failure = UnansweredError(
-                    f"no answer came: {type(error).__name__}.", who=f"{method} {path}", key=key
+                    f"no answer came: {type(error).__name__}.", source=f"{method} {path}", key=key
                 )
             else:
                 if response.status_code < 400:

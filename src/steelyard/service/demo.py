@@ -10,9 +10,9 @@ import uuid
 import numpy as np
 
 from steelyard.exceptions import SteelyardError
-from steelyard.service.requests import Forget, Learn, Put
-from steelyard.service.scribe import Scribe
+from steelyard.service.commands import Forget, Learn, Put
 from steelyard.service.spec import Spec
+from steelyard.service.writer import Writer
 from steelyard.streams import demo_stream
 from steelyard.tables.columns import ColumnBatch
 
@@ -24,16 +24,16 @@ _PAUSE = 0.05
 _SUBJECTS = 400
 
 
-def feed(scribe: Scribe) -> threading.Thread:
+def feed(writer: Writer) -> threading.Thread:
     """Begin to feed; ends with the process."""
     spec = Spec.from_mapping({"target": "kind", "subject": "customer", "memory": 4000})
-    thread = threading.Thread(target=_feed, args=(scribe, spec), name="steelyard-demo", daemon=True)
-    scribe.process([Put(_NAME, spec)])
+    thread = threading.Thread(target=_feed, args=(writer, spec), name="steelyard-demo", daemon=True)
+    writer.process([Put(_NAME, spec)])
     thread.start()
     return thread
 
 
-def _feed(scribe: Scribe, spec: Spec) -> None:
+def _feed(writer: Writer, spec: Spec) -> None:
     rng = np.random.default_rng(0)
     seed = 0
     with contextlib.suppress(SteelyardError, RuntimeError):  # the service stops, and the demonstration too
@@ -44,9 +44,9 @@ def _feed(scribe: Scribe, spec: Spec) -> None:
                 customers[:] = [f"c{k}" for k in rng.integers(0, _SUBJECTS, size=len(chunk))]
                 columns["customer"] = customers
                 columns[spec.target] = np.where(np.asarray(chunk.y) == 1, "fraud", "ok").astype(object)
-                scribe.submit(Learn(_NAME, ColumnBatch(columns, len(chunk))))
+                writer.submit(Learn(_NAME, ColumnBatch(columns, len(chunk))))
                 if number % 200 == 199:  # a customer wants to be forgotten
-                    scribe.submit(
+                    writer.submit(
                         Forget(_NAME, subject=f"c{rng.integers(0, _SUBJECTS)}", key=uuid.uuid4().hex)
                     )
                 time.sleep(_PAUSE)

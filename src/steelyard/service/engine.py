@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.persistence import from_bytes, to_bytes
-from steelyard.service.gauge import Gauge
+from steelyard.service.monitor import QualityMonitor
 from steelyard.service.spec import Spec
 from steelyard.streams.answers import Answers, ask, is_ready, teach
 from steelyard.streams.chunks import Chunk, padded
@@ -58,7 +58,7 @@ class Published:
         self.n_rows, self.n_learned = engine.n_rows, engine.n_learned
         self.text_columns = engine.text_columns
         self.columns = engine.column_kinds()
-        self._gauge = engine.gauge
+        self._monitor = engine.monitor
         self._encoder, self._learner = engine.copies()
         self._facts: dict[str, Any] | None = None
         self.asked_at = -math.inf  # when it, or the one before it, was asked last
@@ -78,7 +78,7 @@ class Published:
     @property
     def measures(self) -> dict[str, Any]:
         """What the answers were worth lately: taken when it is asked for, not with every change."""
-        return self._gauge.measures()
+        return self._monitor.measures()
 
     def inside(self) -> dict[str, Any]:
         """Experts and what they are worth, where the learner has some; rows at which drift was seen."""
@@ -163,7 +163,7 @@ class Engine:
         self.version = 0
         self.n_rows = 0  # that count now
         self.n_learned = 0  # ever
-        self.gauge = Gauge()
+        self.monitor = QualityMonitor()
         self._encoder = TableEncoder(spec.missing)
         self._learner = spec.make_learner()
         self._text_labels: bool | None = None
@@ -214,11 +214,11 @@ class Engine:
                 closest = near(name, names)
                 raise DataError(
                     f"the column {name!r} is missing; there are {', '.join(map(repr, names[:20]))}.",
-                    who="the request",
+                    source="the request",
                     hint=f"did you mean {closest!r}?" if closest else None,
                 )
         if not self._is_settled and labelled and not [name for name in names if name not in special]:
-            raise DataError("no column is left as a feature.", who="the request")
+            raise DataError("no column is left as a feature.", source="the request")
 
     # -- events -------------------------------------------------------------------------------------
 
@@ -247,7 +247,7 @@ class Engine:
             raise
         self._text_labels = labels.dtype.kind == "U"
         if answers is not None:
-            self.gauge.count(labels, answers, row=self.n_learned, at=at)
+            self.monitor.count(labels, answers, row=self.n_learned, at=at)
         self.n_rows += add.n_rows
         self.n_learned += add.n_rows
         return self._next()
@@ -264,17 +264,13 @@ class Engine:
                 f"{batch.n_rows:,} rows cannot be forgotten: {self.n_rows:,} count now; nothing was changed."
             )
         if self.spec.target not in batch.columns:
-            raise DataError(f"the column {self.spec.target!r} is missing.", who="the request")
+            raise DataError(f"the column {self.spec.target!r} is missing.", source="the request")
         X, y = self._known(batch)
         if pause is not None:
             pause()
         self._learner.forget(X, y)
         self.n_rows -= batch.n_rows
         return self._next()
-
-    def retire(self, batch: ColumnBatch, *, pause: Callable[[], None] | None = None) -> int:
-        """Let rows go whose time is over; returns the new version."""
-        return self.forget(batch, pause=pause)
 
     def configure(self, spec: Spec) -> int:
         """Change what needs no second look at rows; returns the new version."""
@@ -347,7 +343,7 @@ class Engine:
             "text_labels": self._text_labels,
             "encoder": to_bytes(self._encoder),
             "learner": to_bytes(self._learner),
-            "gauge": self.gauge.state(),
+            "gauge": self.monitor.state(),
         }
 
     @classmethod
@@ -361,7 +357,7 @@ class Engine:
         engine._text_labels = state["text_labels"]
         engine._encoder = from_bytes(state["encoder"])
         engine._learner = from_bytes(state["learner"])
-        engine.gauge = Gauge.from_state(state["gauge"])
+        engine.monitor = QualityMonitor.from_state(state["gauge"])
         return engine
 
 
@@ -417,7 +413,7 @@ def _checked_kinds(encoder: TableEncoder, batch: ColumnBatch) -> ColumnBatch:
     """Rows whose columns of numbers hold numbers; one of texts that are all missing may stand for some."""
     lacking = next((name for name in encoder.columns_ if name not in batch.columns), None)
     if lacking is not None:
-        raise DataError(f"the column {lacking!r} is missing.", who="the request")
+        raise DataError(f"the column {lacking!r} is missing.", source="the request")
     if batch.first_text(encoder.numeric_) is None:
         return batch
     columns = dict(batch.columns)
@@ -429,7 +425,7 @@ def _checked_kinds(encoder: TableEncoder, batch: ColumnBatch) -> ColumnBatch:
         if row is not None:
             raise RowError(
                 f"expected a number; got {values[row]!r}.",
-                who=_PLACE.of_row(row, name),
+                source=_PLACE.of_row(row, name),
                 row=row,
                 column=name,
             )

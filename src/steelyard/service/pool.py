@@ -11,25 +11,25 @@ from collections.abc import Mapping
 from typing import Any, NoReturn, cast
 
 from steelyard.exceptions import DataError
+from steelyard.federated import Hub, SiteUpdate
 from steelyard.persistence import decode, encode
-from steelyard.service.desk import Desk
+from steelyard.service.commands import Conflict, Forget, NotFoundError
 from steelyard.service.engine import Engine, Published
-from steelyard.service.requests import Conflict, Forget, Unknown
+from steelyard.service.session import ModelSession
 from steelyard.service.spec import Spec
 from steelyard.service.store import Snapshot, Store
-from steelyard.sites import Bulletin, Hub
 from steelyard.tables.encoding import TableEncoder
 
-__all__ = ["Pool", "PoolDesk", "PublishedPool", "Stale", "desk_for", "recovered"]
+__all__ = ["Pool", "PooledModelSession", "PublishedPool", "StaleVersionError", "recovered", "session_for"]
 
 _MAX_SITES = 10_000
 
 
-class Stale(Conflict):
+class StaleVersionError(Conflict):
     """A bulletin that is older than what is known of its site."""
 
-    def __init__(self, sentence: str, *, hint: str, age: tuple[int, int]) -> None:
-        super().__init__(sentence, hint=hint)
+    def __init__(self, message: str, *, hint: str, age: tuple[int, int]) -> None:
+        super().__init__(message, hint=hint)
         self.age = age
 
 
@@ -48,16 +48,16 @@ class Pool(Engine):
         super().__init__(name, spec)
         self.hub = Hub(**self._learner.get_params(deep=False))
 
-    def receive(self, bulletin: Bulletin) -> int:
+    def receive(self, site_update: SiteUpdate) -> int:
         """Take in a bulletin that is news; returns the new version."""
-        if bulletin.schema.target != self.spec.target:
+        if site_update.schema.target != self.spec.target:
             raise DataError(
-                f"the bulletin is about the column {bulletin.schema.target!r}; this model is about "
+                f"the bulletin is about the column {site_update.schema.target!r}; this model is about "
                 f"{self.spec.target!r}; nothing was changed."
             )
-        if bulletin.site not in self.hub.sites and len(self.hub.sites) >= _MAX_SITES:
+        if site_update.site not in self.hub.sites and len(self.hub.sites) >= _MAX_SITES:
             raise Conflict(f"there are {_MAX_SITES:,} sites, as many as there can be.")
-        self.hub.receive(bulletin)
+        self.hub.receive(site_update)
         return self._solved()
 
     def drop(self, site: str) -> int:
@@ -72,10 +72,12 @@ class Pool(Engine):
         self.spec = spec
         return self._solved()
 
-    def restore(self, bulletins: list[Bulletin], gone: Mapping[str, tuple[int, int]], version: int) -> None:
+    def restore(
+        self, site_updates: list[SiteUpdate], gone: Mapping[str, tuple[int, int]], version: int
+    ) -> None:
         """Be what these bulletins make."""
-        for bulletin in bulletins:
-            self.hub.receive(bulletin)
+        for site_update in site_updates:
+            self.hub.receive(site_update)
         for site, age in gone.items():
             self.hub.ignore(site, age)
         self._solved()
@@ -115,7 +117,7 @@ def _no_rows(name: str) -> Conflict:
     )
 
 
-class PoolDesk(Desk):
+class PooledModelSession(ModelSession):
     """All that is done to one pooled model."""
 
     engine: Pool
@@ -125,69 +127,69 @@ class PoolDesk(Desk):
         self._chunks: dict[str, int] = {}  # where the bulletin of each site lies
 
     @classmethod
-    def recover(cls, store: Store, name: str, spec: str) -> PoolDesk:
+    def recover(cls, store: Store, name: str, spec: str) -> PooledModelSession:
         """The model as it was when its last event was committed."""
-        desk = cls(store, Pool(name, Spec.from_mapping(json.loads(spec))))
+        session = cls(store, Pool(name, Spec.from_mapping(json.loads(spec))))
         snapshot = store.last_snapshot(name)
         state: dict[str, Any] = {"version": 0, "gone": {}} if snapshot is None else decode(snapshot.body)
         version, gone = int(state["version"]), {site: tuple(age) for site, age in state["gone"].items()}
         for event in store.events_after(name, version):
-            desk.events_since_snapshot += 1
+            session.events_since_snapshot += 1
             version = event.version
             if event.kind == "drop":
                 said: Any = decode(event.body)
                 gone[said["site"]] = tuple(said["age"])
-        bulletins = []
+        site_updates = []
         for chunk, _, _ in store.chunks(name):
-            bulletins.append(Bulletin.from_bytes(store.chunk(chunk)))
-            desk._chunks[bulletins[-1].site] = chunk
-        desk.engine.restore(bulletins, cast("dict[str, tuple[int, int]]", gone), version)
-        return desk
+            site_updates.append(SiteUpdate.from_bytes(store.chunk(chunk)))
+            session._chunks[site_updates[-1].site] = chunk
+        session.engine.restore(site_updates, cast("dict[str, tuple[int, int]]", gone), version)
+        return session
 
     def follow(self) -> bool:
         """Never by events: what counts is in the chunks, so it is read anew."""
         return False
 
-    def receive(self, bulletin: Bulletin, *, now: float) -> dict[str, Any]:
+    def receive(self, site_update: SiteUpdate, *, now: float) -> dict[str, Any]:
         """Take in a bulletin; one that is there already changes nothing, an older one is refused."""
-        data, name = bulletin.to_bytes(), self.engine.name
-        known = self.engine.hub.age(bulletin.site)
-        news = known is None or bulletin.age > known
+        data, name = site_update.to_bytes(), self.engine.name
+        known = self.engine.hub.age(site_update.site)
+        news = known is None or site_update.age > known
         if news:
-            self.engine.receive(bulletin)
-            n_rows = int(bulletin.statistics.n_rows)
-            if bulletin.site in self._chunks:
-                self.store.replace_chunk(self._chunks[bulletin.site], n_rows, data)
+            self.engine.receive(site_update)
+            n_rows = int(site_update.statistics.n_rows)
+            if site_update.site in self._chunks:
+                self.store.replace_chunk(self._chunks[site_update.site], n_rows, data)
             else:
-                self._chunks[bulletin.site] = self.store.add_chunk(name, n_rows, data)
-            self._append("bulletin", {"site": bulletin.site, "age": list(bulletin.age)}, now)
+                self._chunks[site_update.site] = self.store.add_chunk(name, n_rows, data)
+            self._append("bulletin", {"site": site_update.site, "age": list(site_update.age)}, now)
         else:
             assert known is not None
-            self._check_same(bulletin, data, known)
+            self._check_same(site_update, data, known)
         return {
-            "site": bulletin.site,
-            "epoch": bulletin.epoch,
-            "version": bulletin.version,
+            "site": site_update.site,
+            "epoch": site_update.epoch,
+            "version": site_update.version,
             "news": news,
-            "rows": bulletin.statistics.n_rows,
+            "rows": site_update.statistics.n_rows,
             "model_version": self.engine.version,
             "digest": self.engine.hub.digest(),
         }
 
-    def _check_same(self, bulletin: Bulletin, data: bytes, known: tuple[int, int]) -> None:
-        chunk = self._chunks.get(bulletin.site)
-        if bulletin.age == known and chunk is not None:
+    def _check_same(self, site_update: SiteUpdate, data: bytes, known: tuple[int, int]) -> None:
+        chunk = self._chunks.get(site_update.site)
+        if site_update.age == known and chunk is not None:
             if self.store.chunk(chunk) != data:
                 raise Conflict(
-                    f"site {bulletin.site!r} has published another bulletin under epoch {known[0]}, version "
+                    f"site {site_update.site!r} has published another bulletin under epoch {known[0]}, version "
                     f"{known[1]}; nothing was changed.",
                     hint="a version names one bulletin: publish the next",
                 )
             return
         left = "left with" if chunk is None else "has published"
-        raise Stale(
-            f"site {bulletin.site!r} {left} epoch {known[0]}, version {known[1]}; a bulletin of epoch "
-            f"{bulletin.epoch}, version {bulletin.version} is older; nothing was changed.",
+        raise StaleVersionError(
+            f"site {site_update.site!r} {left} epoch {known[0]}, version {known[1]}; a bulletin of epoch "
+            f"{site_update.epoch}, version {site_update.version} is older; nothing was changed.",
             hint="a site that starts anew takes a larger epoch",
             age=known,
         )
@@ -196,9 +198,9 @@ class PoolDesk(Desk):
         """Leave a site out and erase its bulletin; the answer has the certificate."""
         engine = self.engine
         if site not in self._chunks:
-            raise Unknown(f"there is no site {site!r}; nothing was changed.")
+            raise NotFoundError(f"there is no site {site!r}; nothing was changed.")
         before, age = self._account(), engine.hub.age(site)
-        rows = int(engine.hub.bulletin(site).statistics.n_rows)
+        rows = int(engine.hub.site_update(site).statistics.n_rows)
         engine.drop(site)
         self.store.drop_chunks([self._chunks.pop(site)])
         self._append("drop", {"site": site, "age": list(age or ())}, now)
@@ -235,12 +237,14 @@ class PoolDesk(Desk):
         self.rows_since_snapshot = self.events_since_snapshot = 0
 
 
-def desk_for(store: Store, name: str, spec: Spec) -> Desk:
+def session_for(store: Store, name: str, spec: Spec) -> ModelSession:
     """The desk of a new model."""
-    return PoolDesk(store, Pool(name, spec)) if spec.sites else Desk(store, Engine(name, spec))
+    return (
+        PooledModelSession(store, Pool(name, spec)) if spec.sites else ModelSession(store, Engine(name, spec))
+    )
 
 
-def recovered(store: Store, name: str, spec: str) -> Desk:
+def recovered(store: Store, name: str, spec: str) -> ModelSession:
     """The desk of a model that is in the store."""
-    kind = PoolDesk if Spec.from_mapping(json.loads(spec)).sites else Desk
+    kind = PooledModelSession if Spec.from_mapping(json.loads(spec)).sites else ModelSession
     return kind.recover(store, name, spec)

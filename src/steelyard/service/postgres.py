@@ -17,7 +17,7 @@ from psycopg import conninfo
 
 from steelyard.exceptions import FileAccessError, FileFormatError
 from steelyard.service.sql_store import SQLStore
-from steelyard.service.store import InDoubt, Meanwhile
+from steelyard.service.store import CommitOutcomeUnknown, Meanwhile
 
 __all__ = ["PostgresStore"]
 
@@ -95,7 +95,7 @@ class PostgresStore(SQLStore):
             self._check_schema(self._session())
         except psycopg.Error as error:
             self.close()
-            raise FileAccessError(f"{_first_line(error)}.", who=self.path) from error
+            raise FileAccessError(f"{_first_line(error)}.", source=self.path) from error
 
     # -- sessions -----------------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class PostgresStore(SQLStore):
             db.close()
             raise FileAccessError(
                 "the server runs with fsync=off, so that nothing it says is safe.",
-                who=self.path,
+                source=self.path,
                 hint="set fsync = on in postgresql.conf",
             )
         if db.execute("SHOW synchronous_commit").fetchone() in {("off",), ("local",)}:
@@ -135,7 +135,7 @@ class PostgresStore(SQLStore):
         if found != (_SCHEMA_VERSION,):
             raise FileFormatError(
                 f"the store has version {found and found[0]}; this library reads version {_SCHEMA_VERSION}.",
-                who=self.path,
+                source=self.path,
                 hint="update the library",
             )
 
@@ -178,7 +178,7 @@ class PostgresStore(SQLStore):
         """Everything inside or nothing; on the server's disk when it returns."""
         db = self._db
         if db is None or not self.is_claimed:
-            raise FileAccessError("this process has not, or no longer, the right to write.", who=self.path)
+            raise FileAccessError("this process has not, or no longer, the right to write.", source=self.path)
         db.execute("BEGIN")
         self._news = False
         try:
@@ -196,7 +196,7 @@ class PostgresStore(SQLStore):
         try:
             db.execute("COMMIT")
         except psycopg.OperationalError as error:  # it may have been done before the line was cut
-            raise InDoubt(type(error).__name__) from error
+            raise CommitOutcomeUnknown(type(error).__name__) from error
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -254,7 +254,7 @@ class PostgresStore(SQLStore):
                 return
         raise FileAccessError(
             "another session of the database still sees what was deleted, so that it cannot be erased yet.",
-            who=self.path,
+            source=self.path,
             hint="end transactions that stay open, then forget again",
         )
 
@@ -282,7 +282,7 @@ def _shown(url: str) -> str:
     except psycopg.Error as error:
         raise FileAccessError(
             "this is not an address of a PostgreSQL database.",
-            who="the store",
+            source="the store",
             hint="for example postgresql://learner@db.example/payments",
         ) from error
     return f"postgresql://{said.get('host', '')}/{said.get('dbname', '')}"

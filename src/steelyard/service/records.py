@@ -29,13 +29,13 @@ def from_records(
 ) -> ColumnBatch:
     """Records as columns; a field that a record lacks is missing."""
     if not records:
-        raise DataError("there are no rows.", who=_SOURCE)
+        raise DataError("there are no rows.", source=_SOURCE)
     wanted = frozenset(texts_wanted)
     names: dict[str, None] = {}
     for row, record in enumerate(records):
         if not isinstance(record, dict):
             raise RowError(
-                f"expected a row as an object; got {str(record)[:60]!r}.", who=place_of(row), row=row
+                f"expected a row as an object; got {str(record)[:60]!r}.", source=place_of(row), row=row
             )
         names.update(dict.fromkeys(record))
         if check_size is not None:
@@ -138,7 +138,7 @@ def _column(name: str, values: Sequence[Any], *, as_text: bool) -> Values:
         else:
             raise RowError(
                 f"expected a number or a text; got {type(value).__name__}.",
-                who=place_of(row, name),
+                source=place_of(row, name),
                 row=row,
                 column=name,
             )

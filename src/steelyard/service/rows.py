@@ -23,7 +23,7 @@ from steelyard.tables.table_stream import open_source, seconds_of
 
 __all__ = [
     "CONTENT_TYPES",
-    "Most",
+    "RequestLimits",
     "TooMuch",
     "are_alike",
     "check_fields",
@@ -60,7 +60,7 @@ class TooMuch(DataError):  # noqa: N818  a state of the world
 
 
 @dataclass(frozen=True)
-class Most:
+class RequestLimits:
     """How much a request may hold; asked before memory is taken for it."""
 
     rows: int = 200_000
@@ -84,10 +84,15 @@ class Most:
 
 
 def from_body(
-    body: bytes, kind: str, texts_wanted: Sequence[str], *, key: str = "rows", most: Most | None = None
+    body: bytes,
+    kind: str,
+    texts_wanted: Sequence[str],
+    *,
+    key: str = "rows",
+    most: RequestLimits | None = None,
 ) -> ColumnBatch:
     """The rows of a body; columns that are to be texts are read as such."""
-    most = most or Most()
+    most = most or RequestLimits()
     if kind in {"json", "jsonl"}:
         return from_records(_records(body, kind, key), texts_wanted, most.check)
     _check_beginning(body, kind)
@@ -106,7 +111,7 @@ def from_body(
     finally:
         source.close()
     if not parts:
-        raise DataError("there are no rows.", who=_SOURCE)
+        raise DataError("there are no rows.", source=_SOURCE)
     return ColumnBatch.joined(parts)
 
 
@@ -124,7 +129,7 @@ def _arrow_stream(body: bytes) -> ArrowSource:
             reader.close,
         )
     except (pa.ArrowException, OSError, ValueError) as error:  # names that are no text are found out late
-        raise DataError(f"the stream is damaged or cut short: {error}.", who=_SOURCE) from error
+        raise DataError(f"the stream is damaged or cut short: {error}.", source=_SOURCE) from error
 
 
 def _check_beginning(body: bytes, kind: str) -> None:
@@ -133,7 +138,7 @@ def _check_beginning(body: bytes, kind: str) -> None:
     if is_arrow != (kind == "arrow") or body.startswith(_NOT_TEXT):
         raise DataError(
             f"the body does not begin as {'an Arrow stream' if kind == 'arrow' else 'CSV'} does.",
-            who=_SOURCE,
+            source=_SOURCE,
             hint="the content type must say what is sent; packed files are not taken",
         )
 
@@ -147,10 +152,10 @@ def _records(body: bytes, kind: str, key: str) -> list[Any]:
         value = msgspec.json.decode(body)
         check_fields(body, value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DataError(f"this is not JSON: {error}.", who=_SOURCE) from error
+        raise DataError(f"this is not JSON: {error}.", source=_SOURCE) from error
     rows = value.get(key) if isinstance(value, dict) else value
     if not isinstance(rows, list):
-        raise DataError(f'expected {{"{key}": [{{...}}, ...]}}; got {str(value)[:60]!r}.', who=_SOURCE)
+        raise DataError(f'expected {{"{key}": [{{...}}, ...]}}; got {str(value)[:60]!r}.', source=_SOURCE)
     return rows
 
 
@@ -185,7 +190,7 @@ def _once(pairs: list[tuple[str, Any]]) -> None:
     names = {name for name, _ in pairs}
     if len(names) < len(pairs):
         twice = next(name for name in names if [n for n, _ in pairs].count(name) > 1)
-        raise DataError(f"the field {twice[:60]!r} stands twice in one object.", who=_SOURCE)
+        raise DataError(f"the field {twice[:60]!r} stands twice in one object.", source=_SOURCE)
 
 
 def texts(batch: ColumnBatch, name: str | None) -> list[str | None]:
@@ -202,7 +207,7 @@ def names(batch: ColumnBatch, column: str | None) -> list[str | None]:
         if name is not None and not is_name(name):
             raise RowError(
                 f"an id or subject has 1 to {_LONGEST} characters and no null character; got {len(name)}.",
-                who=place_of(row, column),
+                source=place_of(row, column),
                 row=row,
                 column=column,
             )
@@ -230,7 +235,7 @@ def times(batch: ColumnBatch, name: str | None, now: float) -> Any:
             except (ValueError, TypeError) as error:
                 raise RowError(
                     f"expected a time; got {value!r}.",
-                    who=place_of(row, name),
+                    source=place_of(row, name),
                     row=row,
                     column=name,
                     hint="times are numbers of seconds or like 2026-01-31T12:30:00",
@@ -238,7 +243,7 @@ def times(batch: ColumnBatch, name: str | None, now: float) -> Any:
         bad = np.isnan(seconds)
     if bad.any():
         row = int(bad.argmax())
-        raise RowError("the time is missing.", who=place_of(row, name), row=row, column=name)
+        raise RowError("the time is missing.", source=place_of(row, name), row=row, column=name)
     return seconds
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import steelyard
 from steelyard.exceptions import ParameterError, SteelyardError
 from steelyard.features import RandomFeatures
-from steelyard.memory import DriftWindows, Fading
-from steelyard.memory.windows import window_size
+from steelyard.windowing import AdaptiveWindows, ExponentialDecay
+from steelyard.windowing.windows import window_size
 
 __all__ = ["LEARNERS", "Spec"]
 
@@ -81,15 +81,15 @@ class Spec:
     def from_mapping(cls, values: Any) -> Spec:
         """A spec from what a file or a request says; anything odd is refused with a sentence."""
         if not isinstance(values, Mapping):
-            raise ParameterError(f"expected a table of settings; got {type(values).__name__}.", who=_WHO)
+            raise ParameterError(f"expected a table of settings; got {type(values).__name__}.", source=_WHO)
         known = list(inspect.signature(cls).parameters)
         strange = [name for name in values if name not in known]
         if strange:
             raise ParameterError(
-                f"there is no setting {strange[0]!r}; there are {', '.join(known)}.", who=_WHO
+                f"there is no setting {strange[0]!r}; there are {', '.join(known)}.", source=_WHO
             )
         if "target" not in values:
-            raise ParameterError("target, the column of labels, is missing.", who=_WHO)
+            raise ParameterError("target, the column of labels, is missing.", source=_WHO)
         if values.get("sites") is True:
             values = {"rows": "none", **values}
         spec = cls(**values)
@@ -100,31 +100,31 @@ class Spec:
         for name in ("target", "time", "subject", "id"):
             value = getattr(self, name)
             if not (isinstance(value, str) and value) and not (value is None and name != "target"):
-                raise ParameterError(f"{name} must be the name of a column; got {value!r}.", who=_WHO)
+                raise ParameterError(f"{name} must be the name of a column; got {value!r}.", source=_WHO)
         special = [name for name in (self.target, self.time, self.subject, self.id) if name is not None]
         if len(set(special)) < len(special):
-            raise ParameterError("target, time, subject and id must be different columns.", who=_WHO)
+            raise ParameterError("target, time, subject and id must be different columns.", source=_WHO)
         if self.rows not in _KEPT:
-            raise ParameterError(f"rows must be one of {', '.join(_KEPT)}; got {self.rows!r}.", who=_WHO)
+            raise ParameterError(f"rows must be one of {', '.join(_KEPT)}; got {self.rows!r}.", source=_WHO)
         if self.missing not in _MISSING:
             raise ParameterError(
-                f"missing must be one of {', '.join(_MISSING)}; got {self.missing!r}.", who=_WHO
+                f"missing must be one of {', '.join(_MISSING)}; got {self.missing!r}.", source=_WHO
             )
         if self.columns != "auto":
             self._check_columns(special)
         if not isinstance(self.learner, Mapping | None):
-            raise ParameterError(f"learner must be a table of settings; got {self.learner!r}.", who=_WHO)
+            raise ParameterError(f"learner must be a table of settings; got {self.learner!r}.", source=_WHO)
         if isinstance(self.memory, bool) or not isinstance(self.memory, str | int | Mapping):
             raise ParameterError(
                 f'memory must be "all", "drift", rows, a time or {{half_life = rows}}; got {self.memory!r}.',
-                who=_WHO,
+                source=_WHO,
             )
         self._check_learner()
         self._check_sites()
         if self.window is not None and self.rows != "window":
             raise ParameterError(
                 f"a memory of {self.memory!r} must know the rows that leave it; rows is {self.rows!r}.",
-                who=_WHO,
+                source=_WHO,
                 hint='set rows = "window"',
             )
 
@@ -139,7 +139,7 @@ class Spec:
     def _check_sites(self) -> None:
         """A model that is pooled from bulletins sees no row: what speaks of rows makes no sense."""
         if not isinstance(self.sites, bool):
-            raise ParameterError(f"sites must be true or false; got {self.sites!r}.", who=_WHO)
+            raise ParameterError(f"sites must be true or false; got {self.sites!r}.", source=_WHO)
         if not self.sites:
             return
         plain = Spec(self.target, learner=self.learner, rows="none", sites=True)
@@ -148,25 +148,29 @@ class Spec:
             raise ParameterError(
                 f"a model with sites = true sees no rows, so {odd[0]} = {getattr(self, odd[0])!r} means "
                 "nothing.",
-                who=_WHO,
+                source=_WHO,
                 hint="what it can have beside target and sites: learner",
             )
         settings = dict(self.learner or {"class": "ProximalSVC"})
         if settings.get("class") != "ProximalSVC" or {"features", "feature_map"} & set(settings):
-            raise ParameterError("sites publish the statistics of a ProximalSVC without features.", who=_WHO)
+            raise ParameterError(
+                "sites publish the statistics of a ProximalSVC without features.", source=_WHO
+            )
         if settings.get("C") == "auto":
-            raise ParameterError("statistics of folds are not published; C must be a number.", who=_WHO)
+            raise ParameterError("statistics of folds are not published; C must be a number.", source=_WHO)
 
     def _check_columns(self, special: list[str]) -> None:
         if not isinstance(self.columns, Mapping) or not self.columns:
             raise ParameterError(
-                f'columns must be "auto" or a table of names and kinds; got {self.columns!r}.', who=_WHO
+                f'columns must be "auto" or a table of names and kinds; got {self.columns!r}.', source=_WHO
             )
         for name, kind in self.columns.items():
             if kind not in _KINDS:
-                raise ParameterError(f"column {name!r} must be number or category; got {kind!r}.", who=_WHO)
+                raise ParameterError(
+                    f"column {name!r} must be number or category; got {kind!r}.", source=_WHO
+                )
             if name in special:
-                raise ParameterError(f"column {name!r} cannot be a feature too.", who=_WHO)
+                raise ParameterError(f"column {name!r} cannot be a feature too.", source=_WHO)
 
     # -- what it means ------------------------------------------------------------------------------
 
@@ -198,7 +202,7 @@ class Spec:
         maker = getattr(steelyard, name, None) if name in LEARNERS else None
         if maker is None:
             raise ParameterError(
-                f"learner.class must be one of {', '.join(LEARNERS)}; got {name!r}.", who=_WHO
+                f"learner.class must be one of {', '.join(LEARNERS)}; got {name!r}.", source=_WHO
             )
         features = settings.pop("features", None)
         if features is not None:
@@ -209,7 +213,7 @@ class Spec:
         strange = [key for key in settings if key not in known]
         if strange:
             raise ParameterError(
-                f"{name} has no parameter {strange[0]!r}; it has {', '.join(known)}.", who=_WHO
+                f"{name} has no parameter {strange[0]!r}; it has {', '.join(known)}.", source=_WHO
             )
         return self._remembering(maker(**settings))
 
@@ -217,17 +221,17 @@ class Spec:
         if isinstance(self.memory, Mapping):
             if set(self.memory) != {"half_life"}:
                 raise ParameterError(
-                    f"memory as a table must be {{half_life = rows}}; got {dict(self.memory)!r}.", who=_WHO
+                    f"memory as a table must be {{half_life = rows}}; got {dict(self.memory)!r}.", source=_WHO
                 )
             half_life = self.memory["half_life"]
             if isinstance(half_life, bool) or not isinstance(half_life, int | float) or not half_life > 0:
-                raise ParameterError(f"half_life must be a number of rows; got {half_life!r}.", who=_WHO)
-            return Fading(learner, half_life)
+                raise ParameterError(f"half_life must be a number of rows; got {half_life!r}.", source=_WHO)
+            return ExponentialDecay(learner, half_life)
         if self.memory == "drift":
-            return DriftWindows(learner)
+            return AdaptiveWindows(learner)
         if self.window is not None and not hasattr(learner, "forget"):
             raise ParameterError(
-                f"{type(learner).__name__} cannot forget rows, so it cannot keep a window.", who=_WHO
+                f"{type(learner).__name__} cannot forget rows, so it cannot keep a window.", source=_WHO
             )
         return learner
 
@@ -242,7 +246,7 @@ class Spec:
             raise ParameterError(
                 f"{frozen[0]} cannot be changed once a model is there: it was {mine[frozen[0]]!r} and would "
                 f"be {theirs[frozen[0]]!r}.",
-                who=_WHO,
+                source=_WHO,
                 hint="make a new model under another name",
             )
         if "learner" in changed:
@@ -251,14 +255,14 @@ class Spec:
             raise ParameterError(
                 f"rows cannot change from {self.rows!r} to {other.rows!r}: what was learned before could not "
                 "be found when it is to be forgotten.",
-                who=_WHO,
+                source=_WHO,
                 hint="make a new model under another name",
             )
         if "memory" in changed and self._kind_of_memory != other._kind_of_memory:
             raise ParameterError(
                 f"memory cannot change from {self.memory!r} to {other.memory!r}: that needs rows that are "
                 "not kept, or another kind of learner.",
-                who=_WHO,
+                source=_WHO,
             )
 
     @staticmethod
@@ -269,7 +273,7 @@ class Spec:
             if mine.get(key) != theirs.get(key):
                 raise ParameterError(
                     f"learner.{key} cannot be changed once a model is there.",
-                    who=_WHO,
+                    source=_WHO,
                     hint=f"what can be changed: {', '.join(sorted(allowed)) or 'nothing'}",
                 )
 

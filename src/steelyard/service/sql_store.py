@@ -135,7 +135,7 @@ class SQLStore:
     def chunk(self, chunk: int) -> bytes:
         found = self._do("SELECT body FROM chunks WHERE chunk = ?", chunk)
         if not found:
-            raise FileFormatError(f"the rows of chunk {chunk} are not in the store.", who=self.path)
+            raise FileFormatError(f"the rows of chunk {chunk} are not in the store.", source=self.path)
         return bytes(found[0][0])
 
     def replace_chunk(self, chunk: int, n_rows: int, body: bytes) -> None:

@@ -14,7 +14,7 @@ import apsw
 
 from steelyard.exceptions import FileAccessError, FileFormatError
 from steelyard.service.sql_store import SQLStore
-from steelyard.service.store import InDoubt, Meanwhile
+from steelyard.service.store import CommitOutcomeUnknown, Meanwhile
 
 __all__ = ["SQLiteStore", "check_sqlite"]
 
@@ -99,8 +99,8 @@ class SQLiteStore(SQLStore):
             self._reader = (
                 self._db if self._is_own else apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READONLY)
             )
-        except (apsw.Error, InDoubt) as error:
-            raise FileAccessError(f"{error}.", who=self.path) from error
+        except (apsw.Error, CommitOutcomeUnknown) as error:
+            raise FileAccessError(f"{error}.", source=self.path) from error
 
     def _settle(self, *, exclusive: bool) -> None:
         self._db.set_busy_timeout(10_000)
@@ -120,7 +120,7 @@ class SQLiteStore(SQLStore):
             if got != expected and not (name == "journal_mode" and got == "memory"):
                 raise FileAccessError(
                     f"SQLite did not take {name}={value} (it says {got!r}), without which nothing is safe.",
-                    who=self.path,
+                    source=self.path,
                     hint="network file systems often cannot do this; put the store on a local disk",
                 )
 
@@ -132,13 +132,13 @@ class SQLiteStore(SQLStore):
                 self._db.pragma("application_id", _APPLICATION)
                 self._db.pragma("user_version", _SCHEMA_VERSION)
         elif application != _APPLICATION:
-            raise FileFormatError("this is a database, but not a store of the service.", who=self.path)
+            raise FileFormatError("this is a database, but not a store of the service.", source=self.path)
         elif version == 1:
             self._upgrade()
         elif version != _SCHEMA_VERSION:
             raise FileFormatError(
                 f"the store has version {version}; this library reads version {_SCHEMA_VERSION}.",
-                who=self.path,
+                source=self.path,
                 hint="update the library",
             )
 
@@ -173,7 +173,7 @@ class SQLiteStore(SQLStore):
         try:
             self._db.execute("COMMIT")
         except self.faults as error:  # a log that was written and not synced may be found whole later
-            raise InDoubt(type(error).__name__) from error
+            raise CommitOutcomeUnknown(type(error).__name__) from error
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -213,7 +213,7 @@ class SQLiteStore(SQLStore):
             claim.close()
             raise FileAccessError(
                 "another process writes this store; two writers would lose what they acknowledged.",
-                who=self.path,
+                source=self.path,
                 hint="stop the other service, or give this one a store of its own",
             ) from error
         self._claim = claim
@@ -250,7 +250,7 @@ class SQLiteStore(SQLStore):
                 return
         raise FileAccessError(
             "a reader kept the write-ahead log open, so that what was deleted may still stand in it.",
-            who=self.path,
+            source=self.path,
             hint="it goes with the next write; close other programs that read the store",
         )
 

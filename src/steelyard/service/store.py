@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["About", "Event", "InDoubt", "Meanwhile", "Snapshot", "Store", "Waiting"]
+__all__ = ["About", "CommitOutcomeUnknown", "Event", "Meanwhile", "Snapshot", "Store", "Waiting"]
 
 Meanwhile = Callable[
     [], Callable[[], None] | None
@@ -15,7 +15,7 @@ Meanwhile = Callable[
 About = tuple[str | None, str | None]  # id and subject of a row that an answer speaks of
 
 
-class InDoubt(Exception):  # noqa: N818  a state of the world
+class CommitOutcomeUnknown(Exception):  # noqa: N818  a state of the world
     """A transaction was being made durable when the store failed: whether it counts is not known."""
 
 

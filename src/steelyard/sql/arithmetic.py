@@ -65,6 +65,6 @@ def arithmetic_of(dialect: str) -> Arithmetic:
     """The arithmetic of an engine by its name."""
     if dialect not in ARITHMETICS:
         raise ParameterError(
-            f"dialect must be one of {', '.join(DIALECTS)}; got {dialect!r}.", who="steelyard.sql"
+            f"dialect must be one of {', '.join(DIALECTS)}; got {dialect!r}.", source="steelyard.sql"
         )
     return ARITHMETICS[dialect]

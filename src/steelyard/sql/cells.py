@@ -77,7 +77,7 @@ def _distinct(numbers: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], ND
     return found, places.take(numbers)
 
 
-def buckets_of(batch: ColumnBatch, time: str | None, length: float, who: str) -> Coded:
+def buckets_of(batch: ColumnBatch, time: str | None, length: float, source: str) -> Coded:
     """Buckets of time of so many seconds, told apart; without a column of time there is one."""
     if time is None:
         return [0], np.zeros(batch.n_rows, dtype=np.int64)
@@ -90,7 +90,7 @@ def buckets_of(batch: ColumnBatch, time: str | None, length: float, who: str) ->
         row = int(odd.argmax())
         raise DataError(
             f"expected a time in row {row + 1:,}, column {time!r}; got {values[row]!r}.",
-            who=who,
+            source=source,
             hint="times are numbers of seconds or like 2026-01-31T12:30:00",
         )
     return numbered(np.floor(moments / length).astype(np.int64))

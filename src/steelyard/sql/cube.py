@@ -10,19 +10,17 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._concurrency import snapshot_read, snapshot_view, transactional
 from steelyard._labels import check_kinds, check_sortable
 from steelyard._memory import check_fits_memory
-from steelyard._turns import all_or_nothing, as_of_now, of_one_moment
 from steelyard._types import FloatArray
 from steelyard.base import Batch
 from steelyard.exceptions import DataError, MemoryLimitError, ParameterError
-from steelyard.memory.windows import window_size
 from steelyard.params import Integer
 from steelyard.persistence import storable
 from steelyard.proximal import ClassStatistics, ProximalSVC
 from steelyard.proximal.state.batches import fold_numbers
 from steelyard.sql import engines
-from steelyard.sql.borrowing import Cells, best_borrow, lent
 from steelyard.sql.cells import (
     FARTHEST,
     buckets_of,
@@ -33,12 +31,14 @@ from steelyard.sql.cells import (
     numbered,
     seconds,
 )
+from steelyard.sql.shrinkage import Cells, select_shrinkage, shrink
 from steelyard.sql.standings import SliceStanding, standings
 from steelyard.tables import TableEncoder, TableModel
 from steelyard.tables.columns import ColumnBatch, Columns, Place, near
 from steelyard.tables.databases import DatabaseSource, is_address, open_database
 from steelyard.tables.labels import LabelReader
 from steelyard.tables.table_stream import open_source
+from steelyard.windowing.windows import window_size
 
 __all__ = ["StatisticsCube"]
 
@@ -103,22 +103,26 @@ class StatisticsCube:
         self.target, self.time, self.bucket, self.missing = target, time, bucket, missing
         self.folds, self.max_bytes = folds, max_bytes
         if not Integer(0).accepts(folds) or folds == 1 or folds > _MOST_FOLDS:
-            raise ParameterError(f"folds must be 0, or from 2 to {_MOST_FOLDS}; got {folds!r}.", who=_WHO)
+            raise ParameterError(f"folds must be 0, or from 2 to {_MOST_FOLDS}; got {folds!r}.", source=_WHO)
         if max_bytes is not None and not Integer(1).accepts(max_bytes):
-            raise ParameterError(f"max_bytes must be None or a number of bytes; got {max_bytes!r}.", who=_WHO)
+            raise ParameterError(
+                f"max_bytes must be None or a number of bytes; got {max_bytes!r}.", source=_WHO
+            )
         if not all(isinstance(name, str) for name in (*self.by, target, "" if time is None else time)):
-            raise ParameterError("by, target and time must be names of columns.", who=_WHO)
+            raise ParameterError("by, target and time must be names of columns.", source=_WHO)
         if len(set(self.by)) < len(self.by) or target in self.by or time in self.by:
-            raise ParameterError("by, target and time must be different columns.", who=_WHO)
+            raise ParameterError("by, target and time must be different columns.", source=_WHO)
         if not isinstance(window_size(bucket), timedelta):
-            raise ParameterError(f"bucket must be a length of time such as '1d'; got {bucket!r}.", who=_WHO)
+            raise ParameterError(
+                f"bucket must be a length of time such as '1d'; got {bucket!r}.", source=_WHO
+            )
         self._encoder = TableEncoder(missing)
         self._statistics: ClassStatistics | None = None
         self._labels = LabelReader(target, _MAX_CLASSES)
 
     # -- rows ---------------------------------------------------------------------------------------
 
-    @all_or_nothing
+    @transactional
     def add(
         self,
         source: Any,
@@ -180,16 +184,18 @@ class StatisticsCube:
         self._encoder, self._labels = deepcopy(self._encoder), deepcopy(self._labels)
         self._statistics = None if self._statistics is None else self._statistics.copy()
 
-    @of_one_moment
+    @snapshot_read
     def empty(self) -> StatisticsCube:
         """A cube of the same columns and grid without any rows: what workers fill and give back to merge."""
         other = StatisticsCube(**self.get_params())
         other._encoder, other._labels = deepcopy(self._encoder), deepcopy(self._labels)
         if self._statistics is not None:
-            other._statistics = ClassStatistics(self._statistics.n_features, grid=self._statistics.grid)
+            other._statistics = ClassStatistics(
+                self._statistics.n_features, quantizer=self._statistics.quantizer
+            )
         return other
 
-    @all_or_nothing
+    @transactional
     def forget(self, source: Any) -> Self:
         """Take out rows that were added before, all or none of a table."""
         self._keys()  # says so where nothing was added
@@ -200,13 +206,13 @@ class StatisticsCube:
             self._statistics.remove_batch(Batch(X, labels, codes, None), f"{_WHO}.forget")
         return self
 
-    @all_or_nothing
+    @transactional
     def merge(self, other: StatisticsCube) -> Self:
         """Add the cells of another cube of the same kind."""
         if not isinstance(other, StatisticsCube) or other._kind != self._kind:
-            raise DataError("cubes of the same columns, buckets and folds can be merged.", who=_WHO)
+            raise DataError("cubes of the same columns, buckets and folds can be merged.", source=_WHO)
         self._take_apart()
-        self._take_in(as_of_now(other))
+        self._take_in(snapshot_view(other))
         return self
 
     def _take_in(self, other: StatisticsCube) -> None:
@@ -218,7 +224,7 @@ class StatisticsCube:
             return
         order = self._encoder.adopt(other._encoder)
         width = len(self._encoder.feature_names)
-        self._statistics.grow(width).merge(other._statistics.rearranged(order, width))
+        self._statistics.grow(width).merge(other._statistics.permute_features(order, width))
 
     @property
     def _kind(self) -> tuple[Any, ...]:
@@ -287,7 +293,7 @@ class StatisticsCube:
             raise MemoryLimitError(
                 f"{what} would take {total:,} bytes; at most {self.max_bytes:,} are allowed; nothing was "
                 "added.",
-                who=_WHO,
+                source=_WHO,
                 hint=hint,
             )
         check_fits_memory(n_new * size, what, hint)
@@ -311,10 +317,10 @@ class StatisticsCube:
 
     def _keys(self) -> dict[str, tuple[Any, ...]]:
         if self._statistics is None:
-            raise DataError("no rows have been added yet.", who=_WHO)
+            raise DataError("no rows have been added yet.", source=_WHO)
         return {str(label): key_of(label) for label in self._statistics.classes}
 
-    @of_one_moment
+    @snapshot_read
     def statistics(
         self, /, *, since: str | float | None = None, until: str | float | None = None, **where: Any
     ) -> ClassStatistics:
@@ -353,22 +359,24 @@ class StatisticsCube:
         if moment is None:
             return None
         if self.time is None:
-            raise ParameterError("this cube has no buckets of time.", who=_WHO, hint="make it with time=")
+            raise ParameterError("this cube has no buckets of time.", source=_WHO, hint="make it with time=")
         at = float(moment) if isinstance(moment, int | float) else seconds(str(moment))
         if isinstance(moment, datetime):
             at = moment.timestamp()
         if not abs(at) < FARTHEST:
-            raise ParameterError(f"expected a time; got {moment!r}.", who=_WHO, hint="for example 2026-01-31")
+            raise ParameterError(
+                f"expected a time; got {moment!r}.", source=_WHO, hint="for example 2026-01-31"
+            )
         bucket, rest = divmod(at, self._length)
         if rest:
             raise ParameterError(
                 f"{moment!r} is not at the border of a bucket of {self.bucket}.",
-                who=_WHO,
+                source=_WHO,
                 hint="smaller buckets can be asked for finer spans",
             )
         return int(bucket)
 
-    @of_one_moment
+    @snapshot_read
     def model(
         self,
         /,
@@ -397,19 +405,19 @@ class StatisticsCube:
         if borrow == "auto":
             borrow = self._best_borrow(own, learner)
         if not isinstance(borrow, int | float) or not borrow >= 0.0:
-            raise ParameterError(f'borrow must be a number of rows or "auto"; got {borrow!r}.', who=_WHO)
+            raise ParameterError(f'borrow must be a number of rows or "auto"; got {borrow!r}.', source=_WHO)
         if borrow > 0.0:
-            statistics.merge(lent(self.statistics(), float(borrow)))
+            statistics.merge(shrink(self.statistics(), float(borrow)))
         return self._table_model(statistics, learner)
 
     def _best_borrow(self, own: Mapping[Any, Any], learner: ProximalSVC | None) -> float:
         if not self.folds:
-            raise ParameterError('borrow="auto" needs folds.', who=_WHO, hint="make the cube with folds=5")
+            raise ParameterError('borrow="auto" needs folds.', source=_WHO, hint="make the cube with folds=5")
         keys = self._keys()
         cells = Cells(self._regrouped, {label: (key[-2], key[-1]) for label, key in keys.items()}, self.folds)
-        return best_borrow(cells, own, _parameters(learner))
+        return select_shrinkage(cells, own, _parameters(learner))
 
-    @of_one_moment
+    @snapshot_read
     def models(self, by: str | Sequence[str], learner: ProximalSVC | None = None) -> dict[Any, TableModel]:
         """One model for each value of a column, or for each combination of several.
 
@@ -424,7 +432,7 @@ class StatisticsCube:
 
     def _regrouped(self, chosen: Mapping[Any, Any]) -> ClassStatistics:
         if not chosen:
-            raise DataError("no row is in this slice.", who=_WHO, hint="cells lists the values there are")
+            raise DataError("no row is in this slice.", source=_WHO, hint="cells lists the values there are")
         assert self._statistics is not None
         return self._statistics.regrouped(chosen)
 
@@ -444,7 +452,7 @@ class StatisticsCube:
                 closest = near(name, self.by)
                 raise ParameterError(
                     f"{name!r} is none of the columns that the cube is cut by: {', '.join(self.by)}.",
-                    who=_WHO,
+                    source=_WHO,
                     hint=f"did you mean {closest!r}?" if closest else None,
                 )
 
@@ -452,7 +460,7 @@ class StatisticsCube:
         model = ProximalSVC(**_parameters(learner)).merge(statistics)
         return TableModel(model, self._encoder, self.target)
 
-    @of_one_moment
+    @snapshot_read
     def compare(self, by: str | Sequence[str], learner: ProximalSVC | None = None) -> list[SliceStanding]:
         """Where the common model fails, and by how much: largest slices first."""
         return standings(self.statistics(), self._slices(by), _parameters(learner))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from steelyard.exceptions import DataTypeError
 from steelyard.persistence import from_bytes, to_bytes
-from steelyard.sql.pushing import CannotPush, look, take_sums
+from steelyard.sql.pushdown import PushdownNotSupported, execute, look
 from steelyard.tables.columns import Columns
 from steelyard.tables.databases import DatabaseSource
 
@@ -29,7 +29,7 @@ def add_partitions(
     The first rows settle columns and grid; every partition is then a cube on that grid, and these add up.
     """
     if not hasattr(frame, "mapInPandas" if engine == "pyspark" else "to_delayed"):
-        raise DataTypeError(f"expected a data frame; got {type(frame).__name__}.", who="StatisticsCube")
+        raise DataTypeError(f"expected a data frame; got {type(frame).__name__}.", source="StatisticsCube")
     start = cube.empty()
     if not cube.n_rows:
         first = frame.limit(_FIRST).toPandas() if engine == "pyspark" else frame.head(_FIRST, npartitions=-1)
@@ -71,9 +71,9 @@ def add_sums(cube: StatisticsCube, source: DatabaseSource, features: Options | N
     """Let a cube take in rows whose sums a database takes, cell by cell."""
     if cube.time is not None or cube.folds:
         source.close()
-        raise CannotPush(
+        raise PushdownNotSupported(
             "buckets of time and folds are made of rows that are read.",
-            who="StatisticsCube",
+            source="StatisticsCube",
             hint='how="auto" reads them',
         )
     encoder = cube._encoder
@@ -86,11 +86,11 @@ def add_sums(cube: StatisticsCube, source: DatabaseSource, features: Options | N
         () if settled else (*cube.by, *drop),
         tuple(encoder.categorical_) if settled else (),
     )
-    grid = None if cube._statistics is None else cube._statistics.grid
+    quantizer = None if cube._statistics is None else cube._statistics.quantizer
     try:
         with source.connection.reading():
-            looked = look(source, columns, encoder, grid=grid, cells=tuple(cube.by))
-            statistics = take_sums(looked, name_of=lambda cells, label: json.dumps([*cells, 0, label]))
+            looked = look(source, columns, encoder, quantizer=quantizer, cells=tuple(cube.by))
+            statistics = execute(looked, name_of=lambda cells, label: json.dumps([*cells, 0, label]))
     finally:
         source.close()
     cube._check_memory_of(statistics)

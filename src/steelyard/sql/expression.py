@@ -42,7 +42,7 @@ def expression(model: TableModel, table: str, dialect: str = "duckdb", *, truths
     learner = model.learner
     if not isinstance(learner, ProximalSVC) or learner.feature_map is not None:
         raise DataError(
-            f"only a ProximalSVC without a feature map is linear; this is {learner!r}.", who="sql"
+            f"only a ProximalSVC without a feature map is linear; this is {learner!r}.", source="sql"
         )
     coef, intercept = np.atleast_2d(learner.coef_), np.atleast_1d(learner.intercept_)
     classes = learner.classes_.tolist()

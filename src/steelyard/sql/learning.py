@@ -13,7 +13,14 @@ from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
 from steelyard.proximal import ProximalSVC
 from steelyard.sql.arithmetic import arithmetic_of
-from steelyard.sql.pushing import CannotPush, Look, TooFew, look, take_sums, why_not
+from steelyard.sql.pushdown import (
+    PushdownNotSupported,
+    PushdownPlan,
+    TooFew,
+    execute,
+    look,
+    unsupported_reason,
+)
 from steelyard.streams.chunks import padded
 from steelyard.tables import TableEncoder, TableModel
 from steelyard.tables.columns import Columns
@@ -92,7 +99,7 @@ def fit(
     Notes
     -----
     The grid is settled by the first 256 rows that the database gives, either way; where the order of rows is
-    left to the engine and changes, give ``ProximalSVC(grid=...)`` to have equal digests.
+    left to the engine and changes, give ``ProximalSVC(quantizer=...)`` to have equal digests.
 
     Examples
     --------
@@ -180,9 +187,9 @@ def forget(
         return _noted_how(model, "streamed")
     try:
         with rows.connection.reading():
-            looked = look(rows, columns, model.encoder, weight=weight, grid=model.learner.grid_)
-            statistics = take_sums(looked)
-    except CannotPush:
+            looked = look(rows, columns, model.encoder, weight=weight, quantizer=model.learner.quantizer_)
+            statistics = execute(looked)
+    except PushdownNotSupported:
         return forget(
             model,
             connection,
@@ -198,10 +205,10 @@ def forget(
     if new:
         raise DataError(
             f"{new[0]!r} was never learned, so that rows with it cannot be forgotten; nothing was changed.",
-            who=f"{_WHO}.forget",
+            source=f"{_WHO}.forget",
         )
     n_rows = looked.n_rows
-    model.learner.unmerge(statistics.grow(model.learner.n_features_in_))
+    model.learner.subtract(statistics.grow(model.learner.n_features_in_))
     return _noted_how(model.note("forgot", rows.place.source, n_rows), "pushed")
 
 
@@ -253,8 +260,8 @@ def queries_of(
     try:
         if dialect is not None:
             arithmetic_of(dialect)
-        if (reason := why_not(ProximalSVC(), rows.connection.engine, encoder.missing)) is not None:
-            raise CannotPush(f"no sums can be taken here: {reason}.", who=_WHO)
+        if (reason := unsupported_reason(ProximalSVC(), rows.connection.engine, encoder.missing)) is not None:
+            raise PushdownNotSupported(f"no sums can be taken here: {reason}.", source=_WHO)
         with rows.connection.reading():
             looked = look(rows, columns, encoder, weight=weight, dialect=dialect)
         return [query.text for query in looked.queries()]
@@ -287,7 +294,7 @@ def source(
     try:
         return DatabaseSource(raw, query, parameters, name=name, close=close, table=table, where=where)
     except DataError as error:
-        if table is None or not any(words in error.sentence for words in _NOT_THERE):
+        if table is None or not any(words in error.message for words in _NOT_THERE):
             raise
         try:
             there = tables_of(raw)
@@ -321,7 +328,7 @@ def learn(
         if not isinstance(made, str):
             try:
                 return _pushed(model, rows, columns, weight)
-            except CannotPush as error:
+            except PushdownNotSupported as error:
                 if how == "pushed" and not isinstance(error, TooFew):
                     raise
         return _streamed(model, rows, columns, weight)
@@ -338,13 +345,13 @@ def _pushable(
     if how == "streamed":
         return "as asked for"
     learner = model.learner
-    reason = why_not(learner, rows.connection.engine, model.encoder.missing)
+    reason = unsupported_reason(learner, rows.connection.engine, model.encoder.missing)
     if reason is None and _is_started(learner) and not learner.statistics_.is_settled:
         reason = "the grid is not settled before 256 rows"
     if how == "pushed":
         if reason is not None:
-            raise CannotPush(
-                f"no sums can be taken here: {reason}.", who=_WHO, hint='how="auto" reads the rows'
+            raise PushdownNotSupported(
+                f"no sums can be taken here: {reason}.", source=_WHO, hint='how="auto" reads the rows'
             )
         return None
     if reason is not None:
@@ -362,9 +369,9 @@ def _pushed(model: TableModel, rows: DatabaseSource, columns: Columns, weight: s
     learner = model.learner
     started = _is_started(learner)
     with rows.connection.reading():
-        grid = learner.grid_ if started else learner.grid
-        looked: Look = look(rows, columns, model.encoder, weight=weight, grid=grid)
-        statistics = take_sums(looked)
+        quantizer = learner.quantizer_ if started else learner.quantizer
+        looked: PushdownPlan = look(rows, columns, model.encoder, weight=weight, quantizer=quantizer)
+        statistics = execute(looked)
     learner = deepcopy(learner)
     if started and statistics.n_features > learner.n_features_in_:
         learner.grow(statistics.n_features)
@@ -419,7 +426,7 @@ def _weights(values: Any, name: str) -> FloatArray:
     try:
         return np.array([float(value) for value in values.tolist()])
     except (TypeError, ValueError):
-        raise DataError(f"column {name!r} of weights must have a number in every row.", who=_WHO) from None
+        raise DataError(f"column {name!r} of weights must have a number in every row.", source=_WHO) from None
 
 
 def _noted_how(model: TableModel, how: str) -> TableModel:
@@ -433,7 +440,7 @@ def _is_started(learner: Any) -> bool:
 
 def _checked_how(how: str) -> str:
     if how not in HOW:
-        raise ParameterError(f"how must be one of {', '.join(HOW)}; got {how!r}.", who=_WHO)
+        raise ParameterError(f"how must be one of {', '.join(HOW)}; got {how!r}.", source=_WHO)
     return how
 
 
@@ -452,5 +459,5 @@ def _known_columns(model: TableModel) -> Columns:
 
 def _checked(model: Any) -> TableModel:
     if not isinstance(model, TableModel):
-        raise DataTypeError(f"expected a model that sql.fit() gave; got {type(model).__name__}.", who=_WHO)
+        raise DataTypeError(f"expected a model that sql.fit() gave; got {type(model).__name__}.", source=_WHO)
     return model

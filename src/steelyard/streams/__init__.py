@@ -21,10 +21,10 @@ from steelyard.streams.schedules import ImbalanceSchedule
 
 # Names that live in rooms above this one, imported when asked for: those rooms import this one.
 _ELSEWHERE = {
-    "DriftWindows": "memory",
-    "Fading": "memory",
+    "AdaptiveWindows": "memory",
+    "ExponentialDecay": "memory",
     "PrequentialResult": "evaluation",
-    "Race": "evaluation",
+    "PrequentialEvaluator": "evaluation",
     "RiverPeer": "evaluation",
     "SklearnPeer": "evaluation",
     "SlidingWindow": "memory",

@@ -169,7 +169,7 @@ class ArrayStream(RowStream):
         except (ValueError, TypeError) as error:
             raise DataError(
                 f"X and time must be arrays of numbers: {error}.",
-                who="ArrayStream",
+                source="ArrayStream",
                 hint="open_stream() takes tables with text; a sparse matrix needs toarray() first",
             ) from error
         n_times = self._y.shape if self._time is None else self._time.shape
@@ -177,7 +177,7 @@ class ArrayStream(RowStream):
             raise DataError(
                 f"expected a table X and as many labels and times; got X of shape "
                 f"{self._X.shape}, labels of shape {self._y.shape} and times of shape {n_times}.",
-                who="ArrayStream",
+                source="ArrayStream",
             )
         self.n_rows = len(self._y)
 
@@ -202,10 +202,10 @@ def small_first(chunks: Iterable[Chunk], parts: int = 20) -> Iterator[Chunk]:
             yield chunk.take(begin, begin + size)
 
 
-def check_chunk(chunk: int, who: str) -> int:
+def check_chunk(chunk: int, source: str) -> int:
     """A number of rows that a chunk can have."""
     if not Integer(1).accepts(chunk):
-        raise ParameterError(f"chunk must be a whole number of at least 1; got {chunk!r}.", who=who)
+        raise ParameterError(f"chunk must be a whole number of at least 1; got {chunk!r}.", source=source)
     return int(chunk)
 
 

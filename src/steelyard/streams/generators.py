@@ -71,23 +71,25 @@ class GeneratedStream(RowStream):
         chunk: int = 1000,
         seed: int = 0,
     ) -> None:
-        who = type(self).__name__
+        source = type(self).__name__
         if not 0.0 <= noise <= 1.0:
             raise ParameterError(
-                f"noise must be a number between 0 and 1, ends included; got {noise!r}.", who=who
+                f"noise must be a number between 0 and 1, ends included; got {noise!r}.", source=source
             )
         for name, number, least in (("n_rows", n_rows, 1), ("seed", seed, 0)):
             if not Integer(least).accepts(number):
-                raise ParameterError(f"{name} must be {Integer(least).description}; got {number!r}.", who=who)
+                raise ParameterError(
+                    f"{name} must be {Integer(least).description}; got {number!r}.", source=source
+                )
         self.n_rows: int = n_rows
         self.schedule = schedule or ImbalanceSchedule.constant(0.1)
         self.concept_drifts = tuple(sorted(drifts, key=lambda drift: drift.at))
         self.drifts = tuple((drift.at, drift.at + drift.width) for drift in self.concept_drifts)
         self.noise = noise
         self.presence = dict(presence or {})
-        self.chunk = check_chunk(chunk, who)
+        self.chunk = check_chunk(chunk, source)
         self.seed = seed
-        self.name = f"{who}, {self.schedule.name} imbalance"
+        self.name = f"{source}, {self.schedule.name} imbalance"
         self._begun = 0
 
     @abstractmethod

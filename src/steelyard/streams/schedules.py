@@ -61,7 +61,7 @@ class ImbalanceSchedule:
         _check_shares(*values)
         if not len(values) or rows_of_steps[0] != 0:
             raise ParameterError(
-                f"the first step must be at row 0; got {shares!r}.", who="ImbalanceSchedule.step"
+                f"the first step must be at row 0; got {shares!r}.", source="ImbalanceSchedule.step"
             )
         return cls("step", lambda rows: values[np.searchsorted(rows_of_steps, rows, side="right") - 1])
 
@@ -101,4 +101,6 @@ class ImbalanceSchedule:
 def _check_shares(*shares: float) -> None:
     for share in shares:
         if not 0.0 <= share <= 1.0:
-            raise ParameterError(f"a share must be between 0 and 1; got {share!r}.", who="ImbalanceSchedule")
+            raise ParameterError(
+                f"a share must be between 0 and 1; got {share!r}.", source="ImbalanceSchedule"
+            )

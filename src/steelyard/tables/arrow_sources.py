@@ -93,7 +93,7 @@ class ArrowCsvSource:
                     done += batch.n_rows
                 if len(self.place.left_out) > n_left_out:
                     continue
-                raise DataError(f"{error}.", who=self.place.source) from error  # only pyarrow objected
+                raise DataError(f"{error}.", source=self.place.source) from error  # only pyarrow objected
             yield ColumnBatch(_ArrowColumns(table, wanted, by_kind), table.num_rows)
             done += table.num_rows
 
@@ -208,7 +208,7 @@ class ArrowSource:
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise DataError(
                 f"after row {self._done:,} the content is damaged or cut short: {str(error).rstrip('.')}.",
-                who=self.place.source,
+                source=self.place.source,
             ) from error
 
     def fraction_read(self) -> float | None:
@@ -237,7 +237,7 @@ def arrow_file_source(data: ByteSource) -> ArrowSource:
         if isinstance(error, DataError):
             raise
         reason = str(error).rstrip(".")
-        raise DataError(f"the file is damaged or cut short: {reason}.", who=data.name) from error
+        raise DataError(f"the file is damaged or cut short: {reason}.", source=data.name) from error
 
 
 def _parquet_source(data: ByteSource) -> ArrowSource:
@@ -255,7 +255,7 @@ def _seekable(data: ByteSource) -> Any:
     if data.path is None:
         raise DataError(
             "Parquet and Arrow files must be read from an unpacked file on disk.",
-            who=data.name,
+            source=data.name,
             hint="save it to a file first, or send an Arrow stream",
         )
     return str(data.path)
@@ -277,7 +277,7 @@ def table_source(table: Any) -> ArrowSource:
     if not hasattr(table, "__arrow_c_stream__"):
         raise DataTypeError(
             f"expected a path or a table of pandas, polars or pyarrow; got {type(table).__name__}.",
-            who="open_stream",
+            source="open_stream",
         )
     reader = _checked_table(pa.RecordBatchReader.from_stream, table)
     n_rows = len(table) if hasattr(table, "__len__") else None
@@ -299,7 +299,7 @@ def _checked_table(make: Callable[[Any], Any], table: Any) -> Any:
         reason = " ".join(map(str, error.args))
         raise DataError(
             f"its columns cannot be read: {reason}.",
-            who="table",
+            source="table",
             hint="every column must hold values of one kind, and all columns equally many",
         ) from error
 

@@ -37,14 +37,14 @@ class RowError(DataError):
 
     def __init__(
         self,
-        sentence: str,
+        message: str,
         *,
-        who: str | None = None,
+        source: str | None = None,
         hint: str | None = None,
         row: int = 0,
         column: str | None = None,
     ) -> None:
-        super().__init__(sentence, who=who, hint=hint)
+        super().__init__(message, source=source, hint=hint)
         self.row, self.column = row, column
 
 
@@ -317,7 +317,7 @@ class Columns:
         """
         if len(set(names)) < len(names):
             twice = next(name for place, name in enumerate(names) if name in names[:place])
-            raise DataError(f"two columns are called {twice!r}; names must differ.", who=source)
+            raise DataError(f"two columns are called {twice!r}; names must differ.", source=source)
         self._check(names, source, "target", [self.target] if self.target is not None else [])
         self._check(names, source, "time", [self.time] if self.time is not None else [])
         self._check(names, source, "feature", self.features or ())
@@ -327,7 +327,7 @@ class Columns:
         offered = [name for name in names if name not in set(index)] if index else names
         features = [name for name in self.features or offered if name not in apart]
         if not features:
-            raise DataError(f"no column is left as a feature; there are {_listed(names)}.", who=source)
+            raise DataError(f"no column is left as a feature; there are {_listed(names)}.", source=source)
         return features
 
     def check_kept(self, names: Sequence[str], source: str, keep: Sequence[str]) -> None:
@@ -341,7 +341,7 @@ class Columns:
                 closest = near(str(name), names)
                 raise DataError(
                     f"there is no {kind} column {name!r}; there are {_listed(names)}.",
-                    who=source,
+                    source=source,
                     hint=f"did you mean {closest!r}?" if closest else None,
                 )
 

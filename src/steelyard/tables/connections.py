@@ -303,7 +303,7 @@ def connected(connection: Any) -> Connection:
     if not hasattr(connection, "cursor"):
         raise DataTypeError(
             f"expected an open connection to a database; got {type(connection).__name__}.",
-            who="steelyard.sql",
+            source="steelyard.sql",
             hint="such as sqlite3.connect(...), duckdb.connect(...), psycopg.connect(...), or an address",
         )
     if any(name.startswith("adbc_driver") for name in modules):
@@ -329,11 +329,11 @@ def _closing(reader: Any, cursor: Any = None) -> Generator[Any, None, None]:
             cursor.close()
 
 
-def told(error: Exception, who: str) -> DataError:
+def told(error: Exception, source: str) -> DataError:
     """The engine's own words, in a sentence."""
     if isinstance(error, DataError):
         return error
-    return DataError(f"the database refused: {words_of(error)}.", who=who)
+    return DataError(f"the database refused: {words_of(error)}.", source=source)
 
 
 def words_of(error: Exception) -> str:

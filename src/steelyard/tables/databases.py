@@ -222,7 +222,7 @@ class DatabaseSource:
             except (TypeError, ValueError, OverflowError) as error:
                 raise DataError(
                     f"expected a number; got {str(value)[:60]!r} ({type(value).__name__}).",
-                    who=self.place.of_row(done + row, name),
+                    source=self.place.of_row(done + row, name),
                     hint="if this is a column of categories, name it so, or leave it out",
                 ) from error
         return numbers
@@ -261,14 +261,14 @@ def _array_batches(
         yield ColumnBatch(columns, len(batch[0][1]))
 
 
-def check_single(query: str, who: str) -> None:
+def check_single(query: str, source: str) -> None:
     """Refuse what is not one question: a second statement could write."""
     bare = _QUOTED.sub("", query)
     first = bare.lstrip("( \t\r\n").split(maxsplit=1)
     if ";" in bare or not first or first[0].lower() not in _QUESTIONS:
         raise DataError(
             "expected one SELECT, without a semicolon.",
-            who=who,
+            source=source,
             hint="nothing but questions is ever asked of a database",
         )
 
@@ -334,13 +334,13 @@ def open_database(address: str, query: str | None = None, connection: Any = None
     return DatabaseSource(connection, query, name=called, close=close, table=table)
 
 
-def unknown_table(table: str | None, there: list[str], who: str, hint: str | None = None) -> DataError:
+def unknown_table(table: str | None, there: list[str], source: str, hint: str | None = None) -> DataError:
     """The refusal of a table that is not there, with those that are."""
     closest = None if table is None else near(table, there)
     said = "no table is named" if table is None else f"there is no table {table!r}"
     return DataError(
         f"{said}; there are {', '.join(map(repr, there[:20])) or 'none'}.",
-        who=who,
+        source=source,
         hint=f"did you mean {closest!r}?" if closest else hint,
     )
 
@@ -364,7 +364,7 @@ def connect(address: str, *, writes: bool = False) -> Any:
             hint='pip install "steelyard[sql]"',
         ) from error
     except Exception as error:
-        raise FileAccessError(f"cannot be opened: {words_of(error)}.", who=scheme) from error
+        raise FileAccessError(f"cannot be opened: {words_of(error)}.", source=scheme) from error
 
 
 def _driver_connection(address: str, *, writes: bool) -> Any:

@@ -63,12 +63,12 @@ class TableEncoder(BaseEstimator):
     def _check_params(self) -> None:
         if self.missing not in MISSING:
             raise ParameterError(
-                f"missing must be one of {', '.join(MISSING)}; got {self.missing!r}.", who="TableEncoder"
+                f"missing must be one of {', '.join(MISSING)}; got {self.missing!r}.", source="TableEncoder"
             )
         for name, kind in (("hash_width", Integer(1, _WIDEST)), ("max_categories", Integer(1))):
             if not kind.accepts(getattr(self, name)):
                 raise ParameterError(
-                    f"{name} must be {kind.description}; got {getattr(self, name)!r}.", who="TableEncoder"
+                    f"{name} must be {kind.description}; got {getattr(self, name)!r}.", source="TableEncoder"
                 )
 
     def settle(self, batch: ColumnBatch, features: list[str], categorical: tuple[str, ...]) -> None:
@@ -148,7 +148,7 @@ class TableEncoder(BaseEstimator):
             if np.isnan(X[row, index]):
                 raise _missing_error(place, first_row + row, self.numeric_[index])
             where = place.of_row(first_row + row, self.numeric_[index])
-            raise RowError("an infinite value cannot be used.", who=where, row=first_row + row)
+            raise RowError("an infinite value cannot be used.", source=where, row=first_row + row)
 
     def _with_means(self, X: FloatArray, *, learn: bool) -> FloatArray:
         """Filled with the mean of the values before; sums run row by row, so chunk borders do not matter."""
@@ -184,7 +184,7 @@ class TableEncoder(BaseEstimator):
                 raise DataError(
                     f"column {name!r} has more than {self.max_categories:,} distinct values, "
                     "too many for one feature each.",
-                    who=place.source,
+                    source=place.source,
                     hint=f"leave the column out: drop={name!r} (--drop {name} on the command line)",
                 )
             new += [(row, order, name, value) for value, row in firsts.items()]
@@ -233,7 +233,7 @@ class TableEncoder(BaseEstimator):
             raise DataError(
                 f"numbers and categories must be the same columns; got numbers {self.numeric_} and "
                 f"{other.numeric_}.",
-                who="merge",
+                source="merge",
             )
         self.know(other.categories_)
         self._sums, self._seen = self._sums + other._sums, self._seen + other._seen
@@ -283,14 +283,14 @@ def _text_error(values: NDArray[Any], name: str, place: Place, first_row: int) -
             float(value)
         except (TypeError, ValueError):
             where = place.of_row(first_row + row, name)
-            return RowError(f"expected a number; got {value!r}.", who=where, row=first_row + row)
-    return DataError(f"column {name!r} was a column of numbers and is now text.", who=place.source)
+            return RowError(f"expected a number; got {value!r}.", source=where, row=first_row + row)
+    return DataError(f"column {name!r} was a column of numbers and is now text.", source=place.source)
 
 
 def _missing_error(place: Place, row: int, column: str) -> RowError:
     return RowError(
         "a value is missing.",
-        who=place.of_row(row, column),
+        source=place.of_row(row, column),
         row=row,
         column=column,
         hint='fill gaps with missing="mean" or missing="zero" (--missing on the command line)',

@@ -70,7 +70,7 @@ class ByteSource(io.RawIOBase):
         if isinstance(self._content, io.TextIOBase):
             raise DataTypeError(
                 "expected a file opened in binary mode; got one of text.",
-                who=self.name,
+                source=self.name,
                 hint="open it with mode 'rb', or wrap the bytes in io.BytesIO",
             )
         head, n_lines = bytearray(), 0
@@ -104,7 +104,7 @@ class ByteSource(io.RawIOBase):
     def _too_long(self, line: int) -> DataError:
         return DataError(
             f"{'a line' if self._file is None else f'line {line:,}'} is longer than {_LONGEST_LINE:,} bytes.",
-            who=self.name,
+            source=self.name,
             hint="is this a table? Every row must be a line",
         )
 
@@ -112,7 +112,7 @@ class ByteSource(io.RawIOBase):
         try:
             return read(size)
         except (EOFError, OSError, ValueError, gzip.zlib.error) as error:  # type: ignore[attr-defined]
-            raise DataError(f"the content is damaged or cut short: {error}.", who=self.name) from error
+            raise DataError(f"the content is damaged or cut short: {error}.", source=self.name) from error
 
     def readable(self) -> bool:
         return True
@@ -286,7 +286,7 @@ def open_bytes(source: str | os.PathLike[str] | IO[bytes]) -> ByteSource:
     try:
         return ByteSource(path.open("rb"), str(path), path)
     except OSError as error:
-        raise FileAccessError(f"cannot be read: {error.strerror or error}.", who=str(path)) from error
+        raise FileAccessError(f"cannot be read: {error.strerror or error}.", source=str(path)) from error
 
 
 def _standard_input() -> IO[bytes]:

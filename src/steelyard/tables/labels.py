@@ -51,7 +51,7 @@ class LabelReader:
     def _check_present(self, missing: NDArray[np.bool_], place: Place, first_row: int) -> None:
         if missing.any():
             row = first_row + int(missing.argmax())
-            raise RowError("the label is missing.", who=place.of_row(row, self.column), row=row)
+            raise RowError("the label is missing.", source=place.of_row(row, self.column), row=row)
 
     def _whole(self, values: NDArray[Any], place: Place, first_row: int) -> tuple[NDArray[np.int64], Codes]:
         with np.errstate(invalid="ignore"):
@@ -70,14 +70,14 @@ class LabelReader:
                 f"a label that is a whole number must be "
                 f"within {_LARGEST_WHOLE:,}, beyond which numbers are rounded; got about "
                 f"{float(values[row]):.17g}.",
-                who=place.of_row(first_row + row, self.column),
+                source=place.of_row(first_row + row, self.column),
                 row=first_row + row,
                 hint="is this the right target? Identifiers can be told apart as text, such as id-123",
             )
         row = int((labels != values).argmax())
         raise RowError(
             f"a label must be a whole number or text; got {float(values[row])!r}.",
-            who=place.of_row(first_row + row, self.column),
+            source=place.of_row(first_row + row, self.column),
             row=first_row + row,
             hint="a column of measurements is not a column of classes; choose another target",
         )

@@ -41,9 +41,9 @@ class RecordSource:
         self.place = Place(name)
         fields = dict.fromkeys(str(field) for record, _ in self._judged for field in record)
         if not fields:
-            raise DataError("there are no rows.", who=name)
+            raise DataError("there are no rows.", source=name)
         if LABEL in fields:
-            raise DataError(f"no field may be called {LABEL!r}, as the labels are.", who=name)
+            raise DataError(f"no field may be called {LABEL!r}, as the labels are.", source=name)
         self.names = [*fields, LABEL]
 
     def kinds(self, columns: Columns, wanted: list[str]) -> Kinds:
@@ -63,7 +63,8 @@ class RecordSource:
                 new = next((str(field) for field in record if str(field) not in known), None)
                 if new is not None:
                     raise DataError(
-                        f"the field {new!r} is in none of the first rows.", who=self.place.of_row(done + row)
+                        f"the field {new!r} is in none of the first rows.",
+                        source=self.place.of_row(done + row),
                     )
             columns = {name: self._column(batch, name, kinds[name]) for name in wanted}
             yield ColumnBatch(columns, len(batch))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
-from steelyard._turns import all_or_nothing, of_one_moment
+from steelyard._concurrency import snapshot_read, transactional
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.persistence import from_bytes, storable, to_bytes
 from steelyard.proximal import Certificate, ProximalSVC
@@ -131,7 +131,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return is_ready(self.learner)
 
-    @all_or_nothing
+    @transactional
     def fit(self, X: Any, y: Any = None) -> Self:
         """Forget all, then learn a table.
 
@@ -151,7 +151,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
         self.learner, self.encoder, self.history_ = fresh.learner, fresh.encoder, fresh.history
         return self
 
-    @all_or_nothing
+    @transactional
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Learn the rows of a table too; all of them or none.
 
@@ -175,7 +175,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
         self.learner, self.encoder = deepcopy(self.learner), deepcopy(self.encoder)
         self.history_ = list(self.history)
 
-    @of_one_moment
+    @snapshot_read
     def predict(self, X: Any) -> NDArray[Any]:
         """Labels of the rows of a table.
 
@@ -190,7 +190,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
         """
         return np.concatenate([answers.labels for _, answers in self.answers(X, chunk=_AT_ONCE)])
 
-    @of_one_moment
+    @snapshot_read
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Scores of the rows of a table, as the learner gives them.
 
@@ -205,7 +205,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
         """
         return self._asked("decision_function", X)
 
-    @of_one_moment
+    @snapshot_read
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities of the classes for the rows of a table, as the learner gives them.
 
@@ -222,7 +222,9 @@ class TableModel(ClassifierMixin, BaseEstimator):
 
     def _asked(self, method: str, X: Any) -> NDArray[np.float64]:
         if not hasattr(self.learner, method):
-            raise DataError(f"a model of class {type(self.learner).__name__} has no {method}().", who=method)
+            raise DataError(
+                f"a model of class {type(self.learner).__name__} has no {method}().", source=method
+            )
         parts = self.rows(X, chunk=_AT_ONCE, labelled=False)
         answers = [getattr(self.learner, method)(rows_taken(self.learner, part)) for part in parts]
         return np.concatenate(answers)
@@ -255,7 +257,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
         self.note("learned", source, len(y), self._digest(chunks).id)
         return len(y)
 
-    @all_or_nothing
+    @transactional
     def forget(self, source: Any, *, again: bool = False) -> int:
         """Unlearn the rows of a table, all or none; returns their number.
 
@@ -266,13 +268,13 @@ class TableModel(ClassifierMixin, BaseEstimator):
         self._take_apart()
         return self._forget(source, self.learner.forget, again=again)[0]
 
-    @all_or_nothing
+    @transactional
     def forget_certified(self, source: Any, *, again: bool = False) -> Certificate:
         """The same, with a certificate that tells how the columns of the table became features."""
         if not isinstance(self.learner, ProximalSVC):
             raise DataError(
                 f"a model of class {type(self.learner).__name__} gives no certificates.",
-                who="forget",
+                source="forget",
                 hint="ProximalSVC does",
             )
         self._take_apart()
@@ -282,7 +284,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
 
     def _empty_twin(self) -> str:
         """How rows become features and on which grid, without anything that was learned of them; as text."""
-        learner = ProximalSVC(grid=self.learner.grid_, feature_map=self.learner.feature_map_)
+        learner = ProximalSVC(quantizer=self.learner.quantizer_, feature_map=self.learner.feature_map_)
         twin = TableModel(learner, self.encoder, self.target, self.time)
         return b64encode(to_bytes(twin)).decode("ascii")
 
@@ -292,21 +294,21 @@ class TableModel(ClassifierMixin, BaseEstimator):
         if certificate.table is None:
             raise DataError(
                 "the certificate does not tell how columns of a table become features.",
-                who="verify",
+                source="verify",
                 hint="certificates of rows that came as arrays are checked by Certificate.holds_for(X, y)",
             )
         try:
             model = from_bytes(b64decode(certificate.table, validate=True))
         except ValueError as error:
-            raise FileFormatError(f"the certificate is damaged ({error}).", who="verify") from error
+            raise FileFormatError(f"the certificate is damaged ({error}).", source="verify") from error
         if not isinstance(model, TableModel) or not isinstance(model.learner, ProximalSVC):
-            raise FileFormatError("the certificate is damaged (it describes no table).", who="verify")
+            raise FileFormatError("the certificate is damaged (it describes no table).", source="verify")
         return model
 
     def _check_forgets(self) -> None:
         if not hasattr(self.learner, "forget"):
             raise DataError(
-                f"a model of class {type(self.learner).__name__} cannot forget rows.", who="forget"
+                f"a model of class {type(self.learner).__name__} cannot forget rows.", source="forget"
             )
 
     def _forget(self, source: Any, forget: Callable[..., Any], *, again: bool) -> tuple[int, Any]:
@@ -335,7 +337,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
             raise DataError(
                 f"these {last['rows']:,} rows were forgotten already, at {last['when']} from "
                 f"{last['source']!r}; nothing was changed.",
-                who=f"forget: {source}",
+                source=f"forget: {source}",
                 hint="had they been learned more than once? then again=True (--again on the command line)",
             )
 
@@ -357,12 +359,12 @@ class TableModel(ClassifierMixin, BaseEstimator):
     ) -> TableStream:
         """The rows of a table as this model takes them, to be answered and not learned."""
         if not is_ready(self.learner):
-            raise DataError("this model has learned no rows yet.", who="predict")
+            raise DataError("this model has learned no rows yet.", source="predict")
         stream = self.open(source, labelled=labelled, chunk=chunk, limit=limit)
         stream.learning = False
         return stream.keep(keep)
 
-    @all_or_nothing
+    @transactional
     def merge(self, other: TableModel, *, source: str = "another model") -> Self:
         """Learn what another model has learned; both must have been taught from the same columns.
 
@@ -376,18 +378,18 @@ class TableModel(ClassifierMixin, BaseEstimator):
         self.history_ = [*self.history, *other.history]
         return self.note("merged", source, 0)
 
-    @all_or_nothing
-    def unmerge(self, other: TableModel) -> Self:
+    @transactional
+    def subtract(self, other: TableModel) -> Self:
         """Unlearn what another model has learned, rows that this one has learned too; all or none.
 
         Rows that were forgotten before and not learned again since are refused.
         """
-        self._check_fits(other, "unmerge")
+        self._check_fits(other, "subtract")
         leaving = other.learned()
         for rows_id, entry in leaving.items():
             self._refuse_forgotten(rows_id, entry["source"])
         encoder, mine, theirs = self._aligned(other)
-        mine.unmerge(theirs)
+        mine.subtract(theirs)
         self.encoder, self.learner, self.history_ = encoder, mine, list(self.history)
         for rows_id, entry in leaving.items():
             self.note("forgot", entry["source"], entry["rows"], rows_id)
@@ -395,27 +397,27 @@ class TableModel(ClassifierMixin, BaseEstimator):
 
     def unlearned(self) -> TableModel:
         """A model with the columns, parameters and grid of this one that has learned no rows."""
-        learner = from_bytes(to_bytes(self.learner)).unmerge(self.learner)
+        learner = from_bytes(to_bytes(self.learner)).subtract(self.learner)
         return TableModel(learner, deepcopy(self.encoder), self.target, self.time)
 
     def _check_fits(self, other: Any, method: str) -> None:
         """Refuse what was not taught from the same columns, or by a learner of another class."""
         if not isinstance(other, TableModel):
             raise DataError(
-                f"expected a saved model with its columns; got a {type(other).__name__}.", who=method
+                f"expected a saved model with its columns; got a {type(other).__name__}.", source=method
             )
         if type(self.learner) is not type(other.learner) or not hasattr(self.learner, method):
             raise DataError(
                 f"models of class {type(self.learner).__name__} and {type(other.learner).__name__} "
                 f"cannot be {method}d.",
-                who=method,
+                source=method,
                 hint="ProximalSVC can, after fit --model proximal",
             )
         if (self.target, self.encoder.columns_) != (other.target, other.encoder.columns_):
             raise DataError(
                 f"both models must have the same columns; got target {self.target!r} with "
                 f"{self.encoder.columns_} and target {other.target!r} with {other.encoder.columns_}.",
-                who=method,
+                source=method,
             )
 
     def _aligned(self, other: TableModel) -> tuple[TableEncoder, Any, Any]:
@@ -426,7 +428,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
         as_they_are = list(order) == list(range(n_features)) and mine.n_features_in_ == n_features
         if hasattr(theirs, "grow") and not as_they_are:  # which a learner with a feature map could not do
             mine.grow(n_features)
-            theirs = theirs.rearranged(order, n_features)
+            theirs = theirs.permute_features(order, n_features)
         return encoder, mine, theirs
 
     def _refuse_twice(self, other: TableModel, source: str) -> None:
@@ -437,7 +439,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
                 f"the {theirs[twice]['rows']:,} rows {twice}, which {source} learned from "
                 f"{theirs[twice]['source']!r}, are in already, from {mine[twice]['source']!r}; they would "
                 "count twice, so nothing was merged.",
-                who="merge",
+                source="merge",
                 hint="give every model once, and no model that was merged into another one",
             )
 

@@ -83,11 +83,14 @@ class TableStream(RowStream):
     ) -> None:
         if on_bad_row not in ON_BAD_ROW:
             raise ParameterError(
-                f"on_bad_row must be one of {', '.join(ON_BAD_ROW)}; got {on_bad_row!r}.", who="open_stream"
+                f"on_bad_row must be one of {', '.join(ON_BAD_ROW)}; got {on_bad_row!r}.",
+                source="open_stream",
             )
         self.chunk = check_chunk(chunk, "open_stream")
         if limit is not None and not Integer(1).accepts(limit):
-            raise ParameterError(f"limit must be {Integer(1).description}; got {limit!r}.", who="open_stream")
+            raise ParameterError(
+                f"limit must be {Integer(1).description}; got {limit!r}.", source="open_stream"
+            )
         self.columns, self.encoder, self.limit = columns, encoder, limit
         self._source, self.learning = source, learn
         self.name = source.place.source
@@ -143,7 +146,7 @@ class TableStream(RowStream):
             reader.close()
             self._source.close()
         if not self._done:
-            raise DataError("there are no rows.", who=self.name)
+            raise DataError("there are no rows.", source=self.name)
         if self._watch is not None:
             self._notice(self._watch.finish())
 
@@ -180,14 +183,14 @@ class TableStream(RowStream):
             yield batch
 
     def _notice(self, sentences: list[str]) -> None:
-        for sentence in sentences:
-            self.notices.append(sentence)
-            self.on_notice(sentence)
+        for message in sentences:
+            self.notices.append(message)
+            self.on_notice(message)
 
     def _note_bad(self, error: DataError) -> None:
         self.n_bad_rows += 1
         if len(self.bad_rows) < _MOST_NOTED:
-            self.bad_rows.append(error.message)
+            self.bad_rows.append(error.summary)
 
     def _chunks(self, batch: ColumnBatch) -> Iterator[Chunk]:
         """The batch as a chunk; of several, where bad rows in between are left out."""
@@ -226,7 +229,7 @@ class TableStream(RowStream):
                     where = place.of_row(first_row + row, column)
                     raise RowError(
                         f"expected a time; got {value!r}.",
-                        who=where,
+                        source=where,
                         row=first_row + row,
                         hint="times are numbers of seconds or like 2026-01-31T12:30:00",
                     ) from error
@@ -234,7 +237,7 @@ class TableStream(RowStream):
         if np.isnan(values).any():
             row = int(np.isnan(values).argmax())
             raise RowError(
-                "the time is missing.", who=place.of_row(first_row + row, column), row=first_row + row
+                "the time is missing.", source=place.of_row(first_row + row, column), row=first_row + row
             )
         return np.asarray(values, dtype=np.float64)
 
@@ -408,7 +411,7 @@ def _reader_of(data: ByteSource) -> Any:
     if begin.startswith(b"[") and begin[1:].lstrip().startswith((b"{", b"[")):
         raise DataError(
             "this begins as a JSON list does; expected one JSON object a line, or a table.",
-            who=data.name,
+            source=data.name,
             hint="`jq -c '.[]' FILE` writes the objects of a list one a line",
         )
     exact = csv_source(data)
@@ -417,16 +420,16 @@ def _reader_of(data: ByteSource) -> Any:
 
 def _check_text(data: ByteSource) -> None:
     if not data.head:
-        raise DataError("the file is empty.", who=data.name)
+        raise DataError("the file is empty.", source=data.name)
     position = data.head.find(b"\0")
     if position >= 0:
         raise DataError(
             f"this is a binary file (a zero byte at position {position:,}), not a table.",
-            who=data.name,
+            source=data.name,
             hint="tables can be CSV, TSV or JSON lines (also packed with gzip), Parquet and Arrow",
         )
 
 
 def _need_pyarrow(what: str) -> None:
     if not has_pyarrow():
-        raise DataError("reading this needs pyarrow.", who=what, hint='pip install "steelyard[tables]"')
+        raise DataError("reading this needs pyarrow.", source=what, hint='pip install "steelyard[tables]"')

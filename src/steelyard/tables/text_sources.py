@@ -101,11 +101,11 @@ class CsvSource(TextSource):
         self.delimiter = delimiter
         beginning = list(islice(self._lines(io.BytesIO(self._whole_lines())), _JUDGED_ROWS + 1))
         if not beginning:
-            raise DataError("the file is empty.", who=data.name)
+            raise DataError("the file is empty.", source=data.name)
         self.names = [name.strip() for name in beginning[0]]
         self._judged = [row for row in beginning[1:] if len(row) == len(self.names)]
         if not beginning[1:]:
-            raise DataError("there is a header line but there are no rows.", who=data.name)
+            raise DataError("there is a header line but there are no rows.", source=data.name)
 
     def kinds(self, columns: Columns, wanted: list[str]) -> Kinds:
         """What each column holds, judged by the first rows."""
@@ -167,7 +167,7 @@ class CsvSource(TextSource):
                 refusal = DataError(
                     f"expected {len(self.names)} columns, as in the header; got "
                     f"{len(row)}, the last of them {row[-1][:40]!r}.",
-                    who=self.place.of_row(done),
+                    source=self.place.of_row(done),
                 )
                 self.bad_rows.refuse(refusal, done)
 
@@ -182,7 +182,7 @@ class JsonLinesSource(TextSource):
         self.names = list(dict.fromkeys(name for record in self._judged for name in record))
         if not self.names:
             list(self._records(io.BytesIO(head)))  # which says what is wrong with it
-            raise DataError("the file is empty.", who=data.name)
+            raise DataError("the file is empty.", source=data.name)
 
     def kinds(self, columns: Columns, wanted: list[str]) -> Kinds:
         """What each column holds, judged by the first rows."""
@@ -211,7 +211,7 @@ class JsonLinesSource(TextSource):
                 record = _json_record(line)
                 _check_fields(record, known)
             except DataError as error:
-                self.bad_rows.refuse(DataError(error.sentence, who=self.place.of_row(done)), done)
+                self.bad_rows.refuse(DataError(error.message, source=self.place.of_row(done)), done)
             else:
                 done += 1
                 yield record
@@ -291,8 +291,8 @@ def _converted(
         columns, refusals = {}, dict[int, DataError]()
         for name in wanted:
             columns[name], sentences = _convert([cell(row, name) for row in batch], kinds[name])
-            for row, sentence in sentences.items():
-                refusals.setdefault(row, _no_value(sentence, source.place.of_row(done + row, name)))
+            for row, message in sentences.items():
+                refusals.setdefault(row, _no_value(message, source.place.of_row(done + row, name)))
         good, refusal = source.bad_rows.usable(len(batch), refusals, done)
         n_good = int(good.sum())
         if n_good:
@@ -305,10 +305,10 @@ def _converted(
             return
 
 
-def _no_value(sentence: str, where: str) -> DataError:
+def _no_value(message: str, where: str) -> DataError:
     return DataError(
-        sentence,
-        who=where,
+        message,
+        source=where,
         hint="if this is a column of categories, name it so (categorical, --categorical on the "
         "command line), or drop it",
     )

@@ -90,7 +90,7 @@ class ColumnWatch:
                 what, hint = found
                 raise DataError(
                     f"column {name!r} {what}; every value would become a feature of its own.",
-                    who=self._source,
+                    source=self._source,
                     hint=hint.format(name=shlex.quote(name)),
                 )
 

@@ -11,13 +11,12 @@ import numpy as np
 from steelyard._labels import none_left
 from steelyard._types import FloatArray
 from steelyard.base import Label
-from steelyard.cuts import normal_gmean_cut
 from steelyard.exceptions import ParameterError
 from steelyard.params import class_factors
-from steelyard.proximal.rule.left_out import moments_left_out
+from steelyard.proximal.rule.leave_one_out import moments_left_out
+from steelyard.proximal.rule.native_solver import solve_small
 from steelyard.proximal.rule.planes import Planes
 from steelyard.proximal.rule.selection import choose_C
-from steelyard.proximal.rule.small import solve_small
 from steelyard.proximal.rule.solver import (
     PlaneEquations,
     all_score_moments,
@@ -30,6 +29,7 @@ from steelyard.proximal.rule.system import System
 from steelyard.proximal.rule.thresholds import logistic_slope
 from steelyard.proximal.state.folds import FoldedStatistics
 from steelyard.proximal.state.statistics import ClassStatistics
+from steelyard.thresholds import normal_gmean_cut
 
 __all__ = ["Rule"]
 

@@ -238,7 +238,7 @@ def _decomposed(matrix: FloatArray, driver: str | None = None) -> tuple[FloatArr
     if not np.isfinite(matrix).all():
         raise DataError(
             "the sums of products are beyond all numbers, so no plane can be found.",
-            who="ProximalSVC",
+            source="ProximalSVC",
             hint="no rows within the limits make such sums: was the model read from a damaged file?",
         )
     values, vectors = eigh(matrix, driver=driver, check_finite=False)

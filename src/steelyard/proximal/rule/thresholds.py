@@ -1,7 +1,7 @@
 """How sure scores are: a normal model of the scores of each class.
 
 Mean and variance of the scores of a class follow from its statistics, so no row is looked at again. Where to
-cut them is in :mod:`steelyard.cuts`.
+cut them is in :mod:`steelyard.thresholds`.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def _measure(
         raise DataError(
             f"without fold {held_out} there are rows of {len(training.classes)} class(es); "
             "at least two are needed.",
-            who="cross_validate",
+            source="cross_validate",
             hint="use more rows or fewer folds",
         )
     planes = rule.planes(training, rule.chosen_C(training, state, others))

@@ -40,7 +40,7 @@ class FoldLabel(NamedTuple):
     fold: int
 
 
-def checked_batch(X: Any, y: Any, sample_weight: Any, n_features: int, who: str) -> Batch:
+def checked_batch(X: Any, y: Any, sample_weight: Any, n_features: int, source: str) -> Batch:
     """Rows from a caller who is no learner; values may still be NaN, infinite or too large."""
     try:
         X = check_array(
@@ -50,16 +50,18 @@ def checked_batch(X: Any, y: Any, sample_weight: Any, n_features: int, who: str)
         if sample_weight is not None:
             sample_weight = np.array(column_or_1d(sample_weight), dtype=np.float64)
     except (ValueError, TypeError) as error:
-        raise DataError(f"{error}", who=who) from error
+        raise DataError(f"{error}", source=source) from error
     if any(label is None or label != label for label in labels):  # noqa: PLR0124  nan
-        raise DataError("y has missing values, which are no labels.", who=who)
+        raise DataError("y has missing values, which are no labels.", source=source)
     if X.shape[1] != n_features:
-        raise DataError(f"X has {X.shape[1]} features, but {n_features} were expected.", who=who)
+        raise DataError(f"X has {X.shape[1]} features, but {n_features} were expected.", source=source)
     lengths = {X.shape[0], len(codes), X.shape[0] if sample_weight is None else len(sample_weight)}
     if len(lengths) > 1:
-        raise DataError(f"X, y and sample_weight must have the same number of rows; got {lengths}.", who=who)
+        raise DataError(
+            f"X, y and sample_weight must have the same number of rows; got {lengths}.", source=source
+        )
     if sample_weight is not None and not (np.isfinite(sample_weight).all() and (sample_weight >= 0).all()):
-        raise DataError("sample_weight must be finite and not negative.", who=who)
+        raise DataError("sample_weight must be finite and not negative.", source=source)
     return Batch(canonical_csr(X) if sp.issparse(X) else X, labels, codes, sample_weight)
 
 
@@ -78,7 +80,7 @@ def check_magnitude(batch: Batch) -> None:
     if LARGEST_WHOLE < largest < np.inf:
         raise too_large(largest, "ClassStatistics", LARGEST_WHOLE)
     if not largest < np.inf:  # also refuses NaN
-        raise DataError("X has NaN or inf; nothing was changed.", who="ClassStatistics")
+        raise DataError("X has NaN or inf; nothing was changed.", source="ClassStatistics")
 
 
 def blocks(X: Any, feature_map: RandomFeatures | None) -> Iterator[tuple[slice, Any]]:

@@ -16,10 +16,10 @@ from steelyard.persistence import decode, encode
 from steelyard.proximal.state import messages
 from steelyard.proximal.state.batches import BLOCK_ROWS, FoldLabel, fold_numbers
 from steelyard.proximal.state.gathering import Gathered
-from steelyard.proximal.state.grid import Grid
-from steelyard.proximal.state.ledger import Ledger
 from steelyard.proximal.state.part import Part
+from steelyard.proximal.state.quantizer import Quantizer
 from steelyard.proximal.state.removal import never_learned
+from steelyard.proximal.state.row_ledger import RowLedger
 from steelyard.proximal.state.statistics import ClassStatistics
 
 __all__ = ["FoldedStatistics", "LeftMap"]
@@ -45,7 +45,7 @@ class FoldedStatistics:
 
     All folds share one grid and one state, so that whatever happens to it happens to all of them at once.
 
-    It is also the one written form of statistics. What :meth:`steelyard.ProximalSVC.message` gives knows its
+    It is also the one written form of statistics. What :meth:`steelyard.ProximalSVC.statistics` gives knows its
     features and ledger too; messages of one kind (folds, feature map) add up with ``+``, ``-`` takes rows out
     that are in, ``to_bytes`` and ``from_bytes`` carry them, and ``ProximalSVC.merge`` takes them in.
 
@@ -59,7 +59,7 @@ class FoldedStatistics:
         A settled map that every row passes through first.
     feature_names : ndarray, optional
         Names of the features of the rows; a message has them where the learner does.
-    ledger : Ledger, optional
+    ledger : RowLedger, optional
         Which rows these are; a message has it where the learner keeps one.
     left_map : LeftMap, optional
         The map that the rows passed through, where it is not here.
@@ -69,9 +69,9 @@ class FoldedStatistics:
     >>> from steelyard import ProximalSVC
     >>> from steelyard.proximal import FoldedStatistics
     >>> here = ProximalSVC().fit([[1.0, 2.0], [3.0, 4.0]], ["ok", "fraud"])
-    >>> there = ProximalSVC(grid=here.grid_).fit([[5.0, 6.0]], ["ok"])
-    >>> arrived = FoldedStatistics.from_bytes(there.message().to_bytes())
-    >>> total = here.message() + arrived
+    >>> there = ProximalSVC(quantizer=here.quantizer_).fit([[5.0, 6.0]], ["ok"])
+    >>> arrived = FoldedStatistics.from_bytes(there.statistics().to_bytes())
+    >>> total = here.statistics() + arrived
     >>> ProximalSVC().merge(total).classes_.tolist(), (total - arrived).digest() == here.digest()
     (['fraud', 'ok'], True)
     """
@@ -83,7 +83,7 @@ class FoldedStatistics:
         feature_map: RandomFeatures | None = None,
         *,
         feature_names: Any = None,
-        ledger: Ledger | None = None,
+        ledger: RowLedger | None = None,
         left_map: LeftMap | None = None,
     ) -> None:
         self.statistics = statistics
@@ -108,21 +108,21 @@ class FoldedStatistics:
         n_features: int,
         n_folds: int,
         feature_map: RandomFeatures | None = None,
-        grid: Grid | None = None,
+        quantizer: Quantizer | None = None,
     ) -> Self:
         """Folds without any rows; the values of a map have a grid of their own."""
         width = n_features if feature_map is None else feature_map.n_components
-        if feature_map is not None and grid is None:
-            grid = Grid.uniform(width, feature_map.quantum, rounds=False)
-        return cls(ClassStatistics(width, grid=grid), n_folds, feature_map)
+        if feature_map is not None and quantizer is None:
+            quantizer = Quantizer.uniform(width, feature_map.quantum, rounds=False)
+        return cls(ClassStatistics(width, quantizer=quantizer), n_folds, feature_map)
 
     def empty(self) -> FoldedStatistics:
         """The same folds and map without any rows."""
         return self._with(self.statistics.empty())
 
-    def started_on(self, grid: Grid) -> FoldedStatistics:
+    def started_on(self, quantizer: Quantizer) -> FoldedStatistics:
         """The same folds and map without any rows, on a grid that is given."""
-        return self._with(ClassStatistics(self.statistics.n_features, grid=grid))
+        return self._with(ClassStatistics(self.statistics.n_features, quantizer=quantizer))
 
     def copy(self) -> FoldedStatistics:
         """An independent copy, which costs little: whatever does not change is shared."""
@@ -189,11 +189,11 @@ class FoldedStatistics:
         total.add_batch(Batch(part.X, batch.labels, part.codes // self.n_folds, part.weights))
         return total
 
-    def remove(self, batch: Batch, who: str) -> None:
+    def remove(self, batch: Batch, source: str) -> None:
         """Take out rows that were added before, all or none."""
         statistics = self.statistics.copy() if self._takes_parts(batch) else self.statistics
         for part in self._parts(batch):
-            statistics.remove_batch(part, who)
+            statistics.remove_batch(part, source)
         self.statistics = statistics
 
     def _takes_parts(self, batch: Batch) -> bool:
@@ -286,31 +286,33 @@ class FoldedStatistics:
             result.add(rows.batch())
         return result
 
-    def unmerged(self, other: FoldedStatistics, who: str) -> FoldedStatistics:
+    def unmerged(self, other: FoldedStatistics, source: str) -> FoldedStatistics:
         """What is left without the rows of the other; refuses rows that were never here."""
         if other.gathered is not None:
             result = self.copy()
-            result.remove(other.gathered.batch(), who)
+            result.remove(other.gathered.batch(), source)
             return result
         if self.gathered is not None:
-            raise never_learned(who, other.total.classes[0] if other.total.classes else None)
-        return self._with(self.statistics.copy().unmerge(other.statistics, who))
+            raise never_learned(source, other.total.classes[0] if other.total.classes else None)
+        return self._with(self.statistics.copy().subtract(other.statistics, source))
 
     def grown(self, n_features: int) -> FoldedStatistics:
         """The same with more features at the end, zero in all rows so far."""
         if self.feature_map is not None:
             raise DataError(
                 "a feature map has settled the width of the rows, so it cannot grow.",
-                who="ProximalSVC.grow",
+                source="ProximalSVC.grow",
                 hint="give new categories places among the features before the map, such as hashed ones",
             )
         return self._with(self.statistics.copy().grow(n_features))
 
-    def rearranged(self, places: Sequence[int], n_features: int) -> FoldedStatistics:
+    def permute_features(self, places: Sequence[int], n_features: int) -> FoldedStatistics:
         """The same with features at other places."""
         if self.feature_map is not None:
-            raise DataError("features behind a feature map cannot be moved.", who="ProximalSVC.rearranged")
-        return self._with(self.statistics.rearranged(places, n_features))
+            raise DataError(
+                "features behind a feature map cannot be moved.", source="ProximalSVC.permute_features"
+            )
+        return self._with(self.statistics.permute_features(places, n_features))
 
     def faded(self, factor: float, drop_below: float) -> FoldedStatistics:
         """All weights multiplied, without the classes that then weigh too little."""
@@ -343,7 +345,7 @@ class FoldedStatistics:
 
     # -- messages -----------------------------------------------------------------------------------
 
-    def signed(self, feature_names: Any, ledger: Ledger | None) -> FoldedStatistics:
+    def signed(self, feature_names: Any, ledger: RowLedger | None) -> FoldedStatistics:
         """A copy that says what its learner knows of the rows beside their sums."""
         result = self.copy()
         result.feature_names, result.ledger = feature_names, ledger
@@ -384,21 +386,21 @@ class FoldedStatistics:
 
     def __sub__(self, other: FoldedStatistics) -> FoldedStatistics:
         """What is left without the rows of the other; refuses rows that are not in."""
-        names, who = self._check_addable(other), "FoldedStatistics"
-        ledger = self.ledger and other.ledger and self.ledger.unmerged(other.ledger, who)
-        return self.unmerged(other, who).signed(names, ledger)
+        names, source = self._check_addable(other), "FoldedStatistics"
+        ledger = self.ledger and other.ledger and self.ledger.unmerged(other.ledger, source)
+        return self.unmerged(other, source).signed(names, ledger)
 
     def _check_addable(self, other: FoldedStatistics) -> Any:
         """Refuse what does not fit; the names of the features, where one side knows them."""
         if not isinstance(other, FoldedStatistics):
             raise DataTypeError(
-                f"expected other FoldedStatistics; got {type(other).__name__}.", who="FoldedStatistics"
+                f"expected other FoldedStatistics; got {type(other).__name__}.", source="FoldedStatistics"
             )
         check_same_features(self.features, other.features, "FoldedStatistics")
         try:
             self.check_same_kind(other)
         except DataError as error:
-            raise error.told_by("FoldedStatistics") from error
+            raise error.with_source("FoldedStatistics") from error
         return other.feature_names if self.feature_names is None else self.feature_names
 
     def to_bytes(self) -> bytes:
@@ -410,20 +412,20 @@ class FoldedStatistics:
     @classmethod
     def from_bytes(cls, data: bytes) -> FoldedStatistics:
         """The statistics that :meth:`to_bytes` wrote, also bare class statistics; all else is refused."""
-        who = "FoldedStatistics.from_bytes"
+        source = "FoldedStatistics.from_bytes"
         tree = decode(data)
         if isinstance(tree, Mapping) and tree.get("format") == _FORMAT:
             return messages.opened(
                 tree,
                 (_VERSION,),
                 lambda state: cls.from_state(messages.maps_as(messages.unpacked, state)),
-                who,
+                source,
             )
         if isinstance(tree, Mapping) and "format" in tree:
             return FoldedStatistics(ClassStatistics.from_bytes(data))
         if isinstance(tree, Mapping) and isinstance(tree.get("statistics"), Mapping):
-            return messages.opened({**tree, "version": 0}, (0,), _earlier_message, who)
-        raise FileFormatError("these bytes are not statistics.", who=who)
+            return messages.opened({**tree, "version": 0}, (0,), _earlier_message, source)
+        raise FileFormatError("these bytes are not statistics.", source=source)
 
     def get_state(self) -> dict[str, Any]:
         """Everything, as arrays and plain values: what messages and the files of models have in common."""
@@ -439,7 +441,7 @@ class FoldedStatistics:
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> FoldedStatistics:
         """What such values describe; ValueError if they make no sense."""
-        ledger = None if state.get("ledger") is None else Ledger.of(state["ledger"])
+        ledger = None if state.get("ledger") is None else RowLedger.of(state["ledger"])
         held = cls._sums_of(state, int(state["n_features"]))
         held.feature_names, held.ledger = state["feature_names"], ledger
         return held
@@ -499,7 +501,7 @@ def _earlier_message(tree: Mapping[str, Any]) -> FoldedStatistics:
 def _different_maps() -> DataError:
     return DataError(
         "the two learners have different feature maps; nothing was changed.",
-        who="ProximalSVC.merge",
+        source="ProximalSVC.merge",
         hint="settle one map first, RandomFeatures(...).fit(X), and give it to all learners",
     )
 
@@ -507,6 +509,6 @@ def _different_maps() -> DataError:
 def _different_folds() -> DataError:
     return DataError(
         'one learner keeps fold statistics (C="auto") and the other does not.',
-        who="ProximalSVC.merge",
+        source="ProximalSVC.merge",
         hint='start both with C="auto" or both with a number',
     )

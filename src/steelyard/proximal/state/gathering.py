@@ -106,7 +106,7 @@ class Gathered:
             self, X=X, labels=labels, weights=np.concatenate([self.weights, weights]), n_come=self.n_come + n
         )
 
-    def without(self, batch: Batch, who: str) -> Gathered:
+    def without(self, batch: Batch, source: str) -> Gathered:
         """These rows without others; refuses those that are not there."""
         places: defaultdict[tuple[Label, bytes], list[int]] = defaultdict(list)
         for place, (label, row) in enumerate(zip(self.labels, _dense(self.X), strict=True)):
@@ -121,7 +121,7 @@ class Gathered:
                 leaving[i] -= taken
                 weights[place] -= taken
             if leaving[i] > 0.0:
-                raise never_learned(who, label)
+                raise never_learned(source, label)
         stays = np.flatnonzero(weights > 0.0)
         labels = tuple(self.labels[place] for place in stays)
         return replace(self, X=self.X[stays], labels=labels, weights=weights[stays])

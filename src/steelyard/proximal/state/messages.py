@@ -14,9 +14,9 @@ from steelyard._limits import LARGEST_WHOLE
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.features import RandomFeatures
 from steelyard.persistence import decode, encode
-from steelyard.proximal.state import earlier
+from steelyard.proximal.state import legacy
 from steelyard.proximal.state.batches import FoldLabel
-from steelyard.proximal.state.grid import Grid
+from steelyard.proximal.state.quantizer import Quantizer
 
 if TYPE_CHECKING:
     from steelyard.proximal.state.statistics import ClassStatistics
@@ -48,25 +48,25 @@ def to_bytes(statistics: ClassStatistics) -> bytes:
 
 def from_bytes(data: bytes, cls: type[ClassStatistics]) -> ClassStatistics:
     """The statistics of a message; anything else is refused with a sentence."""
-    who = "ClassStatistics.from_bytes"
+    source = "ClassStatistics.from_bytes"
     tree = decode(data)
     if not isinstance(tree, Mapping) or tree.get("format") != _FORMAT:
-        raise FileFormatError("these bytes are not class statistics.", who=who)
-    return opened(tree, (_VERSION, _EARLIER), lambda state: from_state(state, cls), who)
+        raise FileFormatError("these bytes are not class statistics.", source=source)
+    return opened(tree, (_VERSION, _EARLIER), lambda state: from_state(state, cls), source)
 
 
-def opened(tree: Mapping[str, Any], versions: Sequence[int], make: Callable[[Any], T], who: str) -> T:
+def opened(tree: Mapping[str, Any], versions: Sequence[int], make: Callable[[Any], T], source: str) -> T:
     """What a message describes; other versions (the newest comes first) and damaged ones are refused."""
     if tree.get("version") not in versions:
         raise FileFormatError(
             f"the message has version {tree.get('version')!r}; this library reads version {versions[0]}.",
-            who=who,
+            source=source,
             hint="update the library on this side",
         )
     try:
         return make(tree)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise FileFormatError(f"the message is damaged ({error}).", who=who) from error
+        raise FileFormatError(f"the message is damaged ({error}).", source=source) from error
 
 
 def get_state(statistics: ClassStatistics) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def get_state(statistics: ClassStatistics) -> dict[str, Any]:
     renumber[list(used.values())] = np.arange(len(used))
     return {
         "n_features": statistics.n_features,
-        "grid": Grid(exponents, origins, rounds, mixed).to_dict() if settled else None,
+        "grid": Quantizer(exponents, origins, rounds, mixed).to_dict() if settled else None,
         "weight_exponent": sums.weight_exponent,
         "from_floats": statistics.from_floats,
         "early": {
@@ -111,9 +111,9 @@ def _class_state(label: Any, block: Any) -> dict[str, Any]:
 def from_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> ClassStatistics:
     """The statistics that such values describe; ValueError and its like if they make no sense."""
     if "origin" in state:
-        return earlier.from_state(state, cls)
-    grid = None if state["grid"] is None else Grid(**state["grid"])
-    statistics = cls(state["n_features"], grid=grid)
+        return legacy.from_state(state, cls)
+    quantizer = None if state["grid"] is None else Quantizer(**state["grid"])
+    statistics = cls(state["n_features"], quantizer=quantizer)
     sums = statistics._sums
     sums.set_weight_exponent(state["weight_exponent"])
     for slot, entry in enumerate(state["classes"]):
@@ -151,18 +151,18 @@ def from_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> ClassSta
 
 
 def from_sums(
-    grid: Grid, sums: Mapping[Any, Sequence[int]], cls: type[ClassStatistics], *, fractions: bool
+    quantizer: Quantizer, sums: Mapping[Any, Sequence[int]], cls: type[ClassStatistics], *, fractions: bool
 ) -> ClassStatistics:
     """The statistics that whole sums make; DataError where no rows could have them."""
-    statistics = cls(grid.n_features, grid=grid)
+    statistics = cls(quantizer.n_features, quantizer=quantizer)
     statistics._sums.set_weight_exponent(-_FRACTIONS if fractions else 0)
-    n = grid.n_features + 1
+    n = quantizer.n_features + 1
     diagonal = [k * (k + 3) // 2 for k in range(n)]
     for slot, (label, triangle) in enumerate(sums.items()):
         if len(triangle) != n * (n + 1) // 2 or min(triangle[place] for place in diagonal) < 0:
             raise DataError(
-                f"the sums of class {label!r} are not those of rows with {grid.n_features} features.",
-                who="ClassStatistics.from_sums",
+                f"the sums of class {label!r} are not those of rows with {quantizer.n_features} features.",
+                source="ClassStatistics.from_sums",
             )
         each = max(value.bit_length() for value in triangle) // 8 + 1
         numbers = b"".join(value.to_bytes(each, "little", signed=True) for value in triangle)

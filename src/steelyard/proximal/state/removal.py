@@ -14,14 +14,14 @@ from steelyard.exceptions import DataError
 
 __all__ = ["INDEFINITE", "OTHER_GRID", "TOO_MANY", "never_learned"]
 
-OTHER_GRID = "take out statistics that were made on the grid of those they were merged into: grid=model.grid_"
+OTHER_GRID = "take out statistics that were made on the grid of those they were merged into: quantizer=model.quantizer_"
 INDEFINITE = 1e-8  # relative; far above the one rounding of each number
 TOO_MANY = 1  # as native code numbers the reasons of a refusal
 
 
-def never_learned(who: str, label: Label, hint: str | None = None) -> DataError:
+def never_learned(source: str, label: Label, hint: str | None = None) -> DataError:
     return DataError(
         f"some rows of class {label!r} that were to be forgotten were never learned; nothing was changed.",
-        who=who,
+        source=source,
         hint=hint or "forget rows with exactly the values, labels and weights with which they were learned",
     )

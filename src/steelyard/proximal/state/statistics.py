@@ -20,7 +20,7 @@ from steelyard.exceptions import DataError
 from steelyard.params import Integer, Positive
 from steelyard.proximal.state import messages
 from steelyard.proximal.state.batches import FoldLabel, check_magnitude, checked_batch
-from steelyard.proximal.state.grid import Grid
+from steelyard.proximal.state.quantizer import Quantizer
 from steelyard.proximal.state.removal import INDEFINITE, OTHER_GRID, TOO_MANY, never_learned
 
 __all__ = ["ClassStatistics"]
@@ -32,7 +32,7 @@ class ClassStatistics:
     """Everything a proximal learner keeps of its rows.
 
     For each class ``c`` with extended rows ``E_c = [X_c, -1]`` this is the matrix ``E_c' E_c``, in whole
-    numbers: values are counted in the steps of a :class:`Grid`, and sums of products of whole numbers are
+    numbers: values are counted in the steps of a :class:`Quantizer`, and sums of products of whole numbers are
     whole. Adding rows adds to it, removing subtracts, and statistics of different places add up, without
     any rounding, so that at every moment it is, bit for bit, what a fresh look at all current rows gives.
 
@@ -40,7 +40,7 @@ class ClassStatistics:
     ----------
     n_features : int
         Number of features.
-    grid : Grid, optional
+    grid : Quantizer, optional
         The steps in which values are counted. If not given, the first 256 rows settle it; until then they
         are kept as they are, and questions are answered as if the rows so far were all.
 
@@ -71,32 +71,32 @@ class ClassStatistics:
     True
     """
 
-    def __init__(self, n_features: int, *, grid: Grid | None = None) -> None:
+    def __init__(self, n_features: int, *, quantizer: Quantizer | None = None) -> None:
         if not Integer(1).accepts(n_features):
             raise DataError(
-                f"n_features must be {Integer(1).description}; got {n_features!r}.", who="ClassStatistics"
+                f"n_features must be {Integer(1).description}; got {n_features!r}.", source="ClassStatistics"
             )
         check_statistics_fit(n_features, 1)
         self._sums = _native.ExactSums(int(n_features))
         self._slots: dict[Label, int] = {}  # of every label that ever came; those without rows are no classes
         self.from_floats = False  # whether sums of floating-point numbers, of an earlier version, are in it
-        if grid is not None:
-            if grid.n_features != n_features:
+        if quantizer is not None:
+            if quantizer.n_features != n_features:
                 raise DataError(
-                    f"the grid has {grid.n_features} features; {n_features} were expected.",
-                    who="ClassStatistics",
+                    f"the quantizer has {quantizer.n_features} features; {n_features} were expected.",
+                    source="ClassStatistics",
                 )
-            self._sums.settle_as(*grid.arrays())
+            self._sums.settle_as(*quantizer.arrays())
 
     @classmethod
     def from_sums(
-        cls, grid: Grid, sums: Mapping[Label, Sequence[int]], *, fractions: bool = False
+        cls, quantizer: Quantizer, sums: Mapping[Label, Sequence[int]], *, fractions: bool = False
     ) -> ClassStatistics:
         """Statistics whose sums were taken elsewhere, such as in a database.
 
         Parameters
         ----------
-        grid : Grid
+        grid : Quantizer
             The steps in which values were counted.
         sums : mapping of label to sequence of int
             For each class the lower triangle, row after row, of the sum of ``w e e'`` over its rows, with
@@ -111,14 +111,16 @@ class ClassStatistics:
 
         Examples
         --------
-        >>> from steelyard.proximal import ClassStatistics, Grid
-        >>> taken = ClassStatistics.from_sums(Grid([0]), {"ok": [9 + 16, 3 + 4, 2]})  # of the rows 3 and 4
-        >>> given = ClassStatistics(1, grid=Grid([0]))
+        >>> from steelyard.proximal import ClassStatistics, Quantizer
+        >>> taken = ClassStatistics.from_sums(
+        ...     Quantizer([0]), {"ok": [9 + 16, 3 + 4, 2]}
+        ... )  # of the rows 3 and 4
+        >>> given = ClassStatistics(1, quantizer=Quantizer([0]))
         >>> given.add([[3.0], [4.0]], ["ok", "ok"])
         >>> taken.digest() == given.digest()
         True
         """
-        return messages.from_sums(grid, sums, cls, fractions=fractions)
+        return messages.from_sums(quantizer, sums, cls, fractions=fractions)
 
     # -- what it holds ------------------------------------------------------------------------------
 
@@ -161,7 +163,7 @@ class ClassStatistics:
         return bool(self._sums.grid()[0])
 
     @property
-    def grid(self) -> Grid:
+    def quantizer(self) -> Quantizer:
         """The grid; before it is settled, the one that the rows so far would give."""
         sums = self._sums
         if not self.is_settled:
@@ -169,8 +171,8 @@ class ClassStatistics:
             sums.settle()
         settled, exponents, origins, rounds, mixed = sums.grid()
         if not settled:
-            return Grid(np.zeros(self.n_features), rounds=np.zeros(self.n_features))
-        return Grid(exponents, origins, rounds, mixed)
+            return Quantizer(np.zeros(self.n_features), rounds=np.zeros(self.n_features))
+        return Quantizer(exponents, origins, rounds, mixed)
 
     def view(self, labels: Sequence[Label] | None = None) -> _native.ExactView:
         """Counts, sums and matrices of some classes, or of all, in doubles that are rounded once."""
@@ -185,7 +187,8 @@ class ClassStatistics:
         """The matrix ``E_c' E_c`` of a class in raw coordinates, ``E_c = [X_c, -1]``."""
         if label not in self.classes:
             raise DataError(
-                f"there is no class {label!r}; there are {_some(self.classes)}.", who="ClassStatistics.gram"
+                f"there is no class {label!r}; there are {_some(self.classes)}.",
+                source="ClassStatistics.gram",
             )
         view = self.view([label])
         lower = view.matrix(0)
@@ -229,8 +232,8 @@ class ClassStatistics:
 
     def remove(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
         """Take out rows that were added before; on error nothing changes."""
-        who = "ClassStatistics.remove"
-        self.remove_batch(checked_batch(X, y, sample_weight, self.n_features, who), who)
+        source = "ClassStatistics.remove"
+        self.remove_batch(checked_batch(X, y, sample_weight, self.n_features, source), source)
 
     def add_batch(self, batch: Batch) -> None:
         """Take in rows that were checked before, except for the size of values, in one step."""
@@ -244,7 +247,7 @@ class ClassStatistics:
         except ValueError as error:
             raise _bad_values(batch, error) from error
 
-    def remove_batch(self, batch: Batch, who: str) -> None:
+    def remove_batch(self, batch: Batch, source: str) -> None:
         """Take out rows that were checked before, in one step; refuse what was never there."""
         slots = self._slots_of(batch)
         left = self._sums.copy()
@@ -255,12 +258,12 @@ class ClassStatistics:
                 reason = left.remove(batch.X, slots, batch.weights, num_threads())
         except ValueError as error:
             raise _bad_values(batch, error) from error
-        self._check_removed(reason, who)
-        self._check_left(left, batch.labels, who)
+        self._check_removed(reason, source)
+        self._check_left(left, batch.labels, source)
         self._sums = left
 
     def _check_left(
-        self, left: _native.ExactSums, labels: Sequence[Label], who: str, hint: str | None = None
+        self, left: _native.ExactSums, labels: Sequence[Label], source: str, hint: str | None = None
     ) -> None:
         """Refuse sums of products that no rows could have left, as some directions show."""
         for label in labels:
@@ -268,7 +271,7 @@ class ClassStatistics:
             if left.has_sums(slot):
                 view = _native.ExactView(left, [[slot]], num_threads())
                 if not view.is_semidefinite(0, INDEFINITE):
-                    raise never_learned(who, _plain(label), hint)
+                    raise never_learned(source, _plain(label), hint)
 
     def _slots_of(self, batch: Batch) -> NDArray[np.int32]:
         """The slot of every row; labels that are new get one."""
@@ -290,7 +293,7 @@ class ClassStatistics:
         return slots
 
     def _check_removed(
-        self, reason: tuple[int, int, float, float], who: str, hint: str | None = None
+        self, reason: tuple[int, int, float, float], source: str, hint: str | None = None
     ) -> None:
         kind, slot, wanted, present = reason
         if not kind:
@@ -298,8 +301,8 @@ class ClassStatistics:
         label = next(label for label, place in self._slots.items() if place == slot)
         label = _plain(label)
         if kind == TOO_MANY:
-            raise too_many(wanted, present, who, label)
-        raise never_learned(who, label, hint)
+            raise too_many(wanted, present, source, label)
+        raise never_learned(source, label, hint)
 
     # -- whole statistics ---------------------------------------------------------------------------
 
@@ -308,9 +311,9 @@ class ClassStatistics:
         self._combine(other, 1, None)
         return self
 
-    def unmerge(self, other: ClassStatistics, who: str = "ClassStatistics.unmerge") -> Self:
+    def subtract(self, other: ClassStatistics, source: str = "ClassStatistics.subtract") -> Self:
         """Take out what ``other`` holds, rows that were added here before; on error nothing changes."""
-        self._combine(other, -1, who)
+        self._combine(other, -1, source)
         return self
 
     def __add__(self, other: ClassStatistics) -> ClassStatistics:
@@ -322,16 +325,16 @@ class ClassStatistics:
         result._combine(other, -1, None)
         return result
 
-    def _combine(self, other: ClassStatistics, sign: int, who: str | None) -> None:
+    def _combine(self, other: ClassStatistics, sign: int, source: str | None) -> None:
         if not isinstance(other, ClassStatistics):
             raise DataError(
-                f"expected other ClassStatistics; got {type(other).__name__}.", who="ClassStatistics"
+                f"expected other ClassStatistics; got {type(other).__name__}.", source="ClassStatistics"
             )
         if other.n_features != self.n_features:
             raise DataError(
                 f"both sides need the same number of features; got {self.n_features} and "
                 f"{other.n_features}; nothing was changed.",
-                who="ClassStatistics",
+                source="ClassStatistics",
                 hint="if features were added at the end, call grow() on the narrower one first",
             )
         theirs = other._slots
@@ -340,14 +343,14 @@ class ClassStatistics:
         new = [label for label in theirs if label not in mine]
         mine = {**mine, **{label: len(mine) + k for k, label in enumerate(new)}}
         places = np.array([mine[label] for label in theirs], dtype=np.int32)
-        checked = who is not None
+        checked = source is not None
         sums = self._sums.copy() if checked else self._sums
         self._slots = mine
         reason = sums.merge(other._sums, places, sign, checked, num_threads())
         if checked:
-            hint = OTHER_GRID if (self.grid.exponents != other.grid.exponents).any() else None
-            self._check_removed(reason, str(who), hint)
-            self._check_left(sums, other.classes, str(who), hint)
+            hint = OTHER_GRID if (self.quantizer.exponents != other.quantizer.exponents).any() else None
+            self._check_removed(reason, str(source), hint)
+            self._check_left(sums, other.classes, str(source), hint)
             self._sums = sums
         self.from_floats |= other.from_floats
 
@@ -373,7 +376,7 @@ class ClassStatistics:
 
     def empty(self) -> ClassStatistics:
         """Statistics on the same grid, if it is settled, without any rows."""
-        return ClassStatistics(self.n_features, grid=self.grid if self.is_settled else None)
+        return ClassStatistics(self.n_features, quantizer=self.quantizer if self.is_settled else None)
 
     def copy(self) -> ClassStatistics:
         """An independent copy, which costs little: what does not change is shared."""
@@ -403,19 +406,19 @@ class ClassStatistics:
         if not Positive().accepts(factor) or factor > _LARGEST_FACTOR:
             raise DataError(
                 f"factor must be a positive number, at most {_LARGEST_FACTOR:g}; got {factor!r}.",
-                who="ClassStatistics.scale",
+                source="ClassStatistics.scale",
             )
         try:
             self._sums.fade(float(factor), num_threads())
         except (OverflowError, RuntimeError) as error:
-            raise DataError(f"{error}; nothing was changed.", who="ClassStatistics.scale") from error
+            raise DataError(f"{error}; nothing was changed.", source="ClassStatistics.scale") from error
         return self
 
-    def rearranged(self, places: Sequence[int], n_features: int) -> ClassStatistics:
+    def permute_features(self, places: Sequence[int], n_features: int) -> ClassStatistics:
         """A copy with feature ``k`` at ``places[k]`` of ``n_features``; the others are zero in all rows."""
         if len(set(places)) != self.n_features or not set(places) <= set(range(n_features)):
             raise DataError(
-                f"{places} are no places among {n_features} features.", who="ClassStatistics.rearranged"
+                f"{places} are no places among {n_features} features.", source="ClassStatistics.rearranged"
             )
         check_statistics_fit(n_features, 2 * max(1, len(self.classes)))
         sources = np.full(n_features, -1, dtype=np.int64)
@@ -433,10 +436,10 @@ class ClassStatistics:
         if not Integer(self.n_features).accepts(n_features):
             raise DataError(
                 f"n_features must be at least the present {self.n_features}; got {n_features!r}.",
-                who="ClassStatistics.grow",
+                source="ClassStatistics.grow",
             )
         if n_features > self.n_features:
-            self._sums = self.rearranged(range(self.n_features), int(n_features))._sums
+            self._sums = self.permute_features(range(self.n_features), int(n_features))._sums
         return self
 
     # -- files and messages -------------------------------------------------------------------------
@@ -484,7 +487,7 @@ def _bad_values(batch: Batch, error: ValueError) -> DataError:
         check_magnitude(batch)
     except DataError as refusal:
         return refusal
-    return DataError(f"{error}; nothing was changed.", who="ClassStatistics")
+    return DataError(f"{error}; nothing was changed.", source="ClassStatistics")
 
 
 def _written(label: Label) -> bytes:

@@ -60,11 +60,11 @@ class GatheringStatistics(FoldedStatistics):
             after.add(_rows_of(batch, slice(room, None)))
         self._become(after)
 
-    def remove(self, batch: Batch, who: str) -> None:
+    def remove(self, batch: Batch, source: str) -> None:
         if self.gathered is None:
-            super().remove(batch, who)
+            super().remove(batch, source)
         else:
-            self._become(self.of(self.gathered.without(batch, who), self.n_folds))
+            self._become(self.of(self.gathered.without(batch, source), self.n_folds))
 
     def faded(self, factor: float, drop_below: float) -> FoldedStatistics:
         result = super().faded(factor, drop_below)

@@ -25,21 +25,21 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from steelyard.persistence import decode, to_bytes
-from steelyard.service import requests as wishes
+from steelyard.service import commands as wishes
 from steelyard.service import rows as wire
 from steelyard.service.engine import Engine, Published
-from steelyard.service.http import bodies, inference, page, sites
+from steelyard.service.http import bodies, federated, inference, page
 from steelyard.service.http.answers import columns_of, prediction
 from steelyard.service.http.keys import Key, Keys
-from steelyard.service.http.meters import Meters
+from steelyard.service.http.metrics import Metrics
+from steelyard.service.http.middleware import Handler, told
 from steelyard.service.http.openapi import description
 from steelyard.service.http.problems import Problem, respond
 from steelyard.service.http.shortcut import Shortcut
-from steelyard.service.http.told import Handler, told
 from steelyard.service.reply import Reply
-from steelyard.service.scribe import Scribe
 from steelyard.service.spec import Spec
 from steelyard.service.store import Waiting
+from steelyard.service.writer import Writer
 from steelyard.streams.answers import Answers
 from steelyard.tables.columns import ColumnBatch
 from steelyard.tables.table_stream import seconds_of
@@ -71,16 +71,16 @@ class Limits:
 
 
 # Rooms with routes of their own: each takes the service and gives (method, path, handler).
-_PARTS = (inference.routes, sites.routes, page.routes)
+_PARTS = (inference.routes, federated.routes, page.routes)
 
 
 class Service:
-    """Scribe, keys and limits behind the routes."""
+    """Writer, keys and limits behind the routes."""
 
-    def __init__(self, scribe: Scribe, keys: Keys | None, limits: Limits) -> None:
-        self.scribe, self.keys, self.limits = scribe, keys, limits
-        self.meters = Meters(scribe)
-        self._most = wire.Most(limits.rows, limits.columns, limits.values)
+    def __init__(self, writer: Writer, keys: Keys | None, limits: Limits) -> None:
+        self.writer, self.keys, self.limits = writer, keys, limits
+        self.metrics = Metrics(writer)
+        self._most = wire.RequestLimits(limits.rows, limits.columns, limits.values)
         self._past: dict[tuple[str, int], Published] = {}
         self._listeners: set[asyncio.Queue[str]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -104,9 +104,9 @@ class Service:
 
     def latest(self, name: str) -> Published:
         """The model as it was last published."""
-        found = self.scribe.published.get(name)
+        found = self.writer.published.get(name)
         if found is None:
-            raise wishes.Unknown(f"there is no model {name!r}.", hint="PUT /v1/models/NAME makes one")
+            raise wishes.NotFoundError(f"there is no model {name!r}.", hint="PUT /v1/models/NAME makes one")
         return found
 
     async def done(self, wish: wishes.Request) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class Service:
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         wish.future.add_done_callback(lambda done: self._answered(answer, done))
         try:
-            self.scribe.submit(wish)
+            self.writer.submit(wish)
             return await answer
         except asyncio.CancelledError:
             wish.future.cancel()  # whoever has given up before it began is left out
@@ -142,7 +142,7 @@ class Service:
     async def list_models(self, request: Request) -> Response:
         """Every model that the key may see."""
         key = self.check(request, "predict")
-        seen = [name for name in sorted(self.scribe.published) if key is None or key.allows("predict", name)]
+        seen = [name for name in sorted(self.writer.published) if key is None or key.allows("predict", name)]
         return JSONResponse({"models": [self._facts(name) for name in seen]})
 
     def _facts(self, name: str) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class Service:
             "name": name,
             "version": published.version,
             **published.facts(),
-            "waiting_for_labels": self.scribe.store.n_waiting(name),
+            "waiting_for_labels": self.writer.store.n_waiting(name),
             "spec": published.spec.as_dict(),
         }
 
@@ -160,7 +160,7 @@ class Service:
         name = request.path_params["model"]
         self.check(request, "predict", name)
         inside = self.latest(name).inside()
-        return JSONResponse({**self._facts(name), **inside, "latency_ms": self.meters.latency(name)})
+        return JSONResponse({**self._facts(name), **inside, "latency_ms": self.metrics.latency(name)})
 
     async def put_model(self, request: Request) -> Response:
         """Make a model, or change what may be changed."""
@@ -226,7 +226,7 @@ class Service:
         if _truth(options.get("remember", False)):
             wish = self._to_remember(published, batch, answers, answer)
             answer = await self.done(replace(wish, **self.once(request, body)))
-        self.meters.predicted(name, batch.n_rows)
+        self.metrics.predicted(name, batch.n_rows)
         return bodies.write_columns(request, answer, columns_of(answer))
 
     async def _model_of(self, name: str, as_of: Any) -> Published:
@@ -238,9 +238,9 @@ class Service:
         version, at = _moment(as_of)
         if version is not None and not 0 <= version <= current.version:
             raise Problem(404, f"{name!r} has come to version {current.version}, not to {str(as_of)[:60]}.")
-        if version == current.version or (at is not None and at >= self.scribe.clock()):
+        if version == current.version or (at is not None and at >= self.writer.clock()):
             return current
-        snapshot = await run_in_threadpool(lambda: self.scribe.store.snapshot(name, version=version, at=at))
+        snapshot = await run_in_threadpool(lambda: self.writer.store.snapshot(name, version=version, at=at))
         if snapshot is None:
             raise Problem(
                 410,
@@ -263,7 +263,7 @@ class Service:
             raise Problem(409, 'this model keeps no rows (rows = "none"), so none can wait for a label.')
         if spec.subject is not None and spec.subject not in batch.columns:
             raise Problem(422, f"rows to remember must say whose they are, in column {spec.subject!r}.")
-        now = self.scribe.clock()
+        now = self.writer.clock()
         if spec.time is not None and spec.time in batch.columns:
             said = [time is not None for time in wire.texts(batch, spec.time)]
             wire.times(wire.cut(batch, np.array(said)), spec.time, now)  # or no label could be learned
@@ -337,7 +337,7 @@ class Service:
         self.latest(name)
         since = request.query_params.get("since")
         moment = None if since is None else _seconds(since)
-        points = await run_in_threadpool(self.scribe.store.points, name, moment, 2_000)
+        points = await run_in_threadpool(self.writer.store.points, name, moment, 2_000)
         return JSONResponse({"now": self.latest(name).measures, "points": points})
 
     async def certificates(self, request: Request) -> Response:
@@ -345,7 +345,7 @@ class Service:
         name = request.path_params["model"]
         self.check(request, "predict", name)
         self.latest(name)
-        found = await run_in_threadpool(self.scribe.store.certificates, name, 50)
+        found = await run_in_threadpool(self.writer.store.certificates, name, 50)
         return JSONResponse({"certificates": found})
 
     async def file(self, request: Request) -> Response:
@@ -366,7 +366,7 @@ class Service:
         self.check(request, "predict", name)
         self.latest(name)
         if len(self._listeners) >= self.limits.listeners:
-            raise wishes.Busy(f"{self.limits.listeners} listen already.")
+            raise wishes.QueueFullError(f"{self.limits.listeners} listen already.")
         return StreamingResponse(
             self._event_lines(request, name),
             media_type="text/event-stream",
@@ -415,21 +415,21 @@ class Service:
 
     async def ready(self, _request: Request) -> Response:
         """Models are loaded, and changes are written or followed."""
-        ready = self.scribe.is_alive and self.scribe.behind < _FRESH
-        role = "learner" if self.scribe.leads else "predictor"
+        ready = self.writer.is_alive and self.writer.behind < _FRESH
+        role = "learner" if self.writer.leads else "predictor"
         return JSONResponse({"ready": ready, "role": role}, status_code=200 if ready else 503)
 
     async def learner(self, _request: Request) -> Response:
         """Whether this is the process to send changes to; for proxies."""
-        leads = self.scribe.is_alive and self.scribe.leads
+        leads = self.writer.is_alive and self.writer.leads
         return JSONResponse({"learner": leads}, status_code=200 if leads else 503)
 
-    async def metrics(self, request: Request) -> Response:
+    async def metrics_text(self, request: Request) -> Response:
         """Figures for Prometheus."""
         key = self.check(request, "predict")
         if key is not None and "*" not in key.models:
             raise Problem(403, "figures name all models, and this key is for some.", "ask for one for all")
-        return Response(self.meters.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def openapi(self, _request: Request) -> Response:
         """The description of all this."""
@@ -441,29 +441,29 @@ class Service:
         self._loop = asyncio.get_running_loop()
         litter = gc.get_threshold()
         gc.set_threshold(_LITTER, *litter[1:])
-        self.scribe.listeners.append(self.tell)
-        self.scribe.start()
+        self.writer.listeners.append(self.tell)
+        self.writer.start()
         try:
             yield
         finally:
             gc.set_threshold(*litter)
-            await run_in_threadpool(self.scribe.close)
-            self.scribe.store.close()
+            await run_in_threadpool(self.writer.close)
+            self.writer.store.close()
 
 
-def make_app(scribe: Scribe, *, keys: Keys | None = None, limits: Limits | None = None) -> Starlette:
+def make_app(writer: Writer, *, keys: Keys | None = None, limits: Limits | None = None) -> Starlette:
     """The service as an ASGI application.
 
     Parameters
     ----------
-    scribe : Scribe
+    scribe : Writer
         The writer; it is started and stopped with the application.
     keys : Keys, optional
         Who may do what; without it everybody may do everything.
     limits : Limits, optional
         What a request may cost.
     """
-    service = Service(scribe, keys, limits or Limits())
+    service = Service(writer, keys, limits or Limits())
     model = "/v1/models/{model}"
     routes: list[tuple[str, str, Handler]] = [
         ("POST", f"{model}/learn", service.learn),
@@ -480,7 +480,7 @@ def make_app(scribe: Scribe, *, keys: Keys | None = None, limits: Limits | None 
         ("GET", "/health/live", service.live),
         ("GET", "/health/ready", service.ready),
         ("GET", "/health/learner", service.learner),
-        ("GET", "/metrics", service.metrics),
+        ("GET", "/metrics", service.metrics_text),
         ("GET", "/openapi.json", service.openapi),
         *(route for part in _PARTS for route in part(service)),
     ]

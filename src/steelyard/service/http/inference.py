@@ -84,7 +84,7 @@ def routes(service: Service) -> list[tuple[str, str, Callable[[Request], Awaitab
         published = service.latest(name)
         batch = _batch(body)
         answers, chances = await run_in_threadpool(published.ask, batch)
-        service.meters.predicted(name, batch.n_rows)
+        service.metrics.predicted(name, batch.n_rows)
         outputs: list[dict[str, Any]] = [
             {
                 "name": "label",

@@ -78,7 +78,7 @@ class Keys:
         except OSError as error:
             raise FileAccessError(
                 f"cannot be read: {error.strerror or error}.",
-                who=str(self.path),
+                source=str(self.path),
                 hint="steelyard serve keys add makes it",
             ) from error
         self._keys = _parsed(text, str(self.path))
@@ -136,7 +136,7 @@ def _parsed(text: str, name: str) -> dict[str, Key]:
             for e in entries
         ]
     except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise FileFormatError(f"this is no file of keys: {error}.", who=name) from error
+        raise FileFormatError(f"this is no file of keys: {error}.", source=name) from error
     return {key.id: key for key in keys}
 
 

@@ -169,7 +169,7 @@ _SCHEMAS: dict[str, Any] = {
         "required": ["certificates"],
         "properties": {"certificates": {"type": "array", "items": {"type": "object"}}},
     },
-    "Bulletin": {"type": "string", "description": "The bytes of a steelyard.sites.Bulletin."},
+    "SiteUpdate": {"type": "string", "description": "The bytes of a steelyard.federated.SiteUpdate."},
     "Received": {
         "type": "object",
         "required": ["site", "epoch", "version", "news", "rows", "model_version", "digest"],
@@ -293,8 +293,8 @@ def _or_not_yet(summary: str, *, model: bool) -> dict[str, Any]:
 
 
 def _site_operations() -> dict[str, Any]:
-    put = _operation("The latest bulletin of a site.", "Received", body="Bulletin")
-    put["requestBody"]["content"] = {"application/octet-stream": {"schema": _ref("Bulletin")}}
+    put = _operation("The latest bulletin of a site.", "Received", body="SiteUpdate")
+    put["requestBody"]["content"] = {"application/octet-stream": {"schema": _ref("SiteUpdate")}}
     get = _operation("The latest bulletin of a site.", None)
     get["responses"]["200"]["content"] = {"application/octet-stream": {}}
     drop = _operation("Leave a site out, as if it had never been there.", "Dropped", once=True)

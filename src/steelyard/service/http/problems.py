@@ -8,7 +8,7 @@ import msgspec
 from starlette.responses import Response
 
 from steelyard.exceptions import FileAccessError, FileFormatError, SteelyardError
-from steelyard.service.requests import Busy, Conflict, Gone, Unavailable, Unknown
+from steelyard.service.commands import Conflict, GoneError, NotFoundError, QueueFullError, Unavailable
 from steelyard.service.rows import TooMuch
 from steelyard.tables.columns import RowError
 
@@ -32,11 +32,11 @@ _TITLES = {
     503: "Not available now",
 }
 _STATUS: tuple[tuple[type[SteelyardError], int], ...] = (
-    (Unknown, 404),
-    (Gone, 410),
+    (NotFoundError, 404),
+    (GoneError, 410),
     (TooMuch, 413),
     (Conflict, 409),
-    (Busy, 429),
+    (QueueFullError, 429),
     (Unavailable, 503),
     (FileAccessError, 500),
     (FileFormatError, 500),
@@ -60,7 +60,7 @@ def problem_of(error: SteelyardError) -> Problem:
         more["row"] = error.row
         if error.column is not None:
             more["column"] = error.column
-    return Problem(status, error.message, error.hint, **more)
+    return Problem(status, error.summary, error.hint, **more)
 
 
 def respond(problem: Problem) -> Response:

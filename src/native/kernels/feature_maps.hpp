@@ -1,0 +1,35 @@
+// Feature maps that give every row the same bits: alone or among others, on any level, on any number of threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "common/rows.hpp"
+#include "simd/loops_map.hpp"
+
+namespace steelyard {
+
+// A map of rows to `starts.size()` outputs. A value x of feature k enters as (x - shift[k]) * scale[k], rounded to 24
+// bits for cosine and rectified, and to multiples of 2^-19 between -64 and 64 for halving_2.
+struct FeatureMap {
+    MapSpec spec;
+    std::span<const double> shift, scale;
+    const double* weights;  // feature by feature: n_features by n_outputs
+    std::span<const double> starts;
+
+    std::size_t n_features() const { return shift.size(); }
+    std::size_t n_outputs() const { return starts.size(); }
+};
+
+// out: n_rows by n_outputs.
+void map_rows(const FeatureMap& map, Rows<double> rows, double* out, unsigned n_threads);
+
+// The same for rows in compressed form, columns rising within a row; cosine and rectified only.
+void map_sparse_rows(const FeatureMap& map, std::span<const double> values, std::span<const std::int64_t> columns,
+                     std::span<const std::int64_t> row_starts, double* out, unsigned n_threads);
+
+// values = quantum * round(factor * values), factor a power of two.
+void round_to_grid(std::span<double> values, double factor, double quantum, unsigned n_threads);
+
+}  // namespace steelyard

@@ -1,0 +1,137 @@
+// Samples that come and go, and rows of their kernel matrix kept within a memory budget.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/kernels.hpp"
+
+namespace steelyard {
+
+// Where kernel values come from: out[i * n_z + j] = k(x_i, z_j) for rows of the given number of features.
+// May throw; then nothing has changed.
+using KernelFunction =
+    std::function<void(const double* X, std::size_t n_x, const double* Z, std::size_t n_z, double* out)>;
+
+// How kernel values are kept, by their bytes: as fixed point numbers if all of them lie between 0 and 1, as float or
+// as double.
+enum class Precision : std::uint8_t { fixed = 2, single = 4, full = 8 };
+
+// The samples have the numbers 0 .. size() - 1. A kept row of the kernel matrix follows every change of the
+// samples, so that it costs kernel evaluations only the first time.
+//
+// Rows are kept in as few bytes as will do: that is less to read, and sums over them come with a bound of what it can
+// have cost. widen() turns to the next precision for good. Single values are always evaluated in double: exact_sum,
+// exact_sums, evaluate.
+class KernelRows {
+  public:
+    // `function` is empty for a kernel that the native loops know.
+    KernelRows(std::size_t n_features, KernelSpec spec, KernelFunction function, std::size_t budget_bytes);
+
+    std::size_t size() const { return size_; }
+    std::size_t n_features() const { return n_features_; }
+    // Where no function supplies the values.
+    const KernelSpec& kernel() const { return spec_; }
+    bool has_function() const { return static_cast<bool>(function_); }
+    const double* sample(std::size_t i) const { return samples_.data() + i * n_features_; }
+    double diagonal(std::size_t i) const { return diagonal_[i]; }
+    // Square roots of the diagonal.
+    const std::vector<double>& norms() const { return norms_; }
+    double largest_norm() const { return largest_norm_; }
+
+    void append(const double* x);
+    // Takes sample i away; the last one takes its number.
+    void swap_remove(std::size_t i);
+    // Takes the last sample away.
+    void pop();
+
+    // k(x_i, x_j) for all j < size(); T is double if is_wide(), else float. The last two rows that were asked for stay
+    // where they are.
+    template <class T>
+    const T* row(std::size_t i) {
+        if constexpr (std::is_same_v<T, float>)
+            if (precision_ == Precision::fixed) return decoded_row(i);
+        return reinterpret_cast<const T*>(kept_row(i));
+    }
+    Precision precision() const { return precision_; }
+    bool is_wide() const { return precision_ == Precision::full; }
+    void widen();
+    // The row need not be kept any longer.
+    void release(std::size_t i);
+    template <class Predicate>
+    void release_if(Predicate&& unwanted) {
+        for (std::size_t slot = kept_.size(); slot-- > 0;)
+            if (unwanted(kept_[slot].sample)) drop_slot(static_cast<std::uint32_t>(slot));
+    }
+    std::size_t n_kept() const { return kept_.size(); }
+    // Samples whose rows are kept, in the order in which sums over them are made.
+    std::vector<std::uint32_t> kept_samples() const;
+    // Makes sure that the row is kept.
+    void keep(std::size_t i) { kept_row(i); }
+
+    // out += sum over k of weights[k] * row(samples[k]). Returns how far off an entry can be, beyond the rounding of
+    // doubles.
+    double add_rows(const std::vector<std::uint32_t>& samples, const std::vector<double>& weights, double* out);
+    // out[i] = sum over j of z[j] * k(x_j, x_i): more carefully, with the same promise.
+    double sum_rows(const double* z, double* out);
+
+    // sum over j of z[j] * k(x_j, x_i), in double, where so many z[j] are not 0.
+    double exact_sum(std::size_t i, const double* z, std::size_t n_nonzero);
+    // The same for all i.
+    void exact_sums(const double* z, double* out) const;
+    // k(x_i, x) for the given samples, of which `packed` has the values unless a function supplies them.
+    void evaluate(std::size_t i, const std::vector<std::uint32_t>& samples, const PackedRows<double>& packed,
+                  double* out);
+
+  private:
+    static constexpr std::uint32_t kNone = UINT32_MAX;
+
+    struct Kept {
+        std::uint32_t sample;
+        std::uint64_t last_use;
+        AlignedBuffer<std::byte> values;
+    };
+
+    std::size_t bytes_of_value() const { return static_cast<std::size_t>(precision_); }
+    std::size_t max_kept() const;
+    AlignedBuffer<std::byte> new_buffer() const { return aligned_buffer<std::byte>(capacity_ * bytes_of_value()); }
+    void encode(const std::vector<double>& values, std::byte* out) const;
+    template <class T>
+    void put_values(std::size_t i);
+    template <class T>
+    void move_values(std::size_t from, std::size_t to);
+    void put_column(std::size_t i);
+    void move_column(std::size_t from, std::size_t to);
+    double add_fixed(const std::vector<std::uint32_t>& samples, const std::vector<double>& weights, double* out);
+    double add_single(const std::vector<std::uint32_t>& samples, const std::vector<double>& weights, double* out);
+    double add_full(const std::vector<std::uint32_t>& samples, const std::vector<double>& weights, double* out);
+    const float* decoded_row(std::size_t i);
+    void evaluate_row(std::size_t i, double* out) const;
+    void reserve(std::size_t capacity);
+    void evaluate_new_column(std::size_t i);
+    const std::byte* kept_row(std::size_t i);
+    Kept& new_slot(std::size_t i);
+    void drop_slot(std::uint32_t slot);
+
+    std::size_t n_features_, size_ = 0, capacity_ = 0, budget_;
+    KernelSpec spec_;
+    KernelFunction function_;
+    Precision precision_;
+    PackedRows<double> packed_, packed_kept_;  // empty when a function supplies the values
+    std::vector<double> samples_, diagonal_, norms_, row_;
+    std::vector<double> column_;         // of a sample, its values with the kept ones
+    std::size_t column_sample_ = kNone;  // whose column it is, as long as the kept ones are the same
+    double largest_norm_ = 0.0;
+    std::vector<std::byte> encoded_;
+    std::vector<float> decoded_[2];
+    std::vector<Kept> kept_;
+    std::vector<AlignedBuffer<std::byte>> spare_;
+    std::vector<std::uint32_t> slot_of_;
+    std::uint64_t clock_ = 0;
+};
+
+}  // namespace steelyard

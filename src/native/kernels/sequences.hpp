@@ -1,0 +1,41 @@
+// Logarithms of sequence kernels, for all pairs of two collections of sequences of any lengths.
+//
+// A value depends on its two sequences alone, whatever panel they fall into and however many threads run.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "simd/loops_sequence.hpp"
+
+namespace steelyard {
+
+// Sequences one after another: sequence s has elements offsets[s] to offsets[s + 1], each of n_features numbers.
+template <class Symbol>
+struct Sequences {
+    const Symbol* symbols;
+    const std::int64_t* offsets;
+    std::size_t n_sequences;
+    std::size_t n_features;
+
+    std::size_t length(std::size_t s) const { return static_cast<std::size_t>(offsets[s + 1] - offsets[s]); }
+    const Symbol* operator[](std::size_t s) const {
+        return symbols + static_cast<std::size_t>(offsets[s]) * n_features;
+    }
+};
+
+// out[i * Z.n_sequences + j] = log k(x_i, z_j); minus infinity where the kernel is 0.
+void log_alignment_block(const AlignmentSpec& spec, Sequences<double> X, Sequences<double> Z, double* out,
+                         unsigned n_threads);
+void log_edit_block(const EditSpec& spec, Sequences<std::int32_t> X, Sequences<std::int32_t> Z, double* out,
+                    unsigned n_threads);
+
+// The same of a collection with itself: one triangle is computed, the other mirrored.
+void log_alignment_matrix(const AlignmentSpec& spec, Sequences<double> X, double* out, unsigned n_threads);
+void log_edit_matrix(const EditSpec& spec, Sequences<std::int32_t> X, double* out, unsigned n_threads);
+
+// out[i] = log k(x_i, x_i).
+void log_alignment_diagonal(const AlignmentSpec& spec, Sequences<double> X, double* out, unsigned n_threads);
+void log_edit_diagonal(const EditSpec& spec, Sequences<std::int32_t> X, double* out, unsigned n_threads);
+
+}  // namespace steelyard

@@ -1,0 +1,201 @@
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "arrays.hpp"
+#include "koil/expansion.hpp"
+#include "koil/linear_online.hpp"
+
+namespace steelyard::bind {
+
+namespace {
+
+template <class T>
+using Samples = Array<const T, 2>;
+using SignRows = Array<const std::int8_t, 2>;
+
+const std::int8_t* row_of(const SignRows& signs, std::size_t k) { return signs.data() + k * signs.shape(1); }
+
+// One machine a target: row k of the signs is what machine k is told. All of them learn in one call, so that nobody
+// ever finds some of them before the rows and others after.
+template <class T, class Rule>
+void learn(const std::vector<KernelExpansion<T>*>& machines, const Samples<T>& X, const SignRows& signs,
+           const Rule& rule) {
+    require(signs.shape(0) == machines.size() && signs.shape(1) == X.shape(0),
+            "KernelExpansion: one row of signs is needed for each machine");
+    for (const auto* machine : machines)
+        require(machine && X.shape(1) == machine->rows().n_features(), "KernelExpansion: array shapes disagree");
+    nb::gil_scoped_release unlocked;
+    for (std::size_t k = 0; k < machines.size(); ++k) machines[k]->learn(rows<T>(X), row_of(signs, k), rule);
+}
+
+template <class T>
+void bind_expansion(nb::module_& m, const char* name) {
+    using Expansion = KernelExpansion<T>;
+    using Numbers = typename Expansion::Numbers;
+    nb::class_<Expansion>(m, name, "A list of support vectors with weights, learned by one of several rules.")
+        .def(nb::init<const KernelSpec&, std::size_t>(), "kernel"_a, "n_features"_a)
+        .def_static(
+            "from_state",
+            [](const KernelSpec& kernel, Samples<T> vectors, Array<const double, 1> coef,
+               Array<const std::uint64_t, 1> times, double bias, double margin, double deviation,
+               std::uint64_t mistakes, std::uint64_t seen) {
+                require(coef.size() == vectors.shape(0) && times.size() == vectors.shape(0),
+                        "KernelExpansion: vectors, weights and times disagree");
+                return new Expansion(kernel, rows<T>(vectors), vector_of<double>(coef), vector_of<std::uint64_t>(times),
+                                     Numbers{bias, margin, deviation, mistakes, seen});
+            },
+            "kernel"_a, "vectors"_a.noconvert(), "coef"_a.noconvert(), "times"_a.noconvert(), "bias"_a, "margin"_a,
+            "deviation"_a, "mistakes"_a, "seen"_a, nb::rv_policy::take_ownership)
+        .def_prop_ro("n_features", [](const Expansion& self) { return self.rows().n_features(); })
+        .def_prop_ro(
+            "vectors",
+            [](const Expansion& self) {
+                const std::size_t d = self.rows().n_features();
+                auto table = zeros<T, 2>({self.rows().size(), d});
+                for (std::size_t i = 0; i < self.rows().size(); ++i) self.rows().copy_row(i, table.data() + i * d);
+                return table;
+            },
+            nb::rv_policy::automatic)
+        .def_prop_ro(
+            "coef", [](const Expansion& self) { return array_of(self.coef()); }, nb::rv_policy::automatic)
+        .def_prop_ro(
+            "times", [](const Expansion& self) { return array_of(self.times()); }, nb::rv_policy::automatic)
+        .def_prop_ro("bias", [](const Expansion& self) { return self.numbers().bias; })
+        .def_prop_ro("margin", [](const Expansion& self) { return self.numbers().margin; })
+        .def_prop_ro("deviation", [](const Expansion& self) { return self.numbers().deviation; })
+        .def_prop_ro("mistakes", [](const Expansion& self) { return self.numbers().mistakes; })
+        .def_prop_ro("seen", [](const Expansion& self) { return self.numbers().seen; })
+        .def(
+            "scores",
+            [](const Expansion& self, Samples<T> X, unsigned n_threads) {
+                require(X.shape(1) == self.rows().n_features(), "KernelExpansion.scores: wrong number of features");
+                auto out = zeros<double, 1>({X.shape(0)});
+                nb::gil_scoped_release unlocked;
+                self.scores(rows<T>(X), out.data(), n_threads);
+                return out;
+            },
+            "X"_a.noconvert(), "n_threads"_a = 1);
+    using Machines = std::vector<Expansion*>;
+    m.def(
+        "norma_sweep",
+        [](const Machines& machines, Samples<T> X, SignRows signs, double learning_rate, double regularization,
+           double nu,
+           std::uint64_t memory) { learn(machines, X, signs, NormaRule{learning_rate, regularization, nu, memory}); },
+        "machines"_a, "X"_a.noconvert(), "signs"_a.noconvert(), "learning_rate"_a, "regularization"_a, "nu"_a,
+        "memory"_a, "One pass of NORMA over lists of support vectors, in place.");
+    m.def(
+        "random_budget_sweep",
+        [](const Machines& machines, Samples<T> X, SignRows signs, std::size_t budget, std::uint64_t seed) {
+            require(budget > 0, "KernelExpansion: the budget must be positive");
+            learn(machines, X, signs, RandomBudgetRule{budget, seed});
+        },
+        "machines"_a, "X"_a.noconvert(), "signs"_a.noconvert(), "budget"_a, "seed"_a,
+        "One pass of the randomized budget perceptron, in place.");
+    m.def(
+        "forgetron_sweep",
+        [](const Machines& machines, Samples<T> X, SignRows signs, std::size_t budget) {
+            require(budget > 0, "KernelExpansion: the budget must be positive");
+            learn(machines, X, signs, ForgetronRule{budget});
+        },
+        "machines"_a, "X"_a.noconvert(), "signs"_a.noconvert(), "budget"_a, "One pass of the Forgetron, in place.");
+    m.def(
+        "projectron_sweep",
+        [](const Machines& machines, Samples<T> X, SignRows signs, double threshold, bool margin) {
+            learn(machines, X, signs, ProjectronRule{threshold, margin});
+        },
+        "machines"_a, "X"_a.noconvert(), "signs"_a.noconvert(), "threshold"_a, "margin"_a,
+        "One pass of the Projectron, in place.");
+}
+
+template <class T>
+void bind_linear(nb::module_& m) {
+    using Vector = Array<double, 1>;
+    using Counts = Array<std::uint64_t, 1>;
+    // One array a target, see learn() above.
+    using Vectors = std::vector<Vector>;
+    using CountLists = std::vector<Counts>;
+    using Tables = std::vector<Array<double, 2>>;
+    using Blocks = std::vector<Array<double, 3>>;
+    m.def(
+        "perceptron_sweep",
+        [](Samples<T> X, SignRows signs, const Vectors& weights, const Vectors& bias) {
+            const std::size_t n = signs.shape(0);
+            require(signs.shape(1) == X.shape(0) && weights.size() == n && bias.size() == n,
+                    "perceptron_sweep: array shapes disagree");
+            for (std::size_t k = 0; k < n; ++k)
+                require(weights[k].size() == X.shape(1) && bias[k].size() == 1,
+                        "perceptron_sweep: array shapes disagree");
+            nb::gil_scoped_release unlocked;
+            for (std::size_t k = 0; k < n; ++k)
+                perceptron_sweep<T>(rows<T>(X), row_of(signs, k), weights[k].data(), *bias[k].data());
+        },
+        "X"_a.noconvert(), "signs"_a.noconvert(), "weights"_a.noconvert(), "bias"_a.noconvert(),
+        "One pass of the perceptron, in place; one array a target.");
+    m.def(
+        "oam_sweep",
+        [](Samples<T> X, SignRows signs, const Vectors& weights, const Blocks& buffers, const CountLists& stored,
+           const CountLists& seen, double C, std::uint64_t seed) {
+            const std::size_t d = X.shape(1), n = signs.shape(0);
+            require(signs.shape(1) == X.shape(0) && weights.size() == n && buffers.size() == n && stored.size() == n &&
+                        seen.size() == n,
+                    "oam_sweep: array shapes disagree");
+            for (std::size_t k = 0; k < n; ++k) {
+                const std::size_t budget = buffers[k].shape(1);
+                require(weights[k].size() == d && buffers[k].shape(0) == 2 && buffers[k].shape(2) == d &&
+                            stored[k].size() == 2 && seen[k].size() == 2,
+                        "oam_sweep: array shapes disagree");
+                require(stored[k].data()[0] <= budget && stored[k].data()[1] <= budget,
+                        "oam_sweep: too many vectors stored");
+            }
+            nb::gil_scoped_release unlocked;
+            for (std::size_t k = 0; k < n; ++k) {
+                const std::size_t budget = buffers[k].shape(1);
+                const OamState state{weights[k].data(),
+                                     {buffers[k].data(), buffers[k].data() + budget * d},
+                                     stored[k].data(),
+                                     seen[k].data()};
+                oam_sweep<T>(rows<T>(X), row_of(signs, k), state, budget, C, seed);
+            }
+        },
+        "X"_a.noconvert(), "signs"_a.noconvert(), "weights"_a.noconvert(), "buffers"_a.noconvert(),
+        "stored"_a.noconvert(), "seen"_a.noconvert(), "C"_a, "seed"_a,
+        "One pass of sequential online AUC maximisation, in place; one array a target.");
+    m.def(
+        "opauc_sweep",
+        [](Samples<T> X, SignRows signs, const Vectors& weights, const Tables& means, const Blocks& covariances,
+           const CountLists& seen, double learning_rate, double regularization) {
+            const std::size_t d = X.shape(1), n = signs.shape(0);
+            require(signs.shape(1) == X.shape(0) && weights.size() == n && means.size() == n &&
+                        covariances.size() == n && seen.size() == n,
+                    "opauc_sweep: array shapes disagree");
+            for (std::size_t k = 0; k < n; ++k)
+                require(weights[k].size() == d && means[k].shape(0) == 2 && means[k].shape(1) == d &&
+                            covariances[k].shape(0) == 2 && covariances[k].shape(1) == d &&
+                            covariances[k].shape(2) == d && seen[k].size() == 2,
+                        "opauc_sweep: array shapes disagree");
+            nb::gil_scoped_release unlocked;
+            for (std::size_t k = 0; k < n; ++k) {
+                const OpaucState state{weights[k].data(),
+                                       {means[k].data(), means[k].data() + d},
+                                       {covariances[k].data(), covariances[k].data() + d * d},
+                                       seen[k].data()};
+                opauc_sweep<T>(rows<T>(X), row_of(signs, k), state, learning_rate, regularization);
+            }
+        },
+        "X"_a.noconvert(), "signs"_a.noconvert(), "weights"_a.noconvert(), "means"_a.noconvert(),
+        "covariances"_a.noconvert(), "seen"_a.noconvert(), "learning_rate"_a, "regularization"_a,
+        "One pass of one-pass AUC maximisation, in place; one array a target.");
+}
+
+}  // namespace
+
+void bind_online(nb::module_& m) {
+    bind_expansion<double>(m, "KernelExpansion64");
+    bind_expansion<float>(m, "KernelExpansion32");
+    bind_linear<double>(m);
+    bind_linear<float>(m);
+}
+
+}  // namespace steelyard::bind

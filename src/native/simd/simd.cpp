@@ -1,0 +1,69 @@
+#include "simd/simd.hpp"
+
+#include <atomic>
+#include <cstdlib>
+
+namespace steelyard {
+
+namespace baseline {
+extern const Loops loops;
+}
+#ifdef STEELYARD_X86_64
+namespace avx2 {
+extern const Loops loops;
+}
+namespace avx512 {
+extern const Loops loops;
+}
+#endif
+
+namespace {
+
+std::vector<const Loops*> supported() {
+    std::vector<const Loops*> found{&baseline::loops};
+#ifdef STEELYARD_X86_64
+    __builtin_cpu_init();
+    const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (has_avx2) found.push_back(&avx2::loops);
+    if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+        found.push_back(&avx512::loops);
+#endif
+    return found;
+}
+
+const Loops* find_level(const std::string& name) {
+    for (const Loops* level : supported())
+        if (name == level->name) return level;
+    return nullptr;
+}
+
+const Loops* initial_level() {
+    // An unknown name, or a level that the processor lacks, falls back to the best there is.
+    if (const char* wanted = std::getenv("STEELYARD_SIMD"))
+        if (const Loops* level = find_level(wanted)) return level;
+    return supported().back();
+}
+
+std::atomic<const Loops*>& current() {
+    static std::atomic<const Loops*> level{initial_level()};
+    return level;
+}
+
+}  // namespace
+
+const Loops& loops() { return *current().load(std::memory_order_relaxed); }
+
+std::vector<std::string> available_levels() {
+    std::vector<std::string> names;
+    for (const Loops* level : supported()) names.emplace_back(level->name);
+    return names;
+}
+
+bool use_level(const std::string& name) {
+    const Loops* level = find_level(name);
+    if (level) current().store(level, std::memory_order_relaxed);
+    return level != nullptr;
+}
+
+}  // namespace steelyard

@@ -1,0 +1,50 @@
+// For authors of loops: which instruction sets a hot loop is compiled for, and how one is chosen.
+//
+// A family of loops (gram, kernel, ...) is a struct of function pointers. `simd/loops.hpp` defines the
+// loops once; baseline.cpp, avx2.cpp and avx512.cpp compile them with their own flags into a namespace
+// of their own, so that the linker can never mix code of one level into another. The best level that
+// the processor has is chosen once, at the first use; STEELYARD_SIMD=baseline|avx2|avx512 lowers it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "simd/loops_ball.hpp"
+#include "simd/loops_boundary.hpp"
+#include "simd/loops_factor.hpp"
+#include "simd/loops_gram.hpp"
+#include "simd/loops_kernel.hpp"
+#include "simd/loops_map.hpp"
+#include "simd/loops_online.hpp"
+#include "simd/loops_pair.hpp"
+#include "simd/loops_score.hpp"
+#include "simd/loops_sequence.hpp"
+#include "simd/loops_solver.hpp"
+
+namespace steelyard {
+
+struct Loops {
+    const char* name;  // "baseline", "avx2" or "avx512"
+    GramLoops gram;
+    KernelLoops kernel;
+    BallLoops ball;
+    SolverLoops solver;
+    OnlineLoops online;
+    SequenceLoops sequence;
+    ScoreLoops score;
+    PairLoops pair;
+    BoundaryLoops boundary;
+    MapLoops map;
+    FactorLoops factor;
+};
+
+// The loops in use.
+const Loops& loops();
+
+// The levels that this processor can run, slowest first. Tests compare each with the first.
+std::vector<std::string> available_levels();
+
+// Switches to a level for the whole process; false if this processor cannot run it.
+bool use_level(const std::string& name);
+
+}  // namespace steelyard

@@ -1,0 +1,114 @@
+// The rows, labels and two-class problems of one learner: all problems share samples and kernel rows.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kernels/kernel_rows.hpp"
+#include "svm/row_index.hpp"
+#include "svm/svm_problem.hpp"
+
+namespace steelyard {
+
+// Rows that come in or go out. Equal rows are equal in values, code and weight.
+struct LabelledRows {
+    const double* X;
+    std::span<const std::int32_t> codes;
+    std::span<const double> weights;  // positive
+};
+
+// One problem: the class `positive` against all others. Row i has the bound class_bounds[code_i] * weight_i.
+struct ProblemSpec {
+    std::int32_t positive;
+    std::vector<double> class_bounds;
+};
+
+// Row `index` of the rows to forget was never learned, or not as often.
+struct UnknownRow {
+    std::size_t index;
+};
+
+// What was made of the rows: how kernel rows are kept, and of whom, and in which order equal rows are found.
+struct RowsInUse {
+    Precision precision;
+    std::span<const std::uint32_t> kept, order;
+    std::size_t n_wanted;
+};
+
+class IncrementalSvc {
+  public:
+    IncrementalSvc(std::size_t n_features, KernelSpec spec, KernelFunction function, std::size_t budget_bytes);
+
+    // Learns and forgets, then solves every problem. When anything throws (UnknownRow, SolverFailure, whatever the
+    // kernel function throws), everything is as it was.
+    void update(LabelledRows add, LabelledRows retire, const std::vector<ProblemSpec>& problems, double tolerance);
+
+    // Counts changes, so that whoever keeps something derived can tell, on any thread, whether it is stale.
+    std::uint64_t version() const { return version_.load(std::memory_order_acquire); }
+
+    // One row in and one out, both of weight 1, on the problems as they are. False where that cannot be: a class would
+    // come or go, so that the problems would be others, the row to forget is unknown, or there is no solution to the
+    // tolerance. Nothing has changed then.
+    bool slide(const double* in, std::int32_t in_code, const double* out, std::int32_t out_code, double tolerance);
+
+    const KernelRows& rows() const { return rows_; }
+    // Rows of a class.
+    std::size_t count(std::int32_t code) const;
+    // Rows with a coefficient other than 0 in any problem.
+    std::vector<std::uint32_t> support() const;
+    // The score of a row in the only problem, of a kernel that the native loops know; the support vectors are packed
+    // when the first row after a change is scored.
+    double score(const double* x);
+    const std::vector<std::int32_t>& codes() const { return codes_; }
+    const std::vector<double>& weights() const { return weights_; }
+    std::size_t n_problems() const { return problems_.size(); }
+    const ProblemSpec& spec(std::size_t k) const { return problems_[k]->spec; }
+    SvmProblem& problem(std::size_t k) { return problems_[k]->svm; }
+
+    // For loading: rows without solving, then each problem with its state.
+    void restore_rows(LabelledRows rows, const RowsInUse& in_use);
+    std::size_t n_wanted() const { return n_wanted_; }
+    // Rows in the order in which equal ones are found, the last one first.
+    std::vector<std::uint32_t> order() const { return index_.order(static_cast<std::uint32_t>(codes_.size())); }
+    void restore_problem(ProblemSpec spec, SvmState state, const std::vector<std::uint32_t>& active);
+
+  private:
+    struct Problem {
+        ProblemSpec spec;
+        SvmProblem svm;
+    };
+    using Problems = std::vector<std::shared_ptr<Problem>>;
+    struct Expansion {  // support vectors and coefficients of the only problem
+        std::uint64_t version;
+        PackedRows<double> vectors;
+        std::vector<double> coef;
+    };
+
+    void append(LabelledRows rows);
+    void count_row(std::int32_t code, int change);
+    void take_from_index(LabelledRows rows, std::vector<std::uint32_t>& taken);
+    bool equals(std::size_t i, const double* x, std::int32_t code, double weight) const;
+    Problems choose_problems(const std::vector<ProblemSpec>& specs);
+    void prepare(Problem& problem, const ProblemSpec& spec, const std::vector<std::uint32_t>& leaving);
+    void roll_back(std::size_t n_before, const std::vector<std::uint32_t>& leaving);
+    void remove_row(std::uint32_t i);
+    void release_rows();
+
+    KernelRows rows_;
+    std::vector<std::int32_t> codes_;
+    std::vector<std::size_t> counts_;  // by code
+    std::vector<double> weights_;
+    std::vector<std::uint64_t> hashes_;
+    RowIndex index_;
+    Problems problems_;
+    std::atomic<std::uint64_t> version_{0};
+    std::size_t n_wanted_ = 0;  // kernel rows that were in use when the others were last released
+    std::optional<Expansion> expansion_;
+};
+
+}  // namespace steelyard

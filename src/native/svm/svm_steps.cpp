@@ -1,0 +1,301 @@
+// Adiabatic steps: some coefficients move, the margin set responds so that its conditions keep holding, and every
+// step ends where a member of the margin set reaches a bound or the moving ones arrive.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "common/dot.hpp"
+#include "common/interrupt.hpp"
+#include "simd/simd.hpp"
+#include "svm/svm_problem.hpp"
+
+namespace steelyard {
+
+namespace {
+
+// A pivot this small beside its diagonal means that the kernel row depends on those of the margin set.
+constexpr double kDependent = 1e-13;
+// More violators than the margin set and this many: pairwise steps get near faster.
+constexpr std::size_t kManyViolators = 64;
+// The active set is looked at so often, at most, before all samples are.
+constexpr int kLooks = 8;
+
+}  // namespace
+
+// -- the margin set -----------------------------------------------------------------------------------------------
+
+void SvmProblem::start_margin(std::size_t i) {
+    activate(i);
+    const double mean = mean_diagonal();
+    s_.constant = mean > 0.0 ? mean : 1.0;
+    join_margin(i, nullptr, diagonal_with_constant(i));
+}
+
+void SvmProblem::join_margin(std::size_t i, const double* solved, double pivot_squared) {
+    s_.factor.append(solved, pivot_squared);
+    place_[i] = static_cast<std::int32_t>(s_.margin.size());
+    s_.margin.push_back(static_cast<std::uint32_t>(i));
+}
+
+void SvmProblem::leave_margin(std::size_t position, double* solved) {
+    s_.factor.remove(position, solved);
+    place_[s_.margin[position]] = kOutside;
+    s_.margin.erase(s_.margin.begin() + static_cast<std::ptrdiff_t>(position));
+    for (std::size_t k = position; k < s_.margin.size(); ++k) --place_[s_.margin[k]];
+}
+
+void SvmProblem::clear_margin() {
+    for (const std::uint32_t i : s_.margin) place_[i] = kOutside;
+    s_.margin.clear();
+    s_.factor.clear();
+}
+
+// solved_ = values of the margin set, which the factor is then applied to.
+void SvmProblem::gather_margin(const double* by_slot, double added) {
+    solved_.resize(s_.margin.size());
+    for (std::size_t k = 0; k < solved_.size(); ++k) solved_[k] = by_slot[active_.slot(s_.margin[k])] + added;
+}
+
+// Those who stopped the step are at the nearer bound, exactly, and no longer respond.
+void SvmProblem::drop_hits(double* solved) {
+    for (auto hit = motion_.hits().rbegin(); hit != motion_.hits().rend(); ++hit) {
+        s_.z[s_.margin[*hit]] = motion_.nearer_bound(*hit);
+        leave_margin(*hit, solved);
+        motion_.drop(*hit);
+    }
+}
+
+// -- moving to given coefficients ---------------------------------------------------------------------------------
+
+// Brings samples to their targets and the conditions of the margin set to zero, both in the same proportion.
+void SvmProblem::drive(const std::vector<Target>& targets) {
+    const SolverLoops& solver = loops().solver;
+    std::vector<double> change(targets.size()), push;  // what is still to come: of z, and of e in the active set
+    double total = solver.sums(s_.z.data(), s_.z.size()).sum, size = 0.0;
+    for (std::size_t p = 0; p < targets.size(); ++p) {
+        change[p] = targets[p].z - s_.z[targets[p].sample];
+        total += change[p];
+        size += std::abs(change[p]);
+        place_[targets[p].sample] = kMoving;
+    }
+    auto start = [&] {  // what the margin set has to respond to
+        sync_active();
+        push.assign(active_.size(), 0.0);
+        values_.resize(active_.size());
+        for (std::size_t p = 0; p < targets.size(); ++p) {
+            if (change[p] == 0.0) continue;
+            moved_outside_.push_back(targets[p].sample);
+            active_.evaluate(targets[p].sample, values_.data());
+            solver.axpy(change[p], values_.data(), push.data(), push.size());
+        }
+        values_ = active_e_;
+        solver.axpy(1.0, push.data(), values_.data(), values_.size());
+        gather_margin(values_.data(), s_.bias + s_.constant * total);
+        s_.factor.forward(solved_.data());
+        motion_.take_out(s_);
+    };
+    const double negligible = 1e-14 * size;
+    start();
+    // Members of the margin set stop a move one by one, so the steps are few; but what a file says of a solution
+    // may be no solution, and then they need not come to an end. Whatever is wrong after them is found and repaired.
+    const std::size_t limit = report_.steps + 1000 + 10 * s_.z.size();
+    while (report_.steps < limit) {
+        poll_interrupt();
+        ++report_.steps;
+        if (s_.margin.empty()) {
+            if (std::abs(total) <= negligible || targets.empty()) break;
+            find_partner(total);
+            if (s_.margin.empty()) break;
+            start();
+        }
+        motion_.direction.assign(solved_.begin(), solved_.begin() + static_cast<std::ptrdiff_t>(s_.margin.size()));
+        const double db = s_.factor.solve_bordered(motion_.direction.data(), total);
+        const double step = motion_.first_hit(1.0);
+        motion_.advance(step);
+        s_.bias += step * db;
+        for (std::size_t p = 0; p < targets.size(); ++p) {
+            const std::uint32_t i = targets[p].sample;
+            s_.z[i] = step == 1.0 ? targets[p].z : s_.z[i] + step * change[p];
+            change[p] *= 1.0 - step;
+            if (active_.holds(i)) active_z_[active_.slot(i)] = s_.z[i];  // its e knows
+        }
+        solver.axpy(step, push.data(), active_e_.data(), push.size());
+        if (step == 1.0) break;
+        total *= 1.0 - step;
+        for (auto* rest : {&push, &solved_})
+            for (double& r : *rest) r *= 1.0 - step;
+        drop_hits(solved_.data());
+    }
+    motion_.put_back(s_);
+    for (const Target& target : targets) {
+        place_at(target.sample, target.z);
+        place_[target.sample] = kOutside;
+    }
+    if (s_.margin.empty()) balance(negligible);
+}
+
+// When nobody was left to respond, the targets need not sum to zero: whoever has room makes up for it.
+void SvmProblem::balance(double negligible) {
+    double sum = loops().solver.sums(s_.z.data(), s_.z.size()).sum;
+    for (std::size_t i = 0; i < s_.z.size() && std::abs(sum) > negligible; ++i) {
+        const double z = std::clamp(s_.z[i] - sum, s_.lower[i], s_.upper[i]);
+        if (z == s_.z[i]) continue;
+        sum += z - s_.z[i];
+        place_at(i, z);
+    }
+}
+
+// The margin set is empty and the sum of the coefficients has to change: whoever loses least responds.
+void SvmProblem::find_partner(double total) {
+    sync();
+    const double sign = total > 0.0 ? 1.0 : -1.0;  // someone has to fall, or to grow
+    std::size_t partner = s_.z.size();
+    for (std::size_t i = 0; i < s_.z.size(); ++i) {
+        const bool can_move = total > 0.0 ? s_.z[i] > s_.lower[i] : s_.z[i] < s_.upper[i];
+        if (!can_move || place_[i] == kMoving) continue;
+        if (partner == s_.z.size() || sign * s_.e[i] > sign * s_.e[partner]) partner = i;
+    }
+    if (partner == s_.z.size()) return;
+    start_margin(partner);
+    s_.bias = -active_e(active_.slot(partner));
+}
+
+// -- looking for violators and letting them in --------------------------------------------------------------------
+
+void SvmProblem::correct_margin() {
+    for (int attempt = 0; attempt < 4; ++attempt) {
+        double largest = 0.0;
+        for (const std::uint32_t i : s_.margin) largest = std::max(largest, std::abs(s_.e[i] + s_.bias));
+        if (largest <= 0.1 * threshold()) return;
+        if (attempt == 2) rebuild_margin();  // the factor has degraded
+        drive({});
+        sync();
+    }
+}
+
+// Makes one of two samples that violate together the margin set; the other one violates alone then.
+void SvmProblem::open_pair(const BiasInterval& interval) {
+    start_margin(interval.high_sample);
+    s_.bias = -active_e(active_.slot(interval.high_sample));
+}
+
+// A few new samples are let in before the others are looked at: their own sums are all that has to be known.
+void SvmProblem::enter_new(std::size_t first) {
+    if (s_.z.size() - first > kManyViolators) return;
+    for (std::size_t i = first; i < s_.z.size() && !s_.margin.empty(); ++i) {
+        if (place_[i] != kOutside || s_.upper[i] == s_.lower[i]) continue;
+        if (violation_of(s_, i, exact_e(i)) <= threshold()) continue;
+        activate(i);
+        enter(i);
+    }
+}
+
+// Who starts to violate has often just left the margin. Letting those in first, for the price of the active set,
+// saves passes over all samples; the last one of these still decides.
+void SvmProblem::enter_active(std::size_t step_limit) {
+    std::vector<std::pair<double, std::uint32_t>> list;
+    for (int look = 0; look < kLooks; ++look) {
+        list.clear();
+        values_.resize(active_.size());
+        for (std::size_t slot = 0; slot < active_.size(); ++slot)
+            values_[slot] = s_.z[active_.sample(slot)] - active_z_[slot];
+        for (std::size_t slot = 0; slot < active_.size(); ++slot) {
+            const std::uint32_t i = active_.sample(slot);
+            if (place_[i] >= 0) continue;  // e of the margin set is known without a sum
+            const double e = active_e_[slot] + dot(active_.row(slot), values_.data(), values_.size());
+            const double violation = violation_of(s_, i, e);
+            if (violation > threshold()) list.emplace_back(violation, i);
+        }
+        if (list.empty()) return;
+        std::sort(list.begin(), list.end(), std::greater<>());
+        for (const auto& [violation, i] : list) {
+            if (s_.margin.empty() || report_.steps >= step_limit) return;
+            if (violation_of(s_, i, active_e(active_.slot(i))) > threshold()) enter(i);
+        }
+    }
+}
+
+// True when nobody violates the conditions by more than threshold().
+bool SvmProblem::run_rounds(std::size_t max_steps) {
+    const std::size_t limit = report_.steps + max_steps;
+    bool may_use_smo = report_.smo_steps == 0;
+    for (;; ++report_.rounds) {
+        enter_active(limit);
+        sync();
+        correct_margin();
+        if (s_.margin.empty()) {
+            const BiasInterval interval = bias_interval();
+            if (interval.low - interval.high <= 2.0 * threshold()) return true;
+            open_pair(interval);
+        }
+        const std::vector<std::uint32_t> list = violators(threshold());
+        if (list.empty()) return true;
+        if (report_.steps + report_.rounds >= limit) return false;
+        if (may_use_smo && list.size() > kManyViolators + s_.margin.size()) {
+            may_use_smo = false;
+            smo(std::max(1e-3, threshold()), 20 * s_.z.size() + 1000);
+            resum();
+            rebuild_margin();
+            continue;
+        }
+        for (const std::uint32_t i : list) {
+            if (s_.margin.empty() || report_.steps >= limit) break;
+            activate(i);
+            if (violation_of(s_, i, active_e(active_.slot(i))) > threshold()) enter(i);
+        }
+    }
+}
+
+// Moves one violator, and the margin set with it, until it violates no more or has reached its bound.
+void SvmProblem::enter(std::size_t i) {
+    const std::uint32_t slot = active_.slot(i);
+    gather_margin(active_.row(slot), s_.constant);
+    s_.factor.forward(solved_.data());
+    const double g = active_e(slot) + s_.bias;
+    motion_.take_out(s_);
+    move_in(i, g);
+    motion_.put_back(s_);
+}
+
+void SvmProblem::move_in(std::size_t i, double g) {
+    const double* row = active_.row(active_.slot(i));
+    const double sign = g < 0.0 ? 1.0 : -1.0, diagonal = diagonal_with_constant(i);
+    double gap = std::abs(g);
+    while (!s_.margin.empty()) {
+        poll_interrupt();
+        ++report_.steps;
+        const std::size_t m = s_.margin.size();
+        const double pivot_squared = s_.factor.pivot_squared(solved_.data(), diagonal);
+        const bool is_dependent = pivot_squared <= kDependent * diagonal;
+        double curvature = s_.factor.curvature(solved_.data(), pivot_squared);
+        motion_.direction.assign(solved_.begin(), solved_.begin() + static_cast<std::ptrdiff_t>(m));
+        const double db = s_.factor.solve_bordered(motion_.direction.data(), 1.0);
+        if (is_dependent) {
+            curvature = rows_.diagonal(i) + db;
+            for (std::size_t k = 0; k < m; ++k) curvature += motion_.direction[k] * row[active_.slot(s_.margin[k])];
+            curvature = std::max(0.0, curvature);
+        }
+        const double room = sign > 0.0 ? s_.upper[i] - s_.z[i] : s_.z[i] - s_.lower[i];
+        const double wanted = curvature * room > gap ? gap / curvature : room;
+        if (sign < 0.0)
+            for (double& dz : motion_.direction) dz = -dz;
+        const double step = motion_.first_hit(wanted);
+        motion_.advance(step);
+        s_.bias += sign * step * db;
+        s_.z[i] += sign * step;
+        gap -= curvature * step;
+        if (!motion_.hits().empty()) {
+            drop_hits(solved_.data());
+            if (gap <= threshold()) return;
+            continue;
+        }
+        if (wanted == room)
+            s_.z[i] = sign > 0.0 ? s_.upper[i] : s_.lower[i];
+        else if (!is_dependent)
+            join_margin(i, solved_.data(), pivot_squared);
+        return;
+    }
+}
+
+}  // namespace steelyard

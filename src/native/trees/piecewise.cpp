@@ -1,0 +1,80 @@
+#include "trees/piecewise.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+// This file is compiled without contraction: a row has the same bits wherever it is looked up.
+
+namespace steelyard {
+
+void apply_pieces(Rows<double> X, const ColumnPieces& pieces, double* out) noexcept {
+    const std::size_t d = X.n_features;
+    for (std::size_t i = 0; i < X.n_rows * d; i += d) {
+        for (std::size_t c = 0; c < d; ++c) {
+            const double value = X.data[i + c];
+            std::size_t piece = 0;  // the last knot that is not above the value
+            for (std::size_t left = pieces.n_knots; left > 1;) {
+                const std::size_t half = left / 2;
+                piece += pieces.knots[(piece + half) * d + c] <= value ? half : 0;
+                left -= half;
+            }
+            const std::size_t place = piece * d + c;
+            const double slope = pieces.slopes[place];
+            const double along = slope == 0.0 ? 0.0 : std::max(value - pieces.knots[place], 0.0) * slope;
+            out[i + c] = pieces.values[place] + along;
+        }
+    }
+}
+
+namespace {
+
+double looked_up(double value, std::span<const double> knots, std::span<const double> values) noexcept {
+    if (!(value > knots.front())) return values.front();
+    if (value >= knots.back()) return values.back();
+    const auto next = static_cast<std::size_t>(std::ranges::upper_bound(knots, value) - knots.begin());
+    const double slope = (values[next] - values[next - 1]) / (knots[next] - knots[next - 1]);
+    return values[next - 1] + slope * (value - knots[next - 1]);
+}
+
+}  // namespace
+
+void sum_lookups(Rows<double> X, const Lookups& lookups, double* out) noexcept {
+    std::fill_n(out, X.n_rows, 0.0);
+    for (std::size_t f = 0; f < lookups.weights.size(); ++f) {
+        const double weight = lookups.weights[f];
+        if (weight == 0.0) continue;
+        const auto begin = static_cast<std::size_t>(lookups.starts[f]);
+        const auto n = static_cast<std::size_t>(lookups.starts[f + 1]) - begin;
+        const auto knots = lookups.knots.subspan(begin, n), values = lookups.values.subspan(begin, n);
+        for (std::size_t i = 0; i < X.n_rows; ++i) {
+            const double value = X.data[i * X.n_features + f];
+            if (!std::isnan(value)) out[i] += weight * looked_up(value, knots, values);
+        }
+    }
+}
+
+std::int64_t rank_levels(const RankedSides& sides, double* levels) noexcept {
+    const std::size_t n = sides.ranked.size();
+    const auto is_positive = [&](std::size_t at) {
+        return static_cast<std::size_t>(sides.order[at]) < sides.n_positive;
+    };
+    std::int64_t all_positives = 0;
+    for (std::size_t at = 0; at < n; ++at) all_positives += is_positive(at);
+    const double positives = 4.0 * static_cast<double>(all_positives);
+    const double negatives = 4.0 * static_cast<double>(static_cast<std::int64_t>(n) - all_positives);
+    std::int64_t below = 0, in_order = 0;  // positives before a run of equal scores
+    for (std::size_t first = 0, next = 0; first < n; first = next) {
+        std::int64_t within = 0;
+        for (; next < n && sides.ranked[next] == sides.ranked[first]; ++next) within += is_positive(next);
+        const std::int64_t both_positive = 2 * below + within;
+        const std::int64_t both_negative = static_cast<std::int64_t>(first + next) - both_positive;
+        const double level =
+            static_cast<double>(both_positive) / positives + static_cast<double>(both_negative) / negatives;
+        std::fill(levels + first, levels + next, level);
+        in_order += within * both_negative;
+        below += within;
+    }
+    return in_order;
+}
+
+}  // namespace steelyard

@@ -1,5 +1,0 @@
-"""Exact kernel SVMs: rows and solutions (state), kernel expansions (rule) and IncrementalSVC (estimator)."""
-
-from steelyard.exact.classifier import IncrementalSVC
-
-__all__ = ["IncrementalSVC"]

@@ -1,0 +1,388 @@
+"""Kernel functions by name, as callables or precomputed: one small object that every kernel learner takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import isfinite
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.spatial.distance import pdist
+
+from steelyard import _native
+from steelyard._limits import LARGEST_KERNEL_VALUE, largest_value
+from steelyard._threads import check_threads
+from steelyard.exceptions import DataError, ParameterError
+from steelyard.kernels.blocks import (
+    DENSE_BLOCK,
+    Floats,
+    KernelFunction,
+    called_block,
+    check_rows,
+    function_name,
+    precomputed_block,
+    single_rows,
+    sparse_block,
+    squared_norms,
+)
+from steelyard.kernels.precomputed import PrecomputedKernel
+from steelyard.kernels.sequences import EditKernel, GlobalAlignmentKernel, SequenceKernel
+from steelyard.params import AnyOf, Finite, OneOf, Positive
+
+__all__ = ["EditKernel", "GlobalAlignmentKernel", "Kernel", "PrecomputedKernel", "SequenceKernel"]
+
+
+_STORABLE = (SequenceKernel, PrecomputedKernel)  # functions that are objects which files can hold
+
+# The numbers that each kernel reads; the others are ignored.
+_PARAMETERS: dict[str, tuple[str, ...]] = {
+    "linear": (),
+    "polynomial": ("gamma", "degree", "coef0"),
+    "rbf": ("gamma",),
+    "laplacian": ("gamma",),
+    "sigmoid": ("gamma", "coef0"),
+    "precomputed": (),
+}
+_GAMMA_RULES = ("scale", "auto", "median")
+GAMMA = AnyOf(Positive(), OneOf(*_GAMMA_RULES))  # what learners take; the words mean the same in all of them
+_MEDIAN_ROWS = 500  # 125,000 pairs put the median within a few parts in a thousand
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Kernel:
+    r"""A kernel function :math:`k(x, z)` and its numbers.
+
+    ============ =============================================
+    linear       :math:`x^\top z`
+    polynomial   :math:`(\gamma x^\top z + c_0)^{degree}`
+    rbf          :math:`\exp(-\gamma \lVert x - z \rVert^2)`
+    laplacian    :math:`\exp(-\gamma \lVert x - z \rVert_1)`
+    sigmoid      :math:`\tanh(\gamma x^\top z + c_0)`
+    ============ =============================================
+
+    Parameters
+    ----------
+    kernel : str or callable, default="rbf"
+        A name of the table ("poly" is short for "polynomial"), "precomputed", or a function of two
+        collections of samples that returns the matrix of their kernel values, as
+        :class:`sklearn.svm.SVC` takes it. A function is given whatever the caller passed (arrays, lists
+        of sequences, tables), untouched. With "precomputed", kernel values stand in place of the rows.
+    gamma : float or {"scale", "auto", "median"}, default=1.0
+        Positive. The words depend on data and are settled by :meth:`resolve`.
+    degree : int, default=3
+        Power of the polynomial kernel, 0 or more.
+    coef0 : float, default=0.0
+        The constant :math:`c_0`.
+
+    Notes
+    -----
+    Values do not depend on the number of threads, :math:`k(x, z)` and :math:`k(z, x)` are the same to the
+    last bit, and rbf and laplacian of a row with itself are exactly 1. On dense tables distances are summed
+    from differences, so a large common offset costs no accuracy; sparse tables go through products.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard.kernels import Kernel
+    >>> X = np.array([[0.0, 0.0], [1.0, 1.0]])
+    >>> Kernel("rbf", gamma=0.5).block(X).round(3)
+    array([[1.   , 0.368],
+           [0.368, 1.   ]])
+    >>> Kernel("poly", gamma="scale").resolve(X)
+    Kernel('polynomial', gamma=2.0, degree=3, coef0=0.0)
+    """
+
+    kernel: str | KernelFunction = "rbf"
+    gamma: float | str = 1.0
+    degree: int = 3
+    coef0: float = 0.0
+
+    def __init__(
+        self,
+        kernel: str | KernelFunction = "rbf",
+        *,
+        gamma: float | str = 1.0,
+        degree: int = 3,
+        coef0: float = 0.0,
+    ) -> None:
+        keep = object.__setattr__  # frozen: a kernel is a value
+        keep(self, "kernel", _check_kernel(kernel))
+        keep(self, "gamma", _check_gamma(gamma))
+        keep(self, "degree", _check_degree(degree))
+        keep(self, "coef0", _check_coef0(coef0))
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the native loops know this kernel: neither a callable nor precomputed."""
+        return isinstance(self.kernel, str) and self.kernel != "precomputed"
+
+    def spec(self) -> _native.KernelSpec:
+        """Return the kernel in the form that native learners take; gamma must be a number."""
+        if not (isinstance(self.kernel, str) and self.is_native):
+            raise ParameterError(
+                f"{self!r} is not one of the native kernels {_names(native=True)}.", source="Kernel.spec"
+            )
+        gamma = self.gamma
+        if isinstance(gamma, str):
+            if "gamma" in self._parameters():
+                raise ParameterError(
+                    f"gamma={gamma!r} depends on data that has not been seen.",
+                    source="Kernel",
+                    hint="call kernel = kernel.resolve(X) first, or give gamma as a number",
+                )
+            gamma = 1.0
+        return _native.KernelSpec(self.kernel, gamma, self.coef0, self.degree)
+
+    def resolve(self, X: Any) -> Kernel:
+        """Return this kernel with gamma settled on the rows of `X`.
+
+        "scale" is 1 / (n_features * variance of all values) and "auto" is 1 / n_features, as in
+        :class:`sklearn.svm.SVC`; "median" is 1 / median distance between rows, in the distance of the
+        kernel's exponent (city-block for laplacian, squared Euclidean for the others), over a subsample that
+        depends on the shape of `X` alone. Where the rule would divide by 0 gamma is 1.
+        """
+        if isinstance(self.kernel, SequenceKernel):
+            return replace(self, kernel=self.kernel.resolve(X))
+        if not isinstance(self.gamma, str) or "gamma" not in self._parameters():
+            return self
+        rows = check_rows(X, "Kernel.resolve")
+        with np.errstate(over="ignore", invalid="ignore"):
+            scale = _gamma_scale(rows, self.gamma, self.kernel)
+        if not isfinite(scale):
+            raise DataError(
+                f"gamma={self.gamma!r} cannot be settled: the rows lie farther apart than numbers reach.",
+                source="Kernel",
+                hint="bring the columns to a common scale first, or give gamma as a number",
+            )
+        return replace(self, gamma=_inverse(scale))
+
+    def block(self, X: Any, Z: Any = None, *, n_threads: int | None = None) -> Floats:
+        """Evaluate the kernel for every row of `X` with every row of `Z`.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_x, n_features)
+            For "precomputed", the kernel values themselves; for a callable, anything it understands.
+        Z : {array-like, sparse matrix} of shape (n_z, n_features), optional
+            `X` itself if None; the matrix is then symmetric to the last bit. For "precomputed",
+            the square matrix of the rows that `X` was evaluated against.
+        n_threads : int, optional
+            All cores of this process if None; small blocks are not worth a second thread.
+
+        Returns
+        -------
+        ndarray of shape (n_x, n_z)
+            float32 if all rows came as float32, float64 otherwise.
+        """
+        threads = check_threads(n_threads, "Kernel.block")
+        if not isinstance(self.kernel, str):
+            return called_block(self.kernel, X, X if Z is None else Z)
+        if self.kernel == "precomputed":
+            return precomputed_block(X, Z)
+        spec = self.spec()
+        left = check_rows(X, "Kernel.block")
+        right = left if Z is None else check_rows(Z, "Kernel.block")
+        if left.shape[1] != right.shape[1]:
+            raise DataError(
+                f"X and Z must have the same number of features; got {left.shape[1]} and {right.shape[1]}.",
+                source="Kernel.block",
+            )
+        if left.dtype != right.dtype:
+            left, right = left.astype(np.float64), right.astype(np.float64)
+        if sparse.issparse(left) or sparse.issparse(right):
+            return sparse_block(spec, left, right, threads)
+        out = np.empty((left.shape[0], right.shape[0]), left.dtype)
+        if Z is None:
+            _native.kernel_matrix(spec, left, out, threads)
+        else:
+            _native.kernel_block(spec, left, right, out, threads)
+        return out
+
+    def diagonal(self, X: Any) -> Floats:
+        """Return k(x, x) for every row of `X` without forming the matrix."""
+        if isinstance(self.kernel, SequenceKernel):
+            return self.kernel.diagonal(X)
+        if not isinstance(self.kernel, str):
+            called = [called_block(self.kernel, row, row)[0, 0] for row in single_rows(X)]
+            return np.array(called, dtype=np.float64)
+        if self.kernel == "precomputed":
+            return precomputed_block(X, None).diagonal().copy()
+        spec = self.spec()
+        rows = check_rows(X, "Kernel.diagonal")
+        out = np.empty(rows.shape[0], rows.dtype)
+        if not sparse.issparse(rows):
+            _native.kernel_diagonal(spec, rows, out)
+        elif self.kernel in {"rbf", "laplacian"}:
+            out.fill(1.0)
+        else:
+            out[:] = squared_norms(rows)
+            _native.kernel_from_products(spec, out[None, :], None, None)
+        return out
+
+    def to_dict(self) -> dict[str, str | float | int]:
+        """Return the kernel as plain JSON values; a callable cannot be written down and is refused."""
+        if not isinstance(self.kernel, str):
+            raise ParameterError(
+                f"a kernel given as a function cannot be saved; got {self!r}.",
+                source="Kernel.to_dict",
+                hint="use one of the named kernels, or kernel='precomputed' and keep the function elsewhere",
+            )
+        return {"kernel": self.kernel, **self._parameters()}
+
+    def to_tree(self) -> Any:
+        """Return what model files can hold: a kernel that can be saved itself, any other one as a dict."""
+        return self.kernel if isinstance(self.kernel, _STORABLE) else self.to_dict()
+
+    @classmethod
+    def from_tree(cls, tree: Any) -> Kernel:
+        """Return the kernel that :meth:`to_tree` described."""
+        return cls(tree) if isinstance(tree, _STORABLE) else cls.from_dict(tree)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Kernel:
+        """Return the kernel that :meth:`to_dict` described."""
+        known = {"kernel", "gamma", "degree", "coef0"}
+        if not known.issuperset(values) or not isinstance(values.get("kernel"), str):
+            raise ParameterError(
+                "expected the name 'kernel' and, where it has them, 'gamma', 'degree' and "
+                f"'coef0'; got {dict(values)!r}.",
+                source="Kernel.from_dict",
+            )
+        return cls(**values)
+
+    def _parameters(self) -> dict[str, float | int | str]:
+        names = _PARAMETERS[self.kernel] if isinstance(self.kernel, str) else ()
+        return {name: getattr(self, name) for name in names}
+
+    def _identity(self) -> tuple[Any, ...]:
+        return (self.kernel, *self._parameters().items())
+
+    def __eq__(self, other: object) -> bool:
+        return self._identity() == other._identity() if isinstance(other, Kernel) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def __repr__(self) -> str:
+        name = repr(self.kernel) if isinstance(self.kernel, str) else function_name(self.kernel)
+        return (
+            f"Kernel({', '.join([name, *(f'{key}={value!r}' for key, value in self._parameters().items())])})"
+        )
+
+
+# Parameters
+
+
+def _names(*, native: bool = False) -> str:
+    return ", ".join(repr(name) for name in _PARAMETERS if not (native and name == "precomputed"))
+
+
+def _check_kernel(kernel: object) -> str | KernelFunction:
+    if callable(kernel):
+        return kernel
+    name = "polynomial" if kernel == "poly" else kernel
+    if not isinstance(name, str) or name not in _PARAMETERS:
+        raise ParameterError(
+            f"kernel must be one of {_names()} or a function of two collections; got {kernel!r}.",
+            source="Kernel",
+        )
+    return name
+
+
+def _is_number(value: Any) -> bool:
+    return Finite().accepts(value)
+
+
+def _check_gamma(gamma: Any) -> float | str:
+    if isinstance(gamma, str) and gamma in _GAMMA_RULES:
+        return gamma
+    if not _is_number(gamma) or gamma <= 0:
+        raise ParameterError(
+            f"gamma must be a positive, finite number, 'scale', 'auto' or 'median'; got {gamma!r}.",
+            source="Kernel",
+        )
+    return float(gamma)
+
+
+def _check_degree(degree: Any) -> int:
+    if isinstance(degree, bool) or not isinstance(degree, Integral) or not 0 <= int(degree) < 2**31:
+        raise ParameterError(
+            f"degree must be an integer, 0 or more and below 2**31; got {degree!r}.", source="Kernel"
+        )
+    return int(degree)
+
+
+def _check_coef0(coef0: Any) -> float:
+    if not _is_number(coef0):
+        raise ParameterError(f"coef0 must be a finite number; got {coef0!r}.", source="Kernel")
+    return float(coef0)
+
+
+# Range of values
+
+
+def check_kernel_range(kernels: list[Kernel], X: Any, source: str) -> None:
+    """Refuse rows whose kernel values could overflow; distances may, as their kernels are then 0."""
+    of_products = [
+        kernel for kernel in kernels if kernel.is_native and kernel.kernel not in {"rbf", "laplacian"}
+    ]
+    if not of_products:
+        return
+    largest = largest_value(X)
+    product = X.shape[1] * largest * largest
+    for kernel in of_products:
+        reached = product
+        if kernel.kernel == "polynomial":
+            with np.errstate(over="ignore"):
+                reached = float(
+                    np.float64(float(kernel.gamma) * product + abs(kernel.coef0)) ** kernel.degree
+                )
+        if reached > LARGEST_KERNEL_VALUE:
+            raise DataError(
+                f"X has values so large (up to {largest:g}) that {kernel!r} could overflow; "
+                "nothing was changed.",
+                source=source,
+                hint="bring the features to a common scale first",
+            )
+
+
+# gamma from data
+
+
+def _gamma_scale(rows: Any, rule: str, kernel: str | KernelFunction) -> float:
+    """1 / gamma by the rule."""
+    n_rows, n_features = rows.shape
+    if rule == "auto":
+        return float(n_features)
+    if n_rows == 0:
+        raise DataError(f"gamma={rule!r} needs at least 1 row; got 0.", source="Kernel.resolve")
+    if rule == "scale":
+        return float(n_features * _variance(rows))
+    return _median_distance(rows, "cityblock" if kernel == "laplacian" else "sqeuclidean")
+
+
+def _variance(rows: Any) -> float:
+    if not sparse.issparse(rows):
+        return float(rows.var(dtype=np.float64))
+    values = rows.data.astype(np.float64)
+    size = rows.shape[0] * rows.shape[1]
+    mean = values.sum() / size
+    zeros = size - values.size
+    return float((((values - mean) ** 2).sum() + zeros * mean**2) / size)
+
+
+def _median_distance(rows: Any, metric: str) -> float:
+    n_rows, n_features = rows.shape
+    wanted = min(n_rows, _MEDIAN_ROWS, max(2, DENSE_BLOCK // max(1, n_features)))
+    if wanted < 2:
+        return 0.0
+    chosen = np.sort(np.random.default_rng(0).choice(n_rows, wanted, replace=False))
+    sample = rows[chosen].toarray() if sparse.issparse(rows) else rows[chosen]
+    return float(np.median(pdist(sample.astype(np.float64), metric)))
+
+
+def _inverse(value: float) -> float:
+    return 1.0 / value if value > 0 and isfinite(1.0 / value) else 1.0

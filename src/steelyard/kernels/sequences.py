@@ -1,0 +1,378 @@
+"""Kernels of sequences: no vector space is needed to tell how alike two trajectories or strings are.
+
+A kernel here is a function of two collections that returns the matrix of their values, which is what every
+kernel learner takes as ``kernel``; its numbers are parameters in the manner of scikit-learn, so they can be
+tuned, cloned and saved. Both kernels sum over *all* alignments, which makes them positive definite by
+construction; nothing is repaired.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import pdist
+from sklearn.base import BaseEstimator, clone
+
+from steelyard import _native
+from steelyard._threads import num_threads
+from steelyard._types import FloatArray
+from steelyard.exceptions import DataError, DataTypeError, ParameterError
+from steelyard.params import AnyOf, Constraint, Integer, NonNegative, OneOf, Positive, Switch, check_params
+from steelyard.persistence import storable
+
+__all__ = ["EditKernel", "GlobalAlignmentKernel", "SequenceKernel", "sequence_key"]
+
+_MEDIAN_ELEMENTS = 1000  # enough pairs of elements to put the median within a percent
+
+
+class _Packed:
+    """Sequences one after another, as the native loops read them."""
+
+    def __init__(self, elements: NDArray[Any], lengths: Sequence[int]) -> None:
+        self.elements = np.ascontiguousarray(elements)
+        self.offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def arrays(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """What a native loop is given of them."""
+        return self.elements, self.offsets
+
+
+class _Loops(NamedTuple):
+    """Native loops of one kernel, which fill in logarithms of its values."""
+
+    matrix: Callable[..., None]
+    block: Callable[..., None]
+    diagonal: Callable[..., None]
+
+
+class SequenceKernel(BaseEstimator):
+    """Base of the sequence kernels: a subclass packs sequences and names the loops over them."""
+
+    takes_collections = True  # learners hand over samples as they came
+    _loops: ClassVar[_Loops]
+    _constraints: ClassVar[dict[str, Constraint]] = {}
+    normalize: bool
+
+    def __call__(self, X: Any, Z: Any) -> FloatArray:
+        """Kernel values of every sequence of ``X`` with every sequence of ``Z``."""
+        check_params(self, self._constraints)
+        left = self._pack(X)
+        if Z is X:
+            values = np.empty((len(left), len(left)))
+            self._loops.matrix(*self._numbers(), *left.arrays, values, num_threads())
+            own = values.diagonal().copy()
+            return self._finish(values, own, own)
+        right = self._pack(Z)
+        self._check_pair(left, right)
+        values = np.empty((len(left), len(right)))
+        if values.size:
+            self._loops.block(*self._numbers(), *left.arrays, *right.arrays, values, num_threads())
+        return self._finish(values, *map(self._log_diagonal, (left, right)))
+
+    def diagonal(self, X: Any) -> FloatArray:
+        """Kernel value of every sequence with itself; all 1 if normalised."""
+        check_params(self, self._constraints)
+        packed = self._pack(X)
+        if self.normalize:
+            return np.ones(len(packed))
+        with np.errstate(over="ignore"):
+            return self._finite(np.exp(self._log_diagonal(packed)))
+
+    def check(self, X: Any, source: str) -> list[Any]:
+        """Return copies of the sequences, in the form in which they can be kept; raise if they make no sense.
+
+        Nothing that passes can fail later when it is compared with other sequences of the same width.
+        """
+        check_params(self, self._constraints)
+        items = [self._item(x, position, source) for position, x in enumerate(_items(X, source))]
+        self._pack(items)  # all of one width
+        if not self.normalize:  # no value is larger than the roots of its two diagonal ones
+            self.resolve(items).diagonal(items)
+        return items
+
+    def width(self, items: list[Any]) -> int:  # noqa: ARG002 - symbols have none
+        """Numbers in one element of a sequence."""
+        return 1
+
+    def resolve(self, X: Any) -> Self:  # noqa: ARG002 - what a kernel settles on data is its own affair
+        """Return this kernel with every parameter that depends on data settled on ``X``."""
+        return self
+
+    def _log_diagonal(self, packed: _Packed) -> FloatArray:
+        values = np.empty(len(packed))
+        if self.normalize or len(packed):
+            self._loops.diagonal(*self._numbers(), *packed.arrays, values, num_threads())
+        return values
+
+    def _finish(self, values: FloatArray, left: FloatArray, right: FloatArray) -> FloatArray:
+        if self.normalize:
+            # By halves first: the two sides of a pair then round alike, whichever comes first.
+            values -= 0.5 * left[:, None] + 0.5 * right
+            np.minimum(values, 0.0, out=values)
+        with np.errstate(over="ignore"):
+            return self._finite(np.exp(values, out=values))
+
+    def _finite(self, values: FloatArray) -> FloatArray:
+        if not np.isfinite(values).all():
+            raise DataError(
+                "the sums over alignments of such long sequences exceed the range of float64.",
+                source=type(self).__name__,
+                hint="use normalize=True: such values are computed in logarithms and lie between 0 and 1",
+            )
+        return values
+
+    def _check_pair(self, left: _Packed, right: _Packed) -> None:
+        """Raise DataError if sequences of the two collections cannot be compared."""
+
+    @abstractmethod
+    def _item(self, x: Any, position: int, source: str) -> Any: ...
+    @abstractmethod
+    def _pack(self, X: Any) -> _Packed: ...
+    @abstractmethod
+    def _numbers(self) -> tuple[float, float]:
+        """The parameters as the loops take them."""
+
+    # Kernels hold parameters and learn nothing.
+    def _get_state(self) -> dict[str, Any]:
+        return {}
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        raise ValueError(f"a {type(self).__name__} has no state; got {sorted(state)}")
+
+
+@storable("GlobalAlignmentKernel")
+class GlobalAlignmentKernel(SequenceKernel):
+    r"""Global alignment kernel of trajectories: the sum of the scores of all alignments.
+
+    Where dynamic time warping keeps the one best alignment, this kernel adds up all of them, which makes it
+    smooth and positive definite. Trajectories may have any lengths; all have the same number of dimensions.
+
+    Parameters
+    ----------
+    gamma : float or "median", default="median"
+        Two elements compare as :math:`\exp(-\gamma \lVert x_i - z_j \rVert^2)`. "median" is settled by
+        :meth:`resolve`, which learners call: :math:`\gamma = 1 / (2 m^2 L)` with the median distance m
+        between elements and the median length L.
+    band : int, optional
+        Elements whose positions are ``band`` or more apart are never aligned, and nearer ones count less the
+        farther they are apart (a triangle); then trajectories whose lengths differ by ``band`` or more have
+        kernel value 0. Smaller is faster. None: no band.
+    normalize : bool, default=True
+        Whether every trajectory has similarity 1 with itself.
+
+    Notes
+    -----
+    With :math:`w_{ij} = \max(0, 1 - |i - j| / band) \exp(-\gamma \lVert x_i - z_j \rVert^2)` the sum over
+    all alignments of the product of :math:`w_{ij} / (2 - w_{ij})` follows from
+
+    .. math:: M_{ij} = \frac{w_{ij}}{2 - w_{ij}} (M_{i-1,j} + M_{i,j-1} + M_{i-1,j-1}).
+
+    It is positive definite by construction. The recursion carries exponents of its own, so that no length
+    overflows or vanishes.
+
+    References
+    ----------
+    M. Cuturi, "Fast global alignment kernels", ICML 2011.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard.kernels import GlobalAlignmentKernel
+    >>> there = np.linspace([0.0, 0.0], [1.0, 1.0], 20)
+    >>> slowly, back = np.linspace([0.0, 0.0], [1.0, 1.0], 25), there[::-1]
+    >>> GlobalAlignmentKernel(gamma=1.0)([there], [there, slowly, back]).round(3)
+    array([[1.   , 0.651, 0.   ]])
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "gamma": AnyOf(Positive(), OneOf("median")),
+        "band": AnyOf(OneOf(None), Integer(1)),
+        "normalize": Switch(),
+    }
+    _loops = _Loops(_native.log_alignment_matrix, _native.log_alignment_block, _native.log_alignment_diagonal)
+
+    def __init__(
+        self, gamma: float | str = "median", *, band: int | None = None, normalize: bool = True
+    ) -> None:
+        self.gamma = gamma
+        self.band = band
+        self.normalize = normalize
+
+    def resolve(self, X: Any) -> Self:
+        """Return this kernel with gamma settled on the trajectories ``X``."""
+        check_params(self, self._constraints)
+        settled: Self = clone(self)
+        if self.gamma == "median":
+            packed = self._pack(X)
+            elements = packed.elements
+            wanted = min(len(elements), _MEDIAN_ELEMENTS)
+            chosen = elements[np.linspace(0, max(0, len(elements) - 1), wanted).astype(np.intp)]
+            distance = float(np.median(pdist(chosen))) if wanted > 1 else 0.0
+            scale = 2.0 * distance**2 * float(np.median(np.diff(packed.offsets))) if len(packed) else 0.0
+            settled.gamma = 1.0 / scale if scale > 0 else 1.0
+        return settled
+
+    def _numbers(self) -> tuple[float, int]:
+        if isinstance(self.gamma, str):
+            raise ParameterError(
+                f"gamma={self.gamma!r} depends on data that has not been seen.",
+                source="GlobalAlignmentKernel",
+                hint="call kernel = kernel.resolve(X) first, or give gamma as a number",
+            )
+        return float(self.gamma), int(self.band or 0)
+
+    def _item(self, x: Any, position: int, source: str) -> FloatArray:
+        return np.array(_as_trajectory(x, position, source))
+
+    def width(self, items: list[Any]) -> int:
+        """Dimensions of the trajectories."""
+        return int(items[0].shape[1]) if items else 1
+
+    def _pack(self, X: Any) -> _Packed:
+        trajectories = [_as_trajectory(x, i) for i, x in enumerate(_items(X, "GlobalAlignmentKernel"))]
+        widths = {t.shape[1] for t in trajectories}
+        if len(widths) > 1:
+            raise DataError(
+                f"all trajectories must have the same number of dimensions; got {sorted(widths)}.",
+                source="GlobalAlignmentKernel",
+            )
+        elements = np.concatenate(trajectories) if trajectories else np.empty((0, 1))
+        return _Packed(elements, [len(t) for t in trajectories])
+
+    def _check_pair(self, left: _Packed, right: _Packed) -> None:
+        widths = left.elements.shape[1], right.elements.shape[1]
+        if len(left) and len(right) and widths[0] != widths[1]:
+            raise DataError(
+                f"all trajectories must have the same number of dimensions; got {widths[0]} and {widths[1]}.",
+                source="GlobalAlignmentKernel",
+            )
+
+
+@storable("EditKernel")
+class EditKernel(SequenceKernel):
+    r"""Edit kernel of strings: the sum of the weights of all ways to turn one into the other.
+
+    The edit distance keeps the cheapest way; :math:`\exp(-\gamma\, distance)` of it is not positive definite.
+    The sum over all ways is, and for large ``gamma`` it comes near to the same number.
+
+    Parameters
+    ----------
+    gamma : float, default=1.0
+        An edit of cost c has weight :math:`\exp(-\gamma c)`.
+    substitution : float, default=1.0
+        Cost of replacing a symbol by another one.
+    gap : float, default=1.0
+        Cost of leaving out or putting in a symbol.
+    normalize : bool, default=True
+        Whether every string has similarity 1 with itself.
+
+    Notes
+    -----
+    Strings are Python strings, bytes, or one-dimensional arrays of integers. Between two symbols that are
+    kept or replaced deletions come before insertions, so each way is counted once. The sum runs over all
+    pairs of equally long subsequences, with a positive definite similarity of symbols and a weight
+    :math:`e^{-\gamma\, gap}` for each symbol outside of them; it is positive definite by construction.
+
+    Examples
+    --------
+    >>> from steelyard.kernels import EditKernel
+    >>> words = ["kitten", "sitting", "banana"]
+    >>> EditKernel(gamma=2.0)(words, words).round(3)
+    array([[1.   , 0.004, 0.   ],
+           [0.004, 1.   , 0.   ],
+           [0.   , 0.   , 1.   ]])
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "gamma": Positive(),
+        "substitution": NonNegative(),
+        "gap": NonNegative(),
+        "normalize": Switch(),
+    }
+    _loops = _Loops(_native.log_edit_matrix, _native.log_edit_block, _native.log_edit_diagonal)
+
+    def __init__(
+        self, gamma: float = 1.0, *, substitution: float = 1.0, gap: float = 1.0, normalize: bool = True
+    ) -> None:
+        self.gamma = gamma
+        self.substitution = substitution
+        self.gap = gap
+        self.normalize = normalize
+
+    def _numbers(self) -> tuple[float, float]:
+        # Weights of exactly 0 would need a case of their own in the loops; nobody can tell the difference.
+        smallest = 1e-300
+        weights = np.exp([-self.gamma * self.substitution, -self.gamma * self.gap])
+        return float(max(smallest, weights[0])), float(max(smallest, weights[1]))
+
+    def _item(self, x: Any, position: int, source: str) -> Any:
+        symbols = _as_symbols(x, position, source)
+        return x if isinstance(x, str | bytes) else symbols
+
+    def _pack(self, X: Any) -> _Packed:
+        strings = [_as_symbols(x, i) for i, x in enumerate(_items(X, "EditKernel"))]
+        symbols = np.concatenate(strings) if strings else np.empty(0, np.int32)
+        return _Packed(symbols, [len(s) for s in strings])
+
+
+def sequence_key(item: Any) -> Any:
+    """What is the same for equal sequences and for no others."""
+    if isinstance(item, str | bytes):
+        return item
+    return item.shape, item.dtype.str, (item + 0).tobytes()  # -0.0 + 0 is 0.0
+
+
+def _items(X: Any, source: str) -> list[Any]:
+    if isinstance(X, str | bytes) or not hasattr(X, "__len__"):
+        raise DataTypeError(
+            f"expected a collection of sequences; got {type(X).__name__}.",
+            source=source,
+            hint="one sequence alone is [sequence]",
+        )
+    return list(X)
+
+
+def _as_trajectory(x: Any, position: int, source: str = "GlobalAlignmentKernel") -> FloatArray:
+    try:
+        values = np.asarray(x, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataTypeError(
+            f"trajectory {position} is no array of numbers: {error}.", source=source
+        ) from error
+    if values.ndim == 1:
+        values = values[:, None]
+    if values.ndim != 2 or not values.size:
+        raise DataError(
+            f"a trajectory must be an array of one row or more, one column for each "
+            f"dimension; trajectory {position} has shape {values.shape}.",
+            source=source,
+        )
+    if not np.isfinite(values).all():
+        raise DataError(f"trajectory {position} has values that are not finite.", source=source)
+    return values
+
+
+def _as_symbols(x: Any, position: int, source: str = "EditKernel") -> NDArray[np.int32]:
+    if isinstance(x, str):
+        return np.frombuffer(x.encode("utf-32-le"), dtype="<i4").astype(np.int32)
+    if isinstance(x, bytes):
+        return np.frombuffer(x, dtype=np.uint8).astype(np.int32)
+    values = np.asarray(x)
+    if values.ndim != 1 or (values.dtype.kind not in "iu" and values.size):
+        raise DataTypeError(
+            f"a string must be a str, bytes or a one-dimensional array of integers; "
+            f"item {position} is {type(x).__name__} of shape {values.shape} and type {values.dtype}.",
+            source=source,
+        )
+    limits = np.iinfo(np.int32)
+    if values.size and not limits.min <= int(values.min()) <= int(values.max()) <= limits.max:
+        raise DataError(f"symbols must fit in 32 bits; item {position} has larger ones.", source=source)
+    return values.astype(np.int32)

@@ -1,0 +1,51 @@
+"""Cuts against the obvious search over all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from steelyard.ensemble.cuts import ThresholdChoice, choose_cut
+
+scores = st.integers(1, 12).flatmap(
+    lambda n: arrays(np.float64, n, elements=st.integers(-4, 4).map(lambda v: v / 2.0))
+)
+
+
+def _worth(cut, positive, negative, threshold, share):
+    hits, alarms = (positive > cut).mean(), (negative > cut).mean()
+    if threshold == "gmean":
+        return hits * (1.0 - alarms)
+    if "alarms" in threshold:
+        raised = share * hits + (1.0 - share) * alarms
+        return raised if raised <= threshold["alarms"] + 1e-12 else -1.0
+    return -threshold["miss"] * share * (1.0 - hits) - threshold["alarm"] * (1.0 - share) * alarms
+
+
+@pytest.mark.parametrize("threshold", ["gmean", {"miss": 20.0, "alarm": 1.0}, {"alarms": 0.2}])
+@settings(max_examples=60, deadline=None)
+@given(positive=scores, negative=scores, share=st.sampled_from([0.01, 0.3, 0.9]))
+def test_no_other_cut_is_better_on_the_rows_it_was_chosen_by(threshold, positive, negative, share):
+    chosen = choose_cut(positive, negative, threshold, share)
+    every = np.concatenate([positive, negative, [-1e9, 1e9], positive - 1e-9, negative - 1e-9])
+    best = max(_worth(cut, positive, negative, threshold, share) for cut in every)
+    assert _worth(chosen, positive, negative, threshold, share) == pytest.approx(best, abs=1e-12)
+
+
+def test_the_cut_lies_between_the_sides_and_not_on_one_of_them():
+    assert choose_cut(np.array([3.0, 4.0]), np.array([0.0, 1.0]), "gmean", 0.5) == 2.0
+
+
+@pytest.mark.parametrize(
+    "wrong", ["zero", {"miss": 0.0, "alarm": 1.0}, {"miss": 1.0}, {"alarms": 1.0}, {"alarms": -0.1}, 3, None]
+)
+def test_whatever_is_no_aim_is_refused(wrong):
+    assert not ThresholdChoice().accepts(wrong)
+
+
+@pytest.mark.parametrize("right", ["gmean", {"miss": 20, "alarm": 1}, {"alarms": 0.01}, {"alarms": 0}])
+def test_aims_are_accepted(right):
+    assert ThresholdChoice().accepts(right)

@@ -1,0 +1,130 @@
+"""The pooled model over Flower: one round, exact."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from steelyard.exceptions import DataError, ParameterError
+from steelyard.federated import Hub
+from steelyard.federated import flower as adapter
+from tests.federated.data import agreed_site, numbers
+
+HAS_FLOWER = find_spec("flwr") is not None
+# What Flower and the packages around it warn of is their own affair.
+pytestmark = pytest.mark.filterwarnings("ignore")
+needs_flower = pytest.mark.skipif(
+    not HAS_FLOWER, reason="Flower is an extra of its own: its pins do not suit the other extras"
+)
+N_SITES = 4
+
+
+def frames():
+    return [numbers(60 + 10 * k, k) for k in range(N_SITES)]
+
+
+def pooled():
+    hub = Hub()
+    for k, frame in enumerate(frames()):
+        hub.receive(agreed_site(f"s{k}", frame).publish())
+    return hub
+
+
+def publish(context):
+    k = int(context.node_config["partition-id"])
+    return agreed_site(f"s{k}", frames()[k]).publish()
+
+
+@pytest.fixture
+def task():
+    """Who speaks, as Flower's own processes set it before they run an app."""
+    from flwr.supercore.task_identity import TaskIdentity
+
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
+    yield
+    TaskIdentity._task_id = TaskIdentity._run_id = TaskIdentity._node_id = None
+
+
+class InProcess:
+    """Flower's grid without its network: each node is a client app that is called."""
+
+    def __init__(self, app, n=N_SITES, silent=()):
+        self.app, self.n, self.silent, self.n_rounds = app, n, silent, 0
+
+    def get_node_ids(self):
+        return list(range(1, self.n + 1))
+
+    def send_and_receive(self, messages, *, timeout):
+        from flwr.app import Context, Error, Message, RecordDict
+
+        self.n_rounds += 1
+        for message in messages:
+            node = message.metadata.dst_node_id
+            message.metadata._message_id = f"m{node}"
+            context = Context(
+                run_id=1,
+                node_id=node,
+                node_config={"partition-id": node - 1},
+                state=RecordDict(),
+                run_config={},
+            )
+            if node in self.silent:
+                continue
+            try:
+                yield self.app(message, context)
+            except Exception as error:  # noqa: BLE001  as Flower tells it
+                yield Message(Error(code=0, reason=str(error)), reply_to=message)
+
+
+@needs_flower
+@pytest.mark.usefixtures("task")
+def test_one_round_over_flower_gives_the_digest_of_all_rows():
+    hub, quantizer = Hub(), InProcess(adapter.client_app(publish))
+    assert adapter.collect(quantizer, hub, sites=N_SITES) == N_SITES
+    assert quantizer.n_rounds == 1
+    assert hub.digest() == pooled().digest()
+    np.testing.assert_array_equal(hub.model().learner.coef_, pooled().model().learner.coef_)
+    assert adapter.collect(quantizer, hub, sites=N_SITES) == 0, "asked again, nothing is new"
+
+
+@needs_flower
+@pytest.mark.usefixtures("task")
+def test_nodes_that_fail_are_silent_or_missing_are_told_and_the_others_count():
+    def failing(context):
+        if context.node_config["partition-id"] == 2:
+            raise DataError("nothing is published: no class has enough rows yet.")
+        return publish(context)
+
+    hub = Hub()
+    with pytest.raises(DataError, match=r"1 of 4 nodes failed, the first with: .*enough rows"):
+        adapter.collect(InProcess(adapter.client_app(failing)), hub, sites=N_SITES)
+    assert hub.sites == ["s0", "s1", "s3"]
+    with pytest.raises(DataError, match="1 of 4 nodes did not answer"):
+        adapter.collect(InProcess(adapter.client_app(publish), silent=(3,)), hub, sites=N_SITES)
+    with pytest.raises(DataError, match="4 of 5 nodes are there"):
+        adapter.collect(InProcess(adapter.client_app(publish)), hub, sites=5, timeout=0.2)
+
+
+@needs_flower
+def test_flowers_simulation_engine_gives_the_digest_of_all_rows():
+    pytest.importorskip("ray", reason="Flower's simulation engine needs ray")
+    from flwr.simulation import run_simulation
+
+    found = []
+    run_simulation(
+        server_app=adapter.server_app(lambda hub: found.append(hub.digest()), sites=N_SITES, timeout=120.0),
+        client_app=adapter.client_app(publish),
+        num_supernodes=N_SITES,
+        backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
+    )
+    assert found == [pooled().digest()]
+
+
+@pytest.mark.skipif(HAS_FLOWER, reason="what is told where Flower is not installed")
+def test_without_flower_the_sentence_says_what_to_install():
+    with pytest.raises(ParameterError, match="needs the package flwr"):
+        adapter.client_app(publish)
+    with pytest.raises(ParameterError, match="needs the package flwr"):
+        adapter.server_app(print, sites=1)

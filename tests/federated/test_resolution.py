@@ -1,0 +1,116 @@
+"""The steps that a site settles by itself: short bulletins, and nothing lost that anyone could see."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from steelyard import ProximalSVC
+from steelyard.federated import Hub, ReleasePolicy, Site
+from steelyard.proximal import ClassStatistics, Quantizer
+
+
+def frame(n, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, n)
+    columns = {
+        "normal": rng.normal(y, 1.0),
+        "far": rng.normal(1e6, 1.0, n),
+        "tail": rng.standard_cauchy(n),
+        "count": rng.integers(0, 9, n).astype(float),
+        "half": rng.integers(0, 2, n) / 2.0,
+        "one": np.full(n, 3.7),
+    }
+    return pd.DataFrame(columns).assign(y=y)
+
+
+def taught(rows, cuts=(), **options):
+    site = Site("s", "y", policy=ReleasePolicy.open(), **options)
+    for begin, end in zip((0, *cuts), (*cuts, len(rows)), strict=True):
+        site.learn(rows.iloc[begin:end])
+    return site
+
+
+def typical(values):
+    values = np.unique(values)
+    middle = values[(len(values) - 1) // 2]
+    return np.median(np.abs(values[values != middle] - middle))
+
+
+def test_typical_deviations_have_2_to_the_25_steps_and_whole_numbers_keep_theirs():
+    rows = frame(3_000)
+    quantizer = taught(rows).publish().statistics.quantizer
+    steps = dict(zip(rows.columns, 1.0 / quantizer.quanta, strict=False))
+    for name in ("normal", "far"):
+        assert 2**24.5 <= typical(rows[name][:255]) * steps[name] <= 2**29.5
+    assert 2**20.5 <= typical(rows["tail"][:255]) * steps["tail"] <= 2**25.5
+    assert steps["count"] == 1.0
+    assert steps["half"] == 2.0
+    np.testing.assert_array_equal(quantizer.rounds, [True, True, True, False, False, False])
+
+
+@pytest.mark.parametrize("cuts", [(1,), (100, 255), (254,), (255,), (256,), (10, 20, 300, 900)])
+def test_how_rows_come_settles_nothing(cuts):
+    rows = frame(1_000)
+    whole, cut = taught(rows).publish().statistics, taught(rows, cuts).publish().statistics
+    assert cut.digest() == whole.digest()
+    assert cut.quantizer == whole.quantizer
+
+
+@pytest.mark.parametrize("n", [2, 40, 254, 255, 256, 1_000])
+def test_the_sums_are_those_of_one_learner_on_the_same_steps(n):
+    rows = frame(n)
+    published = taught(rows).publish().statistics
+    there = ClassStatistics(6, quantizer=published.quantizer)
+    there.add(rows.drop(columns="y").to_numpy(), rows["y"].to_numpy())
+    assert published.digest() == there.digest()
+
+
+def test_the_pooled_model_is_that_of_all_rows_to_eight_digits():
+    parts = [frame(2_000, seed) for seed in range(3)]
+    hub = Hub()
+    for k, rows in enumerate(parts):
+        site = Site(f"s{k}", "y")
+        site.learn(rows)
+        hub.receive(site.publish())
+    rows = pd.concat(parts)[list(hub.schema.numeric)].to_numpy()
+    there = ProximalSVC().fit(rows, pd.concat(parts)["y"].to_numpy())
+    scores = there.decision_function(rows)
+    ours = hub.model().learner.decision_function(rows)
+    np.testing.assert_allclose(ours, scores, rtol=0, atol=1e-8 * np.abs(scores).max())
+
+
+def test_steps_that_were_agreed_on_stay_as_they_are():
+    quantizer = Quantizer.uniform(6, 2.0**-40)
+    site = taught(frame(600), learner=ProximalSVC(quantizer=quantizer))
+    assert (site.publish().statistics.quantizer.exponents == -40).all()
+
+
+def test_rows_of_before_and_after_the_steps_are_settled_can_be_forgotten():
+    rows = frame(600)
+    site = taught(rows, (100,))
+    site.forget(rows.iloc[50:450])
+    kept = pd.concat([rows.iloc[:50], rows.iloc[450:]])
+    there = ClassStatistics(6, quantizer=site.publish().statistics.quantizer)
+    there.add(kept.drop(columns="y").to_numpy(), kept["y"].to_numpy())
+    assert site.publish().statistics.digest() == there.digest()
+
+
+def test_a_category_that_comes_late_has_steps_of_one():
+    rows = frame(600).assign(town=["a"] * 300 + ["b", "c"] * 150)
+    site = taught(rows, (280,))
+    published = site.publish()
+    assert published.statistics.quantizer.exponents[-3:].tolist() == [0, 0, 0]
+    assert published.statistics.n_rows == 600
+
+
+def test_a_failed_call_settles_nothing():
+    rows = frame(600)
+    site = taught(rows.iloc[:100])
+    bad = rows.iloc[100:].copy()
+    bad.loc[590, "normal"] = np.inf
+    with pytest.raises(ValueError, match="inf"):
+        site.learn(bad)
+    site.learn(rows.iloc[100:])
+    assert site.publish().statistics.digest() == taught(rows).publish().statistics.digest()

@@ -1,0 +1,33 @@
+"""Files of any class of this package load, whatever was imported before."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import steelyard
+from steelyard.persistence import objects
+
+
+def test_every_module_that_registers_a_class_is_known():
+    package = Path(steelyard.__file__).parent
+    modules = {
+        ".".join(path.relative_to(package).with_suffix("").parts)
+        for path in package.rglob("*.py")
+        if re.search(r"^@storable\(", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    unknown = {name for name in modules if not name.startswith(tuple(objects._REGISTERING_MODULES))}
+    assert unknown == set()
+
+
+def test_a_model_with_its_columns_loads_where_only_load_was_imported(tmp_path):
+    (tmp_path / "rows.csv").write_text("a,y\n1,no\n2,yes\n", encoding="utf-8")
+    words = ["fit", "rows.csv", "--target", "y", "-o", "m"]
+    subprocess.run([sys.executable, "-m", "steelyard", *words], check=True, cwd=tmp_path, capture_output=True)
+    program = "from steelyard import load; print(type(load('m').learner).__name__)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "StreamClassifier\n"

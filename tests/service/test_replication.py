@@ -1,0 +1,163 @@
+"""One process learns, others follow it: the same answers everywhere, and nothing is lost when it dies."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from steelyard.service import Spec, Writer, open_store
+from steelyard.service.commands import Forget, Learn, Publish, Put, Unavailable
+from tests.federated.data import agreed_site, numbers
+from tests.service.data import SPEC, Clock, records, spec
+from tests.service.processes import Load, Process, until
+from tests.service.sessions import ModelSession, batch
+
+
+@pytest.fixture
+def session(where):
+    session = ModelSession(where)
+    session.do(Put("m", spec()))
+    return session
+
+
+@pytest.fixture
+def follower(session):
+    store = open_store(session.where)
+    ModelSession.opened.append(store)
+    writer = Writer(store, clock=Clock(), may_learn=False)
+    writer.start()
+    yield writer
+    writer.close()
+
+
+def level(session, follower):
+    until(lambda: follower.published["m"].version == session.model().version)
+    return follower.published["m"].facts() == session.model().facts()
+
+
+def test_a_follower_has_the_models_of_the_learner_after_every_kind_of_change(session, follower):
+    session.do(Learn("m", batch(records(60))))
+    assert level(session, follower)
+    session.do(Learn("m", batch(records(30, first=60))))
+    session.do(Put("m", spec(learner={"class": "ProximalSVC", "C": 0.1})))
+    assert level(session, follower)
+    session.do(Forget("m", subject="c3"))  # the events are gone: it is read anew
+    session.do(Learn("m", batch(records(10, first=100))))
+    assert level(session, follower)
+    assert follower.published["m"].learner.C == 0.1
+
+
+def test_a_follower_sees_models_that_are_made_later(session, follower):
+    session.do(Put("another", spec()))
+    session.do(Learn("another", batch(records(40))))
+    until(lambda: "another" in follower.published and follower.published["another"].version == 1)
+    assert follower.published["another"].facts() == session.model("another").facts()
+
+
+def test_a_follower_has_the_model_that_is_pooled_from_sites(session, follower):
+    session.do(Put("heart", Spec.from_mapping({"target": "ill", "sites": True})))
+    for number, name in enumerate(("a", "b")):
+        session.do(Publish("heart", agreed_site(name, numbers(60, number)).publish()))
+    until(lambda: "heart" in follower.published and follower.published["heart"].version == 2)
+    assert follower.published["heart"].facts() == session.model("heart").facts()
+
+
+def test_a_follower_changes_nothing_and_says_where_to_go(session, follower):
+    until(lambda: not follower.leads)
+    with pytest.raises(Unavailable, match="another process learns"):
+        follower.submit(Learn("m", batch(records(5))))
+    assert follower.behind < 15
+
+
+# -- real processes over PostgreSQL -----------------------------------------------------------------
+
+
+def test_when_the_learner_is_killed_another_takes_over_and_nothing_acknowledged_is_lost(cluster):
+    url = cluster.empty()
+    with Process(url) as learner, Process(url) as standby, Process(url, "--role", "predictor") as predictor:
+        assert learner.get("/health/learner").status_code == 200
+        assert standby.get("/health/learner").status_code == 503
+        assert httpx.put(f"{learner.url}/v1/models/m", json=SPEC).status_code == 201
+        refused = predictor.post("/v1/models/m/learn", json={"rows": records(1)})
+        assert refused.status_code in {404, 503}  # 404 where it has not heard of the model yet
+        load = Load(learner.url)
+        until(lambda: len(load.acknowledged) > 100)
+        learner.kill()
+        load.stop()
+        until(lambda: standby.get("/health/learner").status_code == 200)
+        found = standby.get("/v1/models/m").json()
+        n_known = len(load.acknowledged)
+        assert n_known <= found["rows"] <= n_known + len(load.in_doubt)
+        until(lambda: predictor.get("/v1/models/m").json()["digest"] == found["digest"])
+        assert predictor.get("/health/ready").json() == {"ready": True, "role": "predictor"}
+        gone = standby.post("/v1/models/m/forget", json={"ids": load.acknowledged}).json()
+        assert gone["forgotten"] == n_known, "every acknowledged row was there, once"
+        until(lambda: predictor.get("/v1/models/m").json()["version"] == gone["version"])
+        assert predictor.get("/v1/models/m").json()["rows"] == found["rows"] - n_known
+
+
+def test_while_the_database_is_down_predictions_go_on_and_learning_comes_back_by_itself(cluster):
+    url = cluster.empty()
+    with Process(url) as learner:
+        httpx.put(f"{learner.url}/v1/models/m", json=SPEC)
+        learner.post("/v1/models/m/learn", json={"rows": records(50)})
+        rows = [{"amount": 1.0, "country": "DE"}]
+        before = learner.post("/v1/models/m/predict", json={"rows": rows}).json()
+        cluster.stop()
+        try:
+            assert learner.post("/v1/models/m/predict", json={"rows": rows}).json() == before
+            refused = learner.post("/v1/models/m/learn", json={"rows": records(5, first=100)})
+            assert refused.status_code == 503
+            assert refused.headers["content-type"] == "application/problem+json"
+        finally:
+            cluster.start()
+        until(lambda: learner.get("/health/learner").status_code == 200)
+        answer = learner.post("/v1/models/m/learn", json={"rows": records(5, first=100)})
+        assert answer.json() == {"learned": 5, "version": 2}
+        assert learner.get("/v1/models/m").json()["rows"] == 55
+
+
+def test_a_session_that_was_cut_off_cannot_write_behind_its_successors_back(cluster):
+    import psycopg
+
+    first = ModelSession(cluster.empty())
+    first.do(Put("m", spec()))
+    with psycopg.connect(first.where, autocommit=True) as db:
+        db.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
+    second = ModelSession(first.where)
+    second.do(Learn("m", batch(records(20))))
+    with pytest.raises(Unavailable):
+        first.do(Learn("m", batch(records(20, first=50))))
+    with pytest.raises(Unavailable, match="could not be written"):
+        first.do(Learn("m", batch(records(20, first=50))))
+    assert second.again().model().n_rows == 20
+
+
+def test_a_server_that_does_not_sync_is_refused(cluster):
+    import psycopg
+
+    from steelyard.exceptions import FileAccessError
+
+    url = cluster.empty()
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute("ALTER SYSTEM SET fsync = off")
+        db.execute("SELECT pg_reload_conf()")
+        try:
+            with psycopg.connect(url) as other:
+                until(lambda: other.execute("SHOW fsync").fetchone() == ("off",))
+            with pytest.raises(FileAccessError, match="fsync=off"):
+                open_store(url)
+        finally:
+            db.execute("ALTER SYSTEM RESET fsync")
+            db.execute("SELECT pg_reload_conf()")
+    until(lambda: _opens(url))
+
+
+def _opens(url):
+    from steelyard.exceptions import FileAccessError
+
+    try:
+        open_store(url).close()
+    except FileAccessError:
+        return False
+    return True

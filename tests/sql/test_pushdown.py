@@ -1,0 +1,245 @@
+"""Sums taken inside a database are, bit for bit, those of a learner that reads the rows."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steelyard import ProximalSVC, sql
+from steelyard.exceptions import DataError
+from steelyard.proximal import Quantizer
+from steelyard.tables import TableEncoder, TableModel
+from tests.sql.engines import ENGINES, fill, opened, payments
+
+
+@pytest.fixture(params=ENGINES)
+def database(request):
+    """An empty database of each engine."""
+    address = request.getfixturevalue("postgres") if request.param == "postgres" else None
+    with opened(request.param, address) as connection:
+        connection_engine = request.param
+        yield connection, connection_engine
+
+
+def both(connection, table, learner=None, **options):
+    """The model of both ways."""
+    options = {"target": "kind", **options}
+    return [
+        sql.fit(learner or ProximalSVC(), connection, table, how=how, **options)
+        for how in ("pushed", "streamed")
+    ]
+
+
+def assert_same(pushed, streamed):
+    assert (pushed.history[-1]["how"], streamed.history[-1]["how"]) == ("pushed", "streamed")
+    assert pushed.feature_names == streamed.feature_names
+    assert pushed.learner.quantizer_ == streamed.learner.quantizer_
+    assert pushed.learner.digest() == streamed.learner.digest()
+    assert pushed.learner.classes_.tolist() == streamed.learner.classes_.tolist()
+    assert type(pushed.learner.classes_.tolist()[0]) is type(streamed.learner.classes_.tolist()[0])
+    np.testing.assert_array_equal(pushed.learner.class_count_, streamed.learner.class_count_)
+    np.testing.assert_array_equal(pushed.learner.coef_, streamed.learner.coef_)
+    np.testing.assert_array_equal(pushed.learner.intercept_, streamed.learner.intercept_)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_every_kind_of_column_gives_the_same_bits_either_way(database, n_classes):
+    frame = payments(n_classes=n_classes)
+    connection = fill(database[0], "pay", frame)
+    pushed, streamed = both(connection, "pay")
+    assert_same(pushed, streamed)
+    in_memory = TableModel(ProximalSVC(), TableEncoder(), "kind")
+    in_memory.learn(in_memory.open(frame, labelled=True))
+    assert pushed.learner.digest() == in_memory.learner.digest()
+
+
+def test_rows_learned_later_and_forgotten_give_the_same_bits(database):
+    frame = payments(1500)
+    connection = fill(database[0], "pay", frame)
+    mark = "%s" if database[1] == "postgres" else "?"
+    condition = {"where": f'"n items" < {mark}', "parameters": [5]}
+    rest = {"where": f'"n items" >= {mark}', "parameters": [5]}
+    models = both(connection, "pay", **condition)
+    for model, how in zip(models, ("pushed", "streamed"), strict=True):
+        sql.partial_fit(model, connection, "pay", how=how, **rest)
+    assert_same(*models)
+    for model, how in zip(models, ("pushed", "streamed"), strict=True):
+        sql.forget(model, connection, "pay", how=how, **rest)
+    assert_same(*models)
+    fresh = sql.fit(
+        ProximalSVC(quantizer=models[0].learner.quantizer_), connection, "pay", target="kind", **condition
+    )
+    assert models[0].learner.digest() == fresh.learner.digest()
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_weights_give_the_same_bits_either_way(database, whole):
+    frame = payments()
+    rng = np.random.default_rng(1)
+    frame["w"] = rng.integers(0, 4, size=len(frame)) * 1.0 if whole else rng.random(len(frame)) * 3
+    connection = fill(database[0], "pay", frame)
+    pushed, streamed = both(connection, "pay", weight="w")
+    assert_same(pushed, streamed)
+    assert "w" not in pushed.feature_names
+    for model, how in ((pushed, "pushed"), (streamed, "streamed")):
+        sql.partial_fit(model, connection, "pay", weight="w", how=how)
+        sql.forget(model, connection, "pay", weight="w", how=how)
+    assert_same(pushed, streamed)
+
+
+def test_a_weight_of_k_is_k_rows(database):
+    frame = payments()
+    frame["w"] = np.arange(len(frame)) % 3
+    connection = fill(database[0], "pay", frame)
+    fill(connection, "often", frame.loc[frame.index.repeat(frame["w"])].drop(columns="w"))
+    pushed = sql.fit(ProximalSVC(), connection, "pay", target="kind", weight="w", how="pushed")
+    learner = ProximalSVC(quantizer=pushed.learner.quantizer_)
+    often = TableModel(learner, pushed.encoder, "kind")
+    sql.partial_fit(often, connection, "often", how="streamed")
+    assert pushed.learner.digest() == often.learner.digest()
+
+
+def test_filled_gaps_give_the_same_bits_either_way(database):
+    frame = payments()
+    frame.loc[::7, "amount"] = np.nan
+    frame.loc[::5, "country"] = None
+    connection = fill(database[0], "pay", frame)
+    assert_same(*both(connection, "pay", missing="zero"))
+
+
+def test_nan_in_the_database_is_a_missing_value(database):
+    if database[1] == "sqlite":
+        pytest.skip("SQLite keeps NaN as NULL")
+    connection = fill(database[0], "pay", payments())
+    connection.execute("UPDATE pay SET amount = 'NaN' WHERE \"n items\" = 3")
+    assert_same(*both(connection, "pay", missing="zero"))
+    for how in ("pushed", "streamed"):
+        with pytest.raises(DataError, match="missing"):
+            sql.fit(ProximalSVC(), connection, "pay", target="kind", how=how)
+
+
+def test_halves_are_counted_upwards_on_a_grid_that_is_given(database):
+    values = [-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 0.49999999999999994, -0.49999999999999994, 2.0**51 + 0.5]
+    frame = pd.DataFrame({"x": values * 40, "kind": ["a", "b", "b"] * 120})
+    connection = fill(database[0], "pay", frame)
+    assert_same(*both(connection, "pay", ProximalSVC(quantizer=Quantizer([0]))))
+
+
+def test_the_grid_becomes_finer_for_rows_that_need_it(database):
+    x = np.arange(900.0) % 7
+    x[300::50] += 0.25
+    y = np.arange(900.0) % 5
+    y[600::30] += 0.1
+    frame = pd.DataFrame({"x": x, "y": y, "kind": np.arange(900) % 2})
+    connection = fill(database[0], "pay", frame)
+    pushed, streamed = both(connection, "pay")
+    assert_same(pushed, streamed)
+    assert pushed.learner.quantizer_.exponents[0] == -2
+    assert pushed.learner.quantizer_.rounds.tolist() == [False, True]
+
+
+def test_categories_that_come_late_have_the_places_of_their_first_rows(database):
+    frame = pd.DataFrame(
+        {
+            "a": ["x"] * 300 + ["late", "y"] * 150,
+            "b": ["p"] * 299 + ["very late"] + ["later", "q"] * 150,
+            "kind": np.arange(600) % 2,
+        }
+    )
+    connection = fill(database[0], "pay", frame)
+    pushed, streamed = both(connection, "pay")
+    assert_same(pushed, streamed)
+    assert pushed.feature_names[:4] == ["a=x", "b=p", "b=very late", "a=late"]
+
+
+def test_decimals_and_single_precision_are_the_same_numbers_either_way(database):
+    frame = payments()
+    frame["price"] = [Decimal(k % 997) / 100 for k in range(len(frame))]
+    frame["single"] = (np.arange(len(frame)) % 89) / np.float64(7)
+    frame.loc[0, "single"] = 0.1
+    if database[1] == "sqlite":
+        frame["price"] = frame["price"].astype(float)
+    connection = fill(database[0], "pay", frame, {"price": "DECIMAL(12, 2)", "single": "REAL"})
+    assert_same(*both(connection, "pay"))
+
+
+@pytest.mark.parametrize("values", [[0, 1], [True, False], ["no", "ja"], [-7, 2**50]])
+def test_labels_are_what_rows_that_are_read_have(database, values):
+    frame = payments()
+    frame["kind"] = [values[k] for k in np.arange(len(frame)) % 2]
+    connection = fill(database[0], "pay", frame)
+    assert_same(*both(connection, "pay"))
+
+
+@settings(max_examples=8)
+@given(st.integers(0, 2**32 - 1), st.integers(-40, 40), st.booleans())
+@pytest.mark.parametrize("engine", ["sqlite", "duckdb"])
+def test_any_size_and_spread_gives_the_same_bits(engine, seed, exponent, heavy):
+    rng = np.random.default_rng(seed)
+    x = (rng.standard_cauchy(400) if heavy else rng.normal(size=400)) * 2.0**exponent
+    frame = pd.DataFrame({"x": x, "z": rng.normal(1e6, 1e-3, size=400), "kind": rng.integers(0, 2, 400)})
+    with opened(engine) as connection:
+        fill(connection, "pay", frame)
+        pushed, streamed = both(connection, "pay")
+        assert_same(pushed, streamed)
+
+
+def test_what_sums_cannot_do_is_read_by_auto_and_refused_by_pushed(database):
+    frame = payments()
+    connection = fill(database[0], "pay", frame)
+    for learner in (ProximalSVC(C="auto"), ProximalSVC(track_rows=True)):
+        model = sql.fit(learner, connection, "pay", target="kind")
+        assert model.history[-1]["how"] == "streamed"
+        with pytest.raises(DataError, match="no sums can be taken here"):
+            sql.fit(learner, connection, "pay", target="kind", how="pushed")
+    frame.loc[500, "amount"] = 1e60
+    fill(connection, "far", frame)
+    assert sql.fit(ProximalSVC(), connection, "far", target="kind").history[-1]["how"] == "streamed"
+    with pytest.raises(DataError, match="outliers too far away"):
+        sql.fit(ProximalSVC(), connection, "far", target="kind", how="pushed")
+
+
+def test_auto_pushes_few_columns_and_streams_many(database):
+    frame = payments(400)
+    for k in range(20):
+        frame[f"x{k}"] = np.arange(400.0) * k
+    connection = fill(database[0], "pay", frame)
+    few = sql.fit(ProximalSVC(), connection, "pay", target="kind", features=["n items"])
+    many = sql.fit(ProximalSVC(), connection, "pay", target="kind")
+    shrink = database[1] == "duckdb"  # which hands rows over where they lie, faster than it sums them
+    assert (few.history[-1]["how"], many.history[-1]["how"]) == (
+        "streamed" if shrink else "pushed",
+        "streamed",
+    )
+
+
+def test_more_sums_than_one_select_can_give(database):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.integers(0, 9, size=(300, 50)), columns=[f"x{k}" for k in range(50)])
+    frame["kind"] = rng.integers(0, 2, size=300)
+    connection = fill(database[0], "pay", frame)
+    assert len(sql.queries(connection, "pay", target="kind")) == 2
+    assert_same(*both(connection, "pay"))
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e200])
+def test_columns_of_any_size_are_read_where_they_cannot_be_summed(database, scale):
+    frame = payments(400)[["amount", "kind"]].assign(amount=lambda pay: pay["amount"] * scale)
+    connection = fill(database[0], "pay", frame)
+    auto = sql.fit(ProximalSVC(), connection, "pay", target="kind")
+    learned = ProximalSVC().fit(frame[["amount"]].to_numpy(), frame["kind"])
+    assert (auto.history[-1]["how"], auto.learner.digest()) == ("streamed", learned.digest())
+    with pytest.raises(DataError, match=r"column 'amount' is counted in steps of 2\*\*"):
+        sql.fit(ProximalSVC(), connection, "pay", target="kind", how="pushed")
+
+
+def test_long_names_of_columns_do_not_run_into_each_other(database):
+    rng = np.random.default_rng(0)
+    names = [f"{'very ' * 11}long{k}" for k in range(3)]
+    frame = pd.DataFrame(rng.normal(size=(300, 3)), columns=names).assign(kind=rng.integers(0, 2, size=300))
+    assert_same(*both(fill(database[0], "pay", frame), "pay"))

@@ -1,0 +1,77 @@
+"""Where scores are cut: the three ways agree where they can, and that of normal scores is the slow one's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import erfcx, log_ndtr
+
+from steelyard.thresholds import gmean_cut, normal_gmean_cut, smooth_gmean_cut
+
+
+def test_cuts_take_the_negative_side_first_and_part_two_sides_in_the_middle():
+    negative, positive = np.array([-1.2, -1.0, -0.8]), np.array([2.8, 3.0, 3.2])
+    assert gmean_cut(negative, positive) == pytest.approx(1.0)
+    assert smooth_gmean_cut(negative, positive) == pytest.approx(1.0, abs=0.1)
+    moments = [np.array([[side.mean(), side.var()]]) for side in (negative, positive)]
+    assert normal_gmean_cut(*moments)[0] == pytest.approx(1.0)
+
+
+def test_cuts_of_many_normal_scores_are_the_same(rng):
+    negative, positive = rng.normal(size=4000), rng.normal(size=400) * 0.5 + 1.5
+    moments = [np.array([[side.mean(), side.var()]]) for side in (negative, positive)]
+    cuts = [gmean_cut(negative, positive), smooth_gmean_cut(negative, positive)]
+    np.testing.assert_allclose(cuts, normal_gmean_cut(*moments)[0], atol=0.12)
+
+
+def test_a_side_that_hardly_spreads_is_cut_off_just_beyond_it():
+    """The other side is so wide that its scores decide nothing: all of this one is to be kept."""
+    for spread in (1e-3, 1e-9, 0.0):
+        cut = normal_gmean_cut(np.array([[0.0, 1e12]]), np.array([[1.0, spread**2]]))[0]
+        # 1 less some of its spreads, which count as a millionth of the gap at least
+        assert 1.0 - 12.0 * max(spread, 1e-6) < cut < 1.0 - 2.0 * max(spread, 1e-6)
+
+
+def cut_by_halving(negative, positive):
+    """The slow way: the slope of the logarithm of the product changes its sign there."""
+    (m_neg, v_neg), (m_pos, v_pos) = negative, positive
+    least = 1e-6 * (m_pos - m_neg)
+    s_neg, s_pos = max(v_neg**0.5, least), max(v_pos**0.5, least)
+
+    def log_hazard(x):  # of phi / Phi
+        if x < 0.0:
+            return np.log(np.sqrt(2.0 / np.pi) / erfcx(-x / np.sqrt(2.0)))
+        return -0.5 * x * x - np.log(np.sqrt(2.0 * np.pi)) - log_ndtr(x)
+
+    reach = 10.0 * max(s_neg, s_pos)
+    low, high = m_neg - reach, m_pos + reach
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        rising = log_hazard((middle - m_neg) / s_neg) - np.log(s_neg)
+        falling = log_hazard((m_pos - middle) / s_pos) - np.log(s_pos)
+        low, high = (middle, high) if rising > falling else (low, middle)
+    return 0.5 * (low + high), min(s_neg, s_pos)
+
+
+@given(
+    st.floats(-1e3, 1e3), st.floats(1e-6, 1e6), st.floats(-12.0, 12.0), st.floats(-12.0, 12.0),
+)  # fmt: skip
+def test_the_cut_of_normal_scores_is_where_the_product_is_largest(mean, gap, log_neg, log_pos):
+    """Spreads of e-12 to e12 times the gap: Newton's steps alone would go astray."""
+    moments = [(mean, (gap * np.exp(log_neg)) ** 2), (mean + gap, (gap * np.exp(log_pos)) ** 2)]
+    cut = normal_gmean_cut(*(np.array([side]) for side in moments))[0]
+    expected, spread = cut_by_halving(*moments)
+    assert cut == pytest.approx(expected, rel=1e-12, abs=1e-9 * spread)
+
+
+def test_classes_far_apart_are_cut_in_proportion_to_their_spreads():
+    """Both hit rates are 1 as far as numbers tell; the cut is as many spreads from either mean."""
+    for spread in (0.01, 1e-9, 0.0):
+        cut = normal_gmean_cut(np.array([[0.0, spread**2]]), np.array([[1.0, spread**2]]))[0]
+        assert cut == pytest.approx(0.5)
+    assert normal_gmean_cut(np.array([[0.0, 1e-4]]), np.array([[4.0, 9e-4]]))[0] == pytest.approx(
+        1.0, abs=1e-3
+    )
+    assert normal_gmean_cut(np.array([[1.0, 4.0]]), np.array([[0.0, 1.0]]))[0] == 0.5
