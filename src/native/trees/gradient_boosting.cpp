@@ -32,18 +32,28 @@ std::int64_t round_to_integer(double value) {
     return std::bit_cast<std::int64_t>(value + kRounding) - std::bit_cast<std::int64_t>(kRounding);
 }
 
-// Returns 1 / (1 + e^-score) to nine digits, by operations that round the same on every machine and that a compiler can
-// vectorize.
-double logistic(double score) {
-    const double x = std::min(std::abs(score), 700.0);
+// Returns 1 / (1 + e^-score) to nine digits for |score| <= 700, by operations that round the same on every machine and
+// that a compiler can vectorize.
+inline double logistic(double score) {
+    const double x = std::abs(score);
     const double shifted = x * 1.4426950408889634 + kRounding, n = shifted - kRounding;
     const double r = n * 0.6931471805599453 - x;  // e^-x = 2^-n e^r with |r| <= log(2) / 2
     double e = 1.0 / 40320.0;
-    for (const double factorial : {5040.0, 720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0}) e = e * r + 1.0 / factorial;
-    const std::int64_t exponent =
-        1023 - (std::bit_cast<std::int64_t>(shifted) - std::bit_cast<std::int64_t>(kRounding));
+    e = e * r + 1.0 / 5040.0;
+    e = e * r + 1.0 / 720.0;
+    e = e * r + 1.0 / 120.0;
+    e = e * r + 1.0 / 24.0;
+    e = e * r + 1.0 / 6.0;
+    e = e * r + 0.5;
+    e = e * r + 1.0;
+    e = e * r + 1.0;
+    const std::uint64_t exponent =
+        1023 - (std::bit_cast<std::uint64_t>(shifted) - std::bit_cast<std::uint64_t>(kRounding));
     e *= std::bit_cast<double>(exponent << 52);
-    return (score >= 0.0 ? 1.0 : e) / (1.0 + e);
+    const std::uint64_t is_negative = 0 - (std::bit_cast<std::uint64_t>(score) >> 63);  // all bits or none
+    const std::uint64_t numerator =
+        (std::bit_cast<std::uint64_t>(e) & is_negative) | (std::bit_cast<std::uint64_t>(1.0) & ~is_negative);
+    return std::bit_cast<double>(numerator) / (1.0 + e);
 }
 
 // Returns log(x) for positive x by a series that rounds the same on every machine: log(m 2^k) = k log(2) + 2 atanh(s)
@@ -90,9 +100,12 @@ class SumFormat {
         hessian_scale_ = std::ldexp(1.0, kGradientBits - hessian_bits);
     }
 
-    Sum quantize(double gradient, double hessian) const {
-        return {round_to_integer(gradient * gradient_unit_),
-                (round_to_integer(hessian * hessian_unit_) << count_bits_) + 1};
+    void quantize(const double* gradients, const double* hessians, std::size_t n, Sum* out) const {
+        const double g_unit = gradient_unit_, h_unit = hessian_unit_;
+        const int count_bits = count_bits_;
+        for (std::size_t i = 0; i < n; ++i)
+            out[i] = {round_to_integer(gradients[i] * g_unit),
+                      (round_to_integer(hessians[i] * h_unit) << count_bits) + 1};
     }
     std::int64_t rows(const Sum& sum) const { return sum.hessian_and_rows & ((std::int64_t{1} << count_bits_) - 1); }
     double g(const Sum& sum) const { return static_cast<double>(sum.gradient); }
@@ -123,7 +136,13 @@ struct Leaf {
     std::int32_t node;
 };
 
-// Histograms of some columns, from bins in row-major order.
+// Adds one row to the histograms of N columns.
+template <std::size_t Stride, std::size_t N>
+inline void add_row(const std::uint8_t* bins, const Sum& sum, Sum* histogram) {
+    for (std::size_t c = 0; c < N; ++c) histogram[c * Stride + bins[c]] += sum;
+}
+
+// Adds rows to the histograms of columns first..last, from bins in row-major order.
 template <std::size_t Stride>
 void add_rows(const std::uint8_t* bins, std::size_t width, std::size_t first, std::size_t last,
               const std::uint32_t* rows, std::size_t n_rows, const Sum* sums, Sum* histogram) {
@@ -132,10 +151,12 @@ void add_rows(const std::uint8_t* bins, std::size_t width, std::size_t first, st
             __builtin_prefetch(bins + rows[i + kPrefetchRows] * width + first);
             __builtin_prefetch(sums + rows[i + kPrefetchRows]);
         }
-        const std::size_t r = rows[i];
-        const std::uint8_t* row = bins + r * width;
-        const Sum sum = sums[r];
-        for (std::size_t c = first; c < last; ++c) histogram[c * Stride + row[c]] += sum;
+        const std::uint8_t* row = bins + rows[i] * width;
+        const Sum sum = sums[rows[i]];
+        std::size_t c = first;
+        for (; c + 8 <= last; c += 8) add_row<Stride, 8>(row + c, sum, histogram + c * Stride);
+        for (; c + 2 <= last; c += 2) add_row<Stride, 2>(row + c, sum, histogram + c * Stride);
+        if (c < last) add_row<Stride, 1>(row + c, sum, histogram + c * Stride);
     }
 }
 
@@ -224,13 +245,21 @@ class Booster {
     }
 
     void compute_gradients() {
-        const SumFormat format = format_;
         for_parts(rows_.n_rows, n_threads(10 * rows_.n_rows), [&](std::size_t begin, std::size_t end) {
-            const double *scores = scores_.data(), *weights = weights_.data(), *target = target_.data();
-            Sum* sums = sums_.data();
-            for (std::size_t r = begin; r < end; ++r) {
-                const double p = logistic(scores[r]);
-                sums[r] = format.quantize(weights[r] * (p - target[r]), weights[r] * (p * (1.0 - p)));
+            constexpr std::size_t kBlockRows = 256;  // separate loops over a block are vectorized
+            std::array<double, kBlockRows> p, g, h;
+            for (; begin < end; begin += kBlockRows) {
+                const std::size_t n = std::min(kBlockRows, end - begin);
+                const double *scores = scores_.data() + begin, *weights = weights_.data() + begin,
+                             *target = target_.data() + begin;
+                for (std::size_t i = 0; i < n; ++i) p[i] = scores[i] < 700.0 ? scores[i] : 700.0;
+                for (std::size_t i = 0; i < n; ++i) p[i] = p[i] > -700.0 ? p[i] : -700.0;
+                for (std::size_t i = 0; i < n; ++i) p[i] = logistic(p[i]);
+                for (std::size_t i = 0; i < n; ++i) {
+                    g[i] = weights[i] * (p[i] - target[i]);
+                    h[i] = weights[i] * (p[i] * (1.0 - p[i]));
+                }
+                format_.quantize(g.data(), h.data(), n, sums_.data() + begin);
             }
         });
     }
