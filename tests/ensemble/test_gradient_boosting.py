@@ -174,6 +174,18 @@ def test_fit_random_tables_equals_reference(seed):
     np.testing.assert_allclose(trees.contributions(X).sum(axis=2), trees.scores(X), rtol=0.0, atol=1e-9)
 
 
+@pytest.mark.parametrize("max_bins", [64, 256])
+def test_fit_column_of_many_categories_equals_reference(max_bins):
+    """Columns of more categories than a byte can hold are stored in two bytes per row."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.integers(0, 300, size=900) * 7, rng.normal(size=900)]).astype(np.float64)
+    X[::50, 0] = np.nan
+    y = ((X[:, 0] // 7 % 4 == 0) | (X[:, 1] > 1.5)).astype(np.int64)
+    changed = {"max_bins": max_bins, "min_rows_per_category": 1, "n_trees": 2, "row_fraction": 0.9}
+    fitted, _ = _assert_equal_to_reference(X, y, np.ones(900), 2, [True, False], **changed)
+    assert 0 in fitted[0]
+
+
 def test_fit_many_rows_is_independent_of_threads():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(70_000, 12))

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <concepts>
 #include <cstring>
 #include <exception>
 #include <limits>
@@ -117,15 +118,13 @@ class SumFormat {
     double gradient_unit_, hessian_unit_, hessian_scale_;
 };
 
-using BinSet = std::array<std::uint64_t, kMaxBins / 64>;
-
 struct Split {
     double gain = 0.0;
-    std::size_t column = 0;  // among the columns of the tree
+    std::size_t column = 0;  // index in `columns` of the binned rows
     std::size_t bin = 0;     // numeric: rows up to this bin go left
     bool missing_left = false;
-    BinSet left_bins{};  // category: rows in these bins go left
     Sum left;
+    std::vector<std::uint16_t> left_bins;  // category: rows in these bins go left
 };
 
 struct Leaf {
@@ -135,6 +134,9 @@ struct Leaf {
     Split split;
     std::int32_t node;
 };
+
+// Bins of a narrow column in a histogram.
+std::size_t histogram_stride(std::size_t max_bins) { return max_bins <= 64 ? 64 : kMaxBins; }
 
 // Adds one row to the histograms of N columns.
 template <std::size_t Stride, std::size_t N>
@@ -171,7 +173,7 @@ class Booster {
           target_(target),
           output_(output),
           width_(std::min(settings.max_columns, rows.columns.size())),
-          stride_(settings.max_bins <= 64 ? 64 : 256),
+          stride_(histogram_stride(settings.max_bins)),
           format_(rows.n_rows, *std::ranges::max_element(weights)),
           l2_(settings.l2_regularization * format_.unit()),
           category_l2_((settings.l2_regularization + settings.category_l2) * format_.unit()),
@@ -180,8 +182,7 @@ class Booster {
           spare_(rows.n_rows),
           sums_(rows.n_rows),
           scores_(rows.n_rows, base_score),
-          bins_(rows.n_rows * width_),
-          histograms_(settings.max_leaves * width_ * stride_) {
+          goes_left_(kMaxBins) {
         trees_.base_score.push_back(base_score);
         trees_.set_begin.push_back(0);
     }
@@ -207,7 +208,7 @@ class Booster {
         parallel_for(n_parts, n_parts, [&](std::size_t part) { body(n * part / n_parts, n * (part + 1) / n_parts); });
     }
 
-    // Copies the columns of the next tree to row-major order.
+    // Draws the columns of the next tree, and copies the narrow ones to row-major order.
     void select_columns(std::size_t tree) {
         const std::size_t n = rows_.columns.size();
         if (width_ == n && tree > 0) return;
@@ -221,13 +222,32 @@ class Booster {
             selected_.resize(width_);
             std::ranges::sort(selected_);
         }
-        for_parts(rows_.n_rows, n_threads(rows_.n_rows * width_), [&](std::size_t begin, std::size_t end) {
+        narrow_.clear();
+        for (const std::size_t c : selected_)
+            if (!rows_.columns[c].is_wide) narrow_.push_back(c);
+        histogram_size_ = narrow_.size() * stride_;
+        std::size_t narrow_begin = 0;
+        histogram_begin_.clear();
+        for (const std::size_t c : selected_) {
+            const BinnedColumn& column = rows_.columns[c];
+            std::size_t& begin = column.is_wide ? histogram_size_ : narrow_begin;
+            histogram_begin_.push_back(begin);
+            begin += column.is_wide ? column.n_bins() + 1 : stride_;
+        }
+        histograms_.resize(settings_.max_leaves * histogram_size_);
+        copy_narrow_columns();
+    }
+
+    void copy_narrow_columns() {
+        const std::size_t width = narrow_.size();
+        bins_.resize(rows_.n_rows * width);
+        for_parts(rows_.n_rows, n_threads(rows_.n_rows * width), [&](std::size_t begin, std::size_t end) {
             constexpr std::size_t kBlockRows = 256;
             for (; begin < end; begin += kBlockRows) {
                 const std::size_t block_end = std::min(begin + kBlockRows, end);
-                for (std::size_t c = 0; c < width_; ++c) {
-                    const std::uint8_t* column = rows_.column(selected_[c]);
-                    for (std::size_t r = begin; r < block_end; ++r) bins_[r * width_ + c] = column[r];
+                for (std::size_t c = 0; c < width; ++c) {
+                    const std::uint8_t* column = rows_.column(narrow_[c]);
+                    for (std::size_t r = begin; r < block_end; ++r) bins_[r * width + c] = column[r];
                 }
             }
         });
@@ -264,19 +284,25 @@ class Booster {
         });
     }
 
-    Sum* histogram(std::size_t i) { return histograms_.data() + i * width_ * stride_; }
+    Sum* histogram(std::size_t i) { return histograms_.data() + i * histogram_size_; }
 
     void build_histogram(const Leaf& leaf) {
         Sum* out = histogram(leaf.histogram);
-        const std::size_t n = leaf.end - leaf.begin;
+        std::memset(static_cast<void*>(out), 0, histogram_size_ * sizeof(Sum));
+        const std::size_t n = leaf.end - leaf.begin, width = narrow_.size();
         const std::uint32_t* rows = order_.data() + leaf.begin;
-        for_parts(width_, n_threads(n * width_), [&](std::size_t first, std::size_t last) {
-            std::memset(static_cast<void*>(out + first * stride_), 0, (last - first) * stride_ * sizeof(Sum));
+        for_parts(width, n_threads(n * width), [&](std::size_t first, std::size_t last) {
             if (stride_ == 64)
-                add_rows<64>(bins_.data(), width_, first, last, rows, n, sums_.data(), out);
+                add_rows<64>(bins_.data(), width, first, last, rows, n, sums_.data(), out);
             else
-                add_rows<256>(bins_.data(), width_, first, last, rows, n, sums_.data(), out);
+                add_rows<256>(bins_.data(), width, first, last, rows, n, sums_.data(), out);
         });
+        for (std::size_t c = 0; c < width_; ++c) {
+            if (!rows_.columns[selected_[c]].is_wide) continue;
+            const std::uint16_t* bins = rows_.wide_column(selected_[c]);
+            Sum* column = out + histogram_begin_[c];
+            for (std::size_t i = 0; i < n; ++i) column[bins[rows[i]]] += sums_[rows[i]];
+        }
     }
 
     static double gain_term(double g, double h, double l2) { return g * g / (h + l2); }
@@ -286,15 +312,16 @@ class Booster {
         if (format_.rows(leaf.sum) < 2 * static_cast<std::int64_t>(settings_.min_rows_per_leaf)) return;
         for (std::size_t c = 0; c < width_; ++c) {
             const BinnedColumn& column = rows_.columns[selected_[c]];
-            const Sum* bins = histogram(leaf.histogram) + c * stride_;
+            const Sum* bins = histogram(leaf.histogram) + histogram_begin_[c];
             if (column.is_category)
-                find_category_split(leaf, c, column, bins);
+                find_category_split(leaf, selected_[c], bins);
             else
-                find_numeric_split(leaf, c, column, bins);
+                find_numeric_split(leaf, selected_[c], bins);
         }
     }
 
-    void find_numeric_split(Leaf& leaf, std::size_t c, const BinnedColumn& column, const Sum* bins) {
+    void find_numeric_split(Leaf& leaf, std::size_t c, const Sum* bins) {
+        const BinnedColumn& column = rows_.columns[c];
         const std::size_t n_bins = column.n_bins();
         const Sum missing = column.has_missing ? bins[n_bins] : Sum{};
         const bool has_missing = format_.rows(missing) > 0;
@@ -332,31 +359,33 @@ class Booster {
                                 gain_term(format_.g(right), format_.h(right), l2_) - parent;
             if (!(gain > leaf.split.gain)) continue;
             const bool larger_left = format_.rows(left[b]) >= format_.rows(right);
-            leaf.split = {gain, c, b, has_missing ? missing_left : larger_left, {}, left[b]};
+            leaf.split = {gain, c, b, has_missing ? missing_left : larger_left, left[b], {}};
         }
     }
 
     // Sorts categories by gradient / hessian and considers the first and the last ones as the left side.
-    void find_category_split(Leaf& leaf, std::size_t c, const BinnedColumn& column, const Sum* bins) {
+    void find_category_split(Leaf& leaf, std::size_t c, const Sum* bins) {
         const auto min_rows = static_cast<std::int64_t>(settings_.min_rows_per_leaf);
-        const auto min_category_rows =
+        const std::int64_t min_category_rows =
             std::max<std::int64_t>(static_cast<std::int64_t>(settings_.min_rows_per_category), 1);
         const double parent = gain_term(format_.g(leaf.sum), format_.h(leaf.sum), l2_);
-        std::array<std::pair<double, std::size_t>, kMaxBins> sorted;
-        std::size_t n = 0;
+        sorted_.clear();
         Sum others = leaf.sum;
-        for (std::size_t b = 0; b < column.n_bins(); ++b) {
+        for (std::size_t b = 0; b < rows_.columns[c].n_bins(); ++b) {
             if (format_.rows(bins[b]) < min_category_rows) continue;
-            sorted[n++] = {format_.g(bins[b]) / (format_.h(bins[b]) + smoothing_), b};
+            sorted_.emplace_back(format_.g(bins[b]) / (format_.h(bins[b]) + smoothing_), static_cast<std::uint16_t>(b));
             others = others - bins[b];
         }
-        std::sort(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(n));
+        const std::size_t n = sorted_.size();
         const bool has_others = format_.rows(others) > 0;
-        const std::size_t n_sets = std::min(settings_.max_categories, has_others ? n : n - (n > 0));
-        for (const bool descending : {false, true}) {
+        if (n + has_others < 2) return;
+        std::ranges::sort(sorted_);
+        const std::size_t n_sets = std::min(settings_.max_categories, has_others ? n : n - 1);
+        for (const bool is_descending : {false, true}) {
+            if (is_descending) std::ranges::reverse(sorted_);
             Sum left;
             for (std::size_t i = 0; i < n_sets; ++i) {
-                left += bins[sorted[descending ? n - 1 - i : i].second];
+                left += bins[sorted_[i].second];
                 const Sum right = leaf.sum - left;
                 const std::int64_t n_left = format_.rows(left), n_right = format_.rows(right);
                 if (n_left < min_rows || n_right < min_rows) continue;
@@ -364,17 +393,16 @@ class Booster {
                                     gain_term(format_.g(right), format_.h(right), category_l2_) - parent;
                 if (!(gain > leaf.split.gain)) continue;
                 const bool swapped = !has_others && n_left > n_right;
-                leaf.split = {gain, c, 0, false, {}, swapped ? right : left};
-                for (std::size_t j = 0; j < n; ++j) {
-                    const std::size_t b = sorted[descending ? n - 1 - j : j].second;
-                    if ((j <= i) != swapped) leaf.split.left_bins[b / 64] |= std::uint64_t{1} << (b % 64);
-                }
+                leaf.split = {gain, c, 0, false, swapped ? right : left, {}};
+                for (std::size_t j = swapped ? i + 1 : 0; j < (swapped ? n : i + 1); ++j)
+                    leaf.split.left_bins.push_back(sorted_[j].second);
             }
         }
     }
 
     // Stable partition of rows begin..end of `order_`; returns the first one for which the predicate is false.
     template <class Predicate>
+        requires std::predicate<Predicate, std::size_t>
     std::size_t partition(std::size_t begin, std::size_t end, Predicate&& goes_left) {
         std::size_t left = begin, n_right = 0;
         for (std::size_t i = begin; i < end; ++i) {
@@ -389,12 +417,25 @@ class Booster {
         return left;
     }
 
-    std::array<bool, kMaxBins> left_bins(const Split& split, const BinnedColumn& column) const {
-        std::array<bool, kMaxBins> is_left{};
-        for (std::size_t b = 0; b < column.n_bins(); ++b)
-            is_left[b] = column.is_category ? (split.left_bins[b / 64] >> (b % 64) & 1) != 0 : b <= split.bin;
-        if (column.has_missing) is_left[column.n_bins()] = split.missing_left;
-        return is_left;
+    // Sets `goes_left_` of every bin of the column.
+    void set_left_bins(const Split& split, const BinnedColumn& column) {
+        goes_left_.assign(std::max(kMaxBins, column.n_bins() + 1), 0);
+        if (column.is_category)
+            for (const std::uint16_t b : split.left_bins) goes_left_[b] = 1;
+        else
+            std::fill_n(goes_left_.begin(), split.bin + 1, std::uint8_t{1});
+        if (column.has_missing) goes_left_[column.n_bins()] = split.missing_left;
+    }
+
+    // Partitions rows begin..end of `order_` by the side of a split.
+    std::size_t partition(std::size_t begin, std::size_t end, std::size_t column) {
+        const std::uint8_t* goes_left = goes_left_.data();
+        if (rows_.columns[column].is_wide) {
+            const std::uint16_t* bins = rows_.wide_column(column);
+            return partition(begin, end, [=](std::size_t r) { return goes_left[bins[r]] != 0; });
+        }
+        const std::uint8_t* bins = rows_.column(column);
+        return partition(begin, end, [=](std::size_t r) { return goes_left[bins[r]] != 0; });
     }
 
     std::int32_t add_node(const Sum& sum) {
@@ -446,29 +487,30 @@ class Booster {
         }
         trees_.category_set[node] = static_cast<std::int32_t>(trees_.set_begin.size()) - 1;
         const auto begin = static_cast<std::size_t>(trees_.set_begin.back());
-        for (std::size_t b = 0; b < column.n_bins(); ++b) {
-            if ((split.left_bins[b / 64] >> (b % 64) & 1) == 0) continue;
+        const std::size_t last_bin = *std::ranges::max_element(split.left_bins);
+        trees_.set_words.resize(begin + static_cast<std::size_t>(column.categories[last_bin]) / 64 + 1, 0);
+        for (const std::uint16_t b : split.left_bins) {
             const auto code = static_cast<std::size_t>(column.categories[b]);
-            trees_.set_words.resize(begin + code / 64 + 1, 0);
-            trees_.set_words.back() |= std::uint64_t{1} << (code % 64);
+            trees_.set_words[begin + code / 64] |= std::uint64_t{1} << (code % 64);
         }
         trees_.set_begin.push_back(static_cast<std::int64_t>(trees_.set_words.size()));
     }
 
     void split(std::size_t l) {
         const Leaf leaf = leaves_[l];
-        const std::size_t selected = selected_[leaf.split.column];
-        const BinnedColumn& column = rows_.columns[selected];
-        const std::uint8_t* bins = rows_.column(selected);
-        const std::array<bool, kMaxBins> is_left = left_bins(leaf.split, column);
-        const auto goes_left = [&](std::size_t r) { return is_left[bins[r]]; };
-        const std::size_t middle = partition(leaf.begin, leaf.end, goes_left);
+        const BinnedColumn& column = rows_.columns[leaf.split.column];
+        set_left_bins(leaf.split, column);
+        const std::size_t middle = partition(leaf.begin, leaf.end, leaf.split.column);
         const Sum right_sum = leaf.sum - leaf.split.left;
         const std::int32_t first_child = add_node(leaf.split.left);
         add_node(right_sum);
         write_split(leaf, column, first_child);
         Leaf left{leaf.begin, middle, leaf.split.left, leaf.histogram, {}, first_child};
         Leaf right{middle, leaf.end, right_sum, leaves_.size(), {}, first_child + 1};
+        const auto [begin, end] = unsampled_[l];
+        const std::size_t unsampled_middle = partition(begin, end, leaf.split.column);
+        unsampled_[l] = {begin, unsampled_middle};
+        unsampled_.push_back({unsampled_middle, end});
         if (leaves_.size() + 1 < settings_.max_leaves) {  // the last split needs no histograms of its children
             // The histogram of the smaller child is built, that of the larger one is the difference.
             const bool swapped = left.end - left.begin < right.end - right.begin;
@@ -476,16 +518,12 @@ class Booster {
             build_histogram(swapped ? left : right);
             Sum* larger = histogram(leaf.histogram);
             const Sum* smaller = histogram(leaves_.size());
-            for (std::size_t i = 0; i < width_ * stride_; ++i) larger[i] = larger[i] - smaller[i];
+            for (std::size_t i = 0; i < histogram_size_; ++i) larger[i] = larger[i] - smaller[i];
             find_split(left);
             find_split(right);
         }
-        leaves_[l] = left;
-        leaves_.push_back(right);
-        const auto [begin, end] = unsampled_[l];
-        const std::size_t unsampled_middle = partition(begin, end, goes_left);
-        unsampled_[l] = {begin, unsampled_middle};
-        unsampled_.push_back({unsampled_middle, end});
+        leaves_[l] = std::move(left);
+        leaves_.push_back(std::move(right));
     }
 
     const BinnedRows& rows_;
@@ -499,9 +537,13 @@ class Booster {
     std::vector<std::uint32_t> order_, spare_;
     std::vector<Sum> sums_;
     std::vector<double> scores_;
-    std::vector<std::uint8_t> bins_;  // (n_rows, width_)
+    std::vector<std::size_t> selected_, narrow_;  // columns of the tree, those of them with one-byte bins
+    std::vector<std::size_t> histogram_begin_;    // of each selected column
+    std::size_t histogram_size_ = 0;
     std::vector<Sum> histograms_;
-    std::vector<std::size_t> selected_;
+    std::vector<std::uint8_t> bins_;                        // (n_rows, narrow columns)
+    std::vector<std::uint8_t> goes_left_;                   // of each bin of the column that is split
+    std::vector<std::pair<double, std::uint16_t>> sorted_;  // categories by gradient / hessian
     std::vector<Leaf> leaves_;
     std::vector<std::pair<std::size_t, std::size_t>> unsampled_;  // rows of each leaf that were not sampled
     TreeEnsemble trees_;
@@ -556,8 +598,9 @@ void append_trees(TreeEnsemble& to, const TreeEnsemble& from) {
 TreeEnsemble fit_gradient_boosting(Rows<double> X, std::span<const std::int64_t> codes, std::span<const double> weights,
                                    std::size_t n_classes, std::span<const std::uint8_t> is_category,
                                    const BoostingSettings& settings) {
-    const BinnedRows rows = bin_rows(X, codes, n_classes, is_category,
-                                     {settings.max_bins, settings.min_rows_per_category, settings.n_threads});
+    const BinnedRows rows = bin_rows(
+        X, codes, n_classes, is_category,
+        {settings.max_bins, histogram_stride(settings.max_bins), settings.min_rows_per_category, settings.n_threads});
     const std::size_t n_outputs = n_classes > 2 ? n_classes : 1;
     BoostingSettings of_output = settings;  // several outputs use one thread each, a single one uses all
     if (n_outputs > 1) of_output.n_threads = 1;

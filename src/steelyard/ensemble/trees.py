@@ -53,12 +53,12 @@ class BoostedTrees:
     row_fraction : float, default=1.0
         A tree uses each row with this probability.
     max_bins : int, default=64
-        Bins per column, at most 256. More bins find finer thresholds and take longer.
+        Bins per numeric column, at most 256. More bins find finer thresholds and take longer.
     class_weight : "balanced" or None, default="balanced"
         "balanced": all classes have the same total weight. None: rows count by their weights, and scores
         start from the log-odds of the class shares.
     categories : tuple of int, default=()
-        Columns of category codes: integers from 0 to 65,535. Splits are sets of categories. NaN, negative,
+        Columns of category codes: integers from 0 to 65,534. Splits are sets of categories. NaN, negative,
         unknown and rare codes share one side of a split.
     seed : int, default=0
         Seed of the random choice of columns and rows.
