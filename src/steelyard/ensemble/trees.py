@@ -122,18 +122,18 @@ class BoostedTrees:
 
 def _ensemble(forest: tuple[Any, ...], n_outputs: int, n_features: int) -> _native.TreeEnsemble:
     """Return the native ensemble; forests of version 0.2 have only the first four arrays."""
-    if len(forest) == 4:
-        n = len(forest[0])
-        forest = (
-            *forest,
+    arrays: list[Any] = list(forest)
+    if len(arrays) == 4:
+        n = len(arrays[0])
+        arrays += [
             np.zeros(n, dtype=np.uint8),  # NaN went right
             np.empty(0, dtype=np.int32),
             np.full(n, -1, dtype=np.int32),
             np.zeros(1, dtype=np.int64),
             np.empty(0, dtype=np.uint64),
             np.zeros(n_outputs),
-        )
-    return _native.TreeEnsemble(*forest, n_features)
+        ]
+    return _native.TreeEnsemble(*[*arrays, n_features])
 
 
 @dataclass(frozen=True)
