@@ -2,9 +2,10 @@
 Kernel boundary alignment
 =========================
 
-A rare class is at the edge of a frequent one. The boundary of a plain SVM is too close to the few rare rows.
-:class:`~steelyard.AlignedSVC` estimates the desired position on held-out rows, magnifies space around it and shifts
-the threshold. Left: the plain boundary. Centre: the magnification. Right: the aligned boundary.
+A rare class is at the edge of a frequent one. The boundary of a plain SVM is too close to the few rare
+rows. :class:`~steelyard.AlignedSVC` estimates the desired position on held-out rows, magnifies space
+around it and shifts the threshold. Left: the plain boundary. Centre: the magnification. Right: the
+aligned boundary.
 """
 
 # %%

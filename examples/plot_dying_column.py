@@ -3,8 +3,8 @@ Exact forgetting of a column
 ============================
 
 A column is positive in early rows, with some large values, and 0 afterwards. After the early rows are
-forgotten the column is constant, and its coefficient must be 0. Floating-point sums keep a rounding error;
-integer sums do not.
+forgotten the column is constant, and its coefficient must be 0. Floating-point sums keep a rounding
+error; integer sums do not.
 """
 
 # %%

@@ -2,10 +2,10 @@
 New classes in a stream: unknown first, then learned
 ====================================================
 
-A stream has two known classes of events. Later a third class appears, then a fourth. An ordinary classifier
-would assign them to a known class. :class:`~steelyard.EnclosingClassifier` encloses each class in its smallest
-body, so rows outside all bodies are predicted as "unknown". When a class is labelled, it is learned without
-changing the others.
+A stream has two known classes of events. Later a third class appears, then a fourth. An ordinary
+classifier would assign them to a known class. :class:`~steelyard.EnclosingClassifier` encloses each class
+in its smallest body, so rows outside all bodies are predicted as "unknown". When a class is labelled, it
+is learned without changing the others.
 """
 
 # %%

@@ -2,10 +2,10 @@
 A sliding window over a drifting stream, exact at every row
 ===========================================================
 
-The rare class moves around the frequent one, one circle in 3,000 rows. A kernel SVM trained on all rows so far
-remembers every earlier position of the rare class; a model of the last 400 rows follows it. With
-:class:`~steelyard.IncrementalSVC` the window needs no refits: each update adds one row and removes one row, and
-the model is exact after every row.
+The rare class moves around the frequent one, one circle in 3,000 rows. A kernel SVM trained on all rows
+so far remembers every earlier position of the rare class; a model of the last 400 rows follows it. With
+:class:`~steelyard.IncrementalSVC` the window needs no refits: each update adds one row and removes one
+row, and the model is exact after every row.
 """
 
 # %%

@@ -2,9 +2,9 @@ r"""
 A kernel classifier with a budget
 =================================
 
-A rare class is in the middle of four clusters, so no linear boundary separates it. :class:`steelyard.KOIL` keeps
-at most 50 support vectors per class. Each panel shows the decision function and the support vectors after more
-rows of the stream.
+A rare class is in the middle of four clusters, so no linear boundary separates it.
+:class:`steelyard.KOIL` keeps at most 50 support vectors per class. Each panel shows the decision function
+and the support vectors after more rows of the stream.
 """
 
 import matplotlib.pyplot as plt
@@ -29,8 +29,8 @@ X, y = draw_rows(4000, rng)
 X_new, y_new = draw_rows(4000, rng)
 
 # %%
-# The model is shown after 20, 100, 500 and 4,000 rows. A full buffer keeps a uniform sample of all rows, and the
-# weight of a removed row is added to its most similar neighbour.
+# The model is shown after 20, 100, 500 and 4,000 rows. A full buffer keeps a uniform sample of all rows,
+# and the weight of a removed row is added to its most similar neighbour.
 
 model = KOIL(C=2.0, budget=50, gamma=25.0, random_state=0)
 moments = [20, 100, 500, 4000]

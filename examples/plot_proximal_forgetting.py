@@ -2,9 +2,9 @@
 What forgetting does to the boundary
 ====================================
 
-When class shares and positions change over time, old rows mislead the model. ``update(add=..., forget=...)``
-learns new rows and forgets old ones. The model equals a fresh fit on the remaining rows, at a cost that does
-not depend on their number.
+When class shares and positions change over time, old rows mislead the model. ``update(add=...,
+forget=...)`` learns new rows and forgets old ones. The model equals a fresh fit on the remaining rows, at
+a cost that does not depend on their number.
 """
 
 # %%
@@ -88,8 +88,8 @@ fig.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", nco
 # %%
 # Effect on the G-mean
 # --------------------
-# G-mean of each chunk before it is learned. After half a circle the old rows are misleading, and the model that
-# keeps them misses all rare rows until the circle closes.
+# G-mean of each chunk before it is learned. After half a circle the old rows are misleading, and the model
+# that keeps them misses all rare rows until the circle closes.
 
 fig, ax = plt.subplots(figsize=(9, 3.4), layout="constrained")
 for (label, values), style in zip(results.items(), ("--", "-"), strict=True):

@@ -2,8 +2,8 @@
 A worked example: finding one digit among ten
 =============================================
 
-Scanned digits with 64 gray values each: is it an eight? One image in ten is, and eights resemble several other
-digits, as is typical for imbalanced data.
+Scanned digits with 64 gray values each: is it an eight? One image in ten is, and eights resemble several
+other digits, as is typical for imbalanced data.
 """
 
 # %%
@@ -27,9 +27,9 @@ print(f"{len(y)} images, {np.sum(y == 'eight')} eights, imbalance ratio {imbalan
 # %%
 # Weights and thresholds
 # ----------------------
-# Two parameters: class weights and the threshold. ``threshold="gmean"`` uses the mean and variance of the scores
-# of each class and maximizes the product of both recalls. Neither needs a second fit, because the coefficients
-# follow from the statistics.
+# Two parameters: class weights and the threshold. ``threshold="gmean"`` uses the mean and variance of the
+# scores of each class and maximizes the product of both recalls. Neither needs a second fit, because the
+# coefficients follow from the statistics.
 
 X_train, X_test, y_train, y_test = train_test_split(images, y, test_size=0.4, stratify=y, random_state=1)
 choices = list(product((None, "balanced"), ("zero", "gmean")))
@@ -40,14 +40,15 @@ for class_weight, threshold in choices:
     print(f"class_weight={class_weight!r:<11} threshold={threshold!r:<8} G-mean {g_mean:.3f}")
 
 # %%
-# The scores of test images show why. Without weights, the scores of eights are around zero and half of them are
-# wrong; moving the threshold helps. With balanced weights they are on the right side, and both thresholds nearly
-# agree.
+# The scores of test images show why. Without weights, the scores of eights are around zero and half of them
+# are wrong; moving the threshold helps. With balanced weights they are on the right side, and both
+# thresholds nearly agree.
 
 fig, axes = plt.subplots(2, 1, figsize=(8, 4.8), sharex=True, layout="constrained")
 for ax, class_weight in zip(axes, (None, "balanced"), strict=True):
     model.set_params(class_weight=class_weight, threshold="zero")
-    # Positive scores mean the second label in sorted order, "other"; flip the sign to show eights on the right.
+    # Positive scores mean the second label in sorted order, "other"; flip the sign to show eights on the
+    # right.
     scores = -model.decision_function(X_test)
     for label, color in (("other", "#4477aa"), ("eight", "#cc6677")):
         ax.hist(
@@ -124,8 +125,8 @@ print(f"largest difference of a score from pooled rows: {difference:.0e}")
 # %%
 # Nonlinear boundaries
 # --------------------
-# A random feature map, fitted on the first rows, and C chosen by cross-validation on statistics. Training is still
-# one pass, and the model still forgets and merges exactly.
+# A random feature map, fitted on the first rows, and C chosen by cross-validation on statistics. Training
+# is still one pass, and the model still forgets and merges exactly.
 
 nonlinear = ProximalSVC(C="auto", threshold="gmean", feature_map=RandomFeatures(300)).fit(X_train, y_train)
 print(imbalance_report(y_test, nonlinear.predict(X_test), nonlinear.decision_function(X_test)))

@@ -2,9 +2,9 @@
 What class weights do to the boundary
 =====================================
 
-Each proximal plane is fitted to the rows of one class by least squares. If one class has many more rows, its loss
-dominates and the boundary moves into the rare class. Balanced weights give both classes the same total weight,
-always for the current counts.
+Each proximal plane is fitted to the rows of one class by least squares. If one class has many more rows,
+its loss dominates and the boundary moves into the rare class. Balanced weights give both classes the same
+total weight, always for the current counts.
 """
 
 # %%
@@ -46,9 +46,9 @@ def draw(ax, model, X, y, title):
 # %%
 # Without weights
 # ---------------
-# With 30 rows per class both models find the boundary. With 30 against 900 both boundaries move towards the rare
-# class, and that of the proximal SVM much farther: all rows of the frequent class contribute to its loss, but only
-# rows near the margin to that of the SVM.
+# With 30 rows per class both models find the boundary. With 30 against 900 both boundaries move towards the
+# rare class, and that of the proximal SVM much farther: all rows of the frequent class contribute to its
+# loss, but only rows near the margin to that of the SVM.
 
 fig, axes = plt.subplots(2, 2, figsize=(9, 6), sharex=True, sharey=True, layout="constrained")
 for row, n_common in zip(axes, (30, 900), strict=True):
@@ -64,8 +64,8 @@ for ax in axes[0]:
 # %%
 # Balanced weights
 # ----------------
-# The same 900 and 30 rows. Without weights, the plane of the rare class (dashed, red) is outside the plot. With
-# balanced weights it passes through its rows, and the boundary is in the gap.
+# The same 900 and 30 rows. Without weights, the plane of the rare class (dashed, red) is outside the plot.
+# With balanced weights it passes through its rows, and the boundary is in the gap.
 
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True, layout="constrained")
 balanced = ProximalSVC(standardize=False).fit(X, y)
@@ -76,9 +76,9 @@ axes[0].set_ylabel("$x_2$")
 # %%
 # Increasing imbalance
 # --------------------
-# Position of the boundary at :math:`x_2 = 0` over twenty draws per ratio; the bands contain 80 percent of them. The
-# rare class is between 0.1 and 1.1. Without weights the model starts to miss rare rows at four to one and misses
-# almost all at thirty to one.
+# Position of the boundary at :math:`x_2 = 0` over twenty draws per ratio; the bands contain 80 percent of
+# them. The rare class is between 0.1 and 1.1. Without weights the model starts to miss rare rows at four to
+# one and misses almost all at thirty to one.
 
 ratios = np.array([1, 2, 4, 8, 16, 32, 100, 300, 1000])
 settings = {"class_weight=None": None, 'class_weight="balanced"': "balanced"}

@@ -2,8 +2,8 @@
 Concept drift and a changing class ratio
 ========================================
 
-The share of the rare class varies between one percent and one half, and after two thirds of the stream both
-classes move. Four learners are evaluated prequentially on the same rows.
+The share of the rare class varies between one percent and one half, and after two thirds of the stream
+both classes move. Four learners are evaluated prequentially on the same rows.
 """
 
 # %%
