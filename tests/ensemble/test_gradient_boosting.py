@@ -73,6 +73,7 @@ def test_fit_numeric_columns_equals_reference(n_classes, d, max_columns):
         {"max_bins": 2},
         {"max_bins": 256},
         {"max_leaves": 1},
+        {"max_leaves": 10**12, "min_rows_per_leaf": 20},
         {"min_rows_per_leaf": 0},
     ],
     ids=str,
@@ -201,11 +202,12 @@ def test_fit_many_rows_is_independent_of_threads():
             np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("n", [65_535, 65_536, 300_000])
+@pytest.mark.parametrize("n", [65_535, 65_536, 1_048_575])
 def test_leaf_of_all_rows_has_the_newton_step_of_exact_sums(n):
     """Hessians have fewer bits from 65,536 rows on; the sums must not overflow at any size."""
     y = (np.arange(n) % 3 == 0).astype(np.int64)
-    fitted = _fit(np.zeros((n, 1)), y, n_trees=1, balance_classes=False)
+    weights = np.full(n, np.nextafter(1.0, 0.0))  # the largest sums of all weights
+    fitted = _fit(np.zeros((n, 1)), y, weights, n_trees=1, balance_classes=False)
     g, h = n / 2 - y.sum(), n / 4
     assert fitted[2].tolist() == pytest.approx([-0.3 * g / (h + 1.0)], rel=1e-9)
     assert fitted[5].tolist() == [n]
@@ -308,6 +310,8 @@ def test_portable_log_is_accurate_to_fifteen_digits():
         {"codes": np.zeros(3, dtype=np.int64)},
         {"codes": np.array([0, 1], dtype=np.int64)},
         {"weights": np.array([1.0, 0.0, 1.0])},
+        {"weights": np.array([1.0, np.nan, 1.0])},
+        {"weights": np.array([1.0, 1e300, 1.0])},
         {"is_category": np.zeros(3, dtype=np.uint8)},
         {"n_classes": 1, "codes": np.zeros(3, dtype=np.int64)},
         {"n_trees": 0},
@@ -374,6 +378,12 @@ def test_contributions_of_forests_of_earlier_versions_raise():
     rule = TreeRule([0, 1], BoostedTrees().fit(X, y).forest[:4], 3)
     with pytest.raises(ValueError, match="no row counts"):
         rule.contributions(type("Rows", (), {"X": X}))
+
+
+def test_boosted_trees_unknown_class_weight_raises():
+    X, y = _rows(50, 3, 2, seed=0)
+    with pytest.raises(ValueError, match="class_weight must be 'balanced' or None, not 'equal'"):
+        BoostedTrees(class_weight="equal").fit(X, y)
 
 
 def test_boosted_trees_with_categories_and_class_shares_score_log_odds():

@@ -31,7 +31,7 @@ void check_tree_labels(Array<const std::int64_t, 1> codes, Array<const double, 1
     }
     require(std::ranges::find(occurs, false) == occurs.end(), "fit_gradient_boosting: a class has no rows");
     for (const double weight : span(weights))
-        require(weight > 0.0 && std::isfinite(weight), "fit_gradient_boosting: a weight is not positive and finite");
+        require(weight >= 1e-200 && weight <= 1e200, "fit_gradient_boosting: a weight is not between 1e-200 and 1e200");
 }
 
 void check_tree_settings(const BoostingSettings& s) {

@@ -602,7 +602,10 @@ TreeEnsemble fit_gradient_boosting(Rows<double> X, std::span<const std::int64_t>
         X, codes, n_classes, is_category,
         {settings.max_bins, histogram_stride(settings.max_bins), settings.min_rows_per_category, settings.n_threads});
     const std::size_t n_outputs = n_classes > 2 ? n_classes : 1;
-    BoostingSettings of_output = settings;  // several outputs use one thread each, a single one uses all
+    BoostingSettings of_output = settings;
+    const std::size_t min_rows = std::max<std::size_t>(settings.min_rows_per_leaf, 1);
+    of_output.max_leaves = std::clamp<std::size_t>(X.n_rows / min_rows, 1, settings.max_leaves);
+    // Several outputs use one thread each, a single one uses all.
     if (n_outputs > 1) of_output.n_threads = 1;
     std::vector<TreeEnsemble> fitted(n_outputs);
     std::vector<std::exception_ptr> errors(n_outputs);

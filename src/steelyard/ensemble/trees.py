@@ -86,6 +86,8 @@ class BoostedTrees:
 
     def fit(self, X: FloatArray, y: IntArray, sample_weight: FloatArray | None = None) -> Self:
         """Fit trees to these rows; rows of a single class give no trees."""
+        if self.class_weight not in {"balanced", None}:
+            raise ValueError(f"class_weight must be 'balanced' or None, not {self.class_weight!r}")
         self.classes_, codes = np.unique(y, return_inverse=True)
         self.n_features = X.shape[1]
         n = len(self.classes_)
