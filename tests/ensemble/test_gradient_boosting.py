@@ -316,6 +316,8 @@ def test_portable_log_is_accurate_to_fifteen_digits():
         {"n_classes": 1, "codes": np.zeros(3, dtype=np.int64)},
         {"n_trees": 0},
         {"max_leaves": 0},
+        {"min_rows_per_leaf": 2**63},
+        {"min_rows_per_category": 2**63},
         {"max_bins": 1},
         {"max_bins": 257},
         {"n_threads": 0},

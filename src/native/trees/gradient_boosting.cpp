@@ -79,9 +79,6 @@ struct alignas(16) Sum {
         hessian_and_rows += other.hessian_and_rows;
         return *this;
     }
-    Sum operator+(const Sum& other) const {
-        return {gradient + other.gradient, hessian_and_rows + other.hessian_and_rows};
-    }
     Sum operator-(const Sum& other) const {
         return {gradient - other.gradient, hessian_and_rows - other.hessian_and_rows};
     }

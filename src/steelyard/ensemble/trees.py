@@ -29,7 +29,7 @@ def growing_cost(n_outputs: int, n_rows: int, n_columns: int) -> float:
     return n_outputs * n_trees(n_outputs) * n_rows * (row + value * min(n_columns, _MAX_COLUMNS))
 
 
-@dataclass
+@dataclass(eq=False)
 class BoostedTrees:
     """Gradient-boosted decision trees with the logistic loss; more than two classes are learned one-vs-rest.
 
@@ -80,38 +80,43 @@ class BoostedTrees:
     seed: int = 0
     n_threads: int = 1
 
-    classes_: IntArray = field(init=False, repr=False, compare=False)
-    forest: tuple[Any, ...] = field(init=False, repr=False, compare=False)
-    n_features: int = field(init=False, repr=False, compare=False)
+    classes_: IntArray = field(init=False, repr=False)
+    forest: tuple[Any, ...] = field(init=False, repr=False)
+    n_features: int = field(init=False, repr=False)
 
     def fit(self, X: FloatArray, y: IntArray, sample_weight: FloatArray | None = None) -> Self:
         """Fit trees to these rows; rows of a single class give no trees."""
         if self.class_weight not in {"balanced", None}:
             raise ValueError(f"class_weight must be 'balanced' or None, not {self.class_weight!r}")
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        self.n_features = X.shape[1]
-        n = len(self.classes_)
-        if n < 2:
-            self.forest = ()
-            return self
+        classes, codes = np.unique(y, return_inverse=True)
+        forest = self._fit_forest(X, codes.astype(np.int64, copy=False), len(classes), sample_weight)
+        self.classes_, self.n_features, self.forest = classes, X.shape[1], forest
+        return self
+
+    def _fit_forest(
+        self, X: FloatArray, codes: IntArray, n_classes: int, sample_weight: FloatArray | None
+    ) -> tuple[Any, ...]:
+        if n_classes < 2:
+            return ()
+        n_features = X.shape[1]
         weights = (
-            np.ones(len(y)) if sample_weight is None else np.ascontiguousarray(sample_weight, np.float64)
+            np.ones(len(codes)) if sample_weight is None else np.ascontiguousarray(sample_weight, np.float64)
         )
-        is_category = np.zeros(self.n_features, dtype=np.uint8)
+        is_category = np.zeros(n_features, dtype=np.uint8)
         is_category[list(self.categories)] = 1
-        trees = self.n_trees or n_trees(n if n > 2 else 1)
-        self.forest = _native.fit_gradient_boosting(
+        trees = self.n_trees or n_trees(n_classes if n_classes > 2 else 1)
+        forest: tuple[Any, ...] = _native.fit_gradient_boosting(
             X,
-            codes.astype(np.int64, copy=False),
+            codes,
             weights,
-            n,
+            n_classes,
             is_category,
             n_trees=trees,
             max_leaves=self.max_leaves,
             learning_rate=_TOTAL_LEARNING_RATE / trees if self.learning_rate is None else self.learning_rate,
             l2_regularization=self.l2_regularization,
             min_rows_per_leaf=self.min_rows_per_leaf,
-            max_columns=max(1, min(self.max_columns, round(self.column_fraction * self.n_features))),
+            max_columns=max(1, min(self.max_columns, round(self.column_fraction * n_features))),
             seed=self.seed,
             row_fraction=self.row_fraction,
             max_bins=self.max_bins,
@@ -119,7 +124,7 @@ class BoostedTrees:
             start_from_prior=self.class_weight is None,
             n_threads=self.n_threads,
         )
-        return self
+        return forest
 
 
 def _ensemble(forest: tuple[Any, ...], n_outputs: int, n_features: int) -> _native.TreeEnsemble:
