@@ -332,28 +332,26 @@ class Booster {
                    bool missing_left) {
         const auto min_rows = static_cast<std::int64_t>(settings_.min_rows_per_leaf);
         const std::int64_t n_rows = format_.rows(leaf.sum);
-        const double g = format_.g(leaf.sum), h = format_.h(leaf.sum), parent = gain_term(g, h, l2_);
+        const double g = format_.g(leaf.sum), h = format_.h(leaf.sum), l2 = l2_, parent = gain_term(g, h, l2);
         std::array<Sum, kMaxBins> left;
-        std::array<double, kMaxBins> gl, hl;
+        std::array<double, kMaxBins> gl, hl, excess;
         for (std::size_t b = 0; b < n; ++b) left[b] = sum += bins[b];
         std::size_t begin = 0, end = n;
         while (begin < end && format_.rows(left[begin]) < min_rows) ++begin;
         while (begin < end && n_rows - format_.rows(left[end - 1]) < min_rows) --end;
         for (std::size_t b = begin; b < end; ++b) gl[b] = format_.g(left[b]), hl[b] = format_.h(left[b]);
-        const auto may_be_best = [&](std::size_t b, double best) {
-            const double gr = g - gl[b], low = hl[b] + l2_, high = (h - hl[b]) + l2_;
-            return gl[b] * gl[b] * high + gr * gr * low > best * (low * high);
+        const auto excess_over = [&](std::size_t b, double to_beat) {
+            const double gr = g - gl[b], low = hl[b] + l2, high = (h - hl[b]) + l2;
+            return gl[b] * gl[b] * high + gr * gr * low - to_beat * (low * high);
         };
         const auto to_beat = [&] { return (leaf.split.gain + parent) * (1.0 - 1e-12); };
-        const double best = to_beat();
-        std::int64_t n_better = 0;
-        for (std::size_t b = begin; b < end; ++b) n_better += may_be_best(b, best);
-        if (n_better == 0) return;
+        const double first_to_beat = to_beat();
+        for (std::size_t b = begin; b < end; ++b) excess[b] = excess_over(b, first_to_beat);
         for (std::size_t b = begin; b < end; ++b) {
-            if (!may_be_best(b, to_beat())) continue;
+            if (!(excess[b] > 0.0) || !(excess_over(b, to_beat()) > 0.0)) continue;
             const Sum right = leaf.sum - left[b];
-            const double gain = gain_term(format_.g(left[b]), format_.h(left[b]), l2_) +
-                                gain_term(format_.g(right), format_.h(right), l2_) - parent;
+            const double gain =
+                gain_term(gl[b], hl[b], l2) + gain_term(format_.g(right), format_.h(right), l2) - parent;
             if (!(gain > leaf.split.gain)) continue;
             const bool larger_left = format_.rows(left[b]) >= format_.rows(right);
             leaf.split = {gain, c, b, has_missing ? missing_left : larger_left, left[b], {}};
