@@ -342,7 +342,7 @@ void add_products(Rows<T> rows, std::span<const std::uint32_t> index, Steps step
 
     // The threads pack a part together, wait at a barrier, and take its tasks one by one. While one thread still sums a
     // part, another may pack the next part into the second buffer; its tasks start after the next barrier.
-    run_team(n_useful, [&](unsigned thread, unsigned n_team, Meeting& meeting) noexcept {
+    run_team(n_useful, [&](unsigned thread, unsigned n_team, SpinBarrier& meeting) noexcept {
         for (std::size_t p = 0; p < n_parts; ++p) {
             const std::size_t first = p * kBlockRows, count = std::min(kBlockRows, n - first);
             double* part_buffer = buffers_of_parts.get() + p % n_part_buffers * part_stride;
@@ -394,7 +394,7 @@ bool add_unscanned(Rows<T> rows, Steps steps, std::span<const Share> shares, std
     std::atomic<std::size_t> next{0};
     std::atomic<bool> failed{false};
     std::mutex collecting;
-    run_team(useful_threads(n_threads, n, 1, rows.n_features + 1), [&](unsigned, unsigned, Meeting&) noexcept {
+    run_team(useful_threads(n_threads, n, 1, rows.n_features + 1), [&](unsigned, unsigned, SpinBarrier&) noexcept {
         try {
             UnscannedRows<T> unseen(rows, steps);
             for (std::size_t p; !failed && (p = next.fetch_add(1)) < parts.size();)

@@ -11,7 +11,6 @@
 #include "arrays.hpp"
 #include "plain_row.hpp"
 #include "svm/incremental_svc.hpp"
-#include "turn_lock.hpp"
 
 namespace steelyard::bind {
 
@@ -145,6 +144,19 @@ OwnedRows owned(const IncrementalSvc& self, const std::optional<Batch>& batch) {
     return owned(self, X, numbers, label_codes, weights);
 }
 
+// Sets IncrementalSvc::is_running during a call that releases the interpreter's lock.
+class Running {
+  public:
+    explicit Running(IncrementalSvc& svc) : svc_(svc), was_running_(svc.is_running) { svc_.is_running = true; }
+    ~Running() { svc_.is_running = was_running_; }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+
+  private:
+    IncrementalSvc& svc_;
+    bool was_running_;
+};
+
 // Learns one row and forgets another, of weight 1, without a change of the problems. Returns false, without changes, if
 // update() is needed.
 bool slide(IncrementalSvc& self, nb::handle add, nb::handle retire, const LabelCodes& codes, Counts counts,
@@ -153,6 +165,7 @@ bool slide(IncrementalSvc& self, nb::handle add, nb::handle retire, const LabelC
     const PlainRow in(add, n_features, codes), out(retire, n_features, codes);
     if (in.code < 0 || out.code < 0 || !is_finite(in.X.doubles(), n_features)) return false;
     {
+        const Running running(self);
         nb::gil_scoped_release unlocked;
         if (!self.slide(in.X.doubles(), in.code, out.X.doubles(), out.code, tolerance)) return false;
     }
@@ -163,9 +176,9 @@ bool slide(IncrementalSvc& self, nb::handle add, nb::handle retire, const LabelC
 // Returns 1 if a single row is on the positive side of the only plane, 0 if not, and -1 if the general path is needed:
 // for unusual input, another version of the solution, or while another thread changes it. The GIL is held during the
 // whole call, so no thread can take the lock of the learner meanwhile; long computations use the general path.
-int side(IncrementalSvc& self, nb::handle X, const TurnLock& lock, std::uint64_t version) {
+int side(IncrementalSvc& self, nb::handle X, std::uint64_t version) {
     constexpr std::size_t kMaxProducts = 1 << 16;  // products; a longer computation would hold the GIL too long
-    if (!lock.is_free() || self.version() != version || self.n_problems() != 1 || self.rows().has_function()) return -1;
+    if (self.is_running || self.version() != version || self.n_problems() != 1 || self.rows().has_function()) return -1;
     const std::size_t d = self.rows().n_features();
     const ArrayView row(X.ptr());
     if (!row.has_shape({1, d}) || !row.has_doubles() || !is_finite(row.doubles(), d)) return -1;
@@ -199,6 +212,7 @@ std::optional<std::size_t> update(IncrementalSvc& self, const std::optional<Batc
             require(specs.empty() || static_cast<std::size_t>(code) < class_bounds.shape(1),
                     "IncrementalSvc: a code is out of range");
     require(self.rows().size() + incoming.codes.size() < UINT32_MAX, "IncrementalSvc: more than 2^32 - 2 rows");
+    const Running running(self);
     nb::gil_scoped_release unlocked;
     try {
         self.update(incoming.view(), outgoing.view(), specs, tolerance);
@@ -232,7 +246,7 @@ void bind_incremental_svc(nb::module_& m) {
             "slide", &slide, "add"_a.none(), "retire"_a.none(), "codes"_a, "counts"_a, "tolerance"_a,
             "Learns one row and forgets another, both of weight 1 and given as tuples (X, y), with the problems of the "
             "previous call; updates the counts. Returns False, without changes, if update() is needed.")
-        .def("side", &side, "row"_a.none(), "lock"_a, "version"_a,
+        .def("side", &side, "row"_a.none(), "version"_a,
              "Returns 1 if a row is on the positive side of the only plane, 0 if not, and -1 if the general path is "
              "needed.")
         .def("__len__", [](const IncrementalSvc& self) { return self.rows().size(); })
@@ -269,6 +283,7 @@ void bind_incremental_svc(nb::module_& m) {
             "violation",
             [](IncrementalSvc& self, std::size_t k) {
                 state_of(self, k);
+                const Running running(self);
                 nb::gil_scoped_release unlocked;
                 return self.problem(k).violation();
             },

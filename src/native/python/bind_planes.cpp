@@ -9,8 +9,8 @@
 #include "proximal/normal_threshold.hpp"
 #include "proximal/planes.hpp"
 #include "proximal/single_row_model.hpp"
+#include "rlock.hpp"
 #include "slots.hpp"
-#include "turn_lock.hpp"
 
 namespace steelyard::bind {
 
@@ -37,8 +37,7 @@ class BoundSingleRowModel {
     // The GIL is held during the whole call, so no other thread runs between the check of the lock and the update.
     bool learn(nb::handle learner, const Attributes& attributes, nb::handle X, nb::handle y) {
         if (!is_free(learner, attributes)) return false;
-        const nb::tuple pair = nb::make_tuple(X, y);
-        const PlainRow row(pair, model_.n_features(), codes_);
+        const PlainRow row(X.ptr(), y.ptr(), model_.n_features(), codes_);
         return row.code >= 0 && same_parameters(attributes) && model_.learn(values(row.X), row.code);
     }
 
@@ -68,7 +67,7 @@ class BoundSingleRowModel {
         static PyObject* const name = PyUnicode_InternFromString("_lock");
         const nb::object now = nb::steal(PyObject_GenericGetDict(learner.ptr(), nullptr));
         PyObject* lock = PyDict_GetItemWithError(attributes.ptr(), name);
-        return now.is(attributes) && (lock == nullptr || nb::cast<TurnLock&>(nb::handle(lock)).is_mine_to_take());
+        return now.is(attributes) && (lock == nullptr || can_acquire(lock));
     }
 
     bool same_parameters(const Attributes& attributes) const {

@@ -55,6 +55,10 @@ class IncrementalSvc {
     // changes, if a class would appear or disappear, the row to forget is unknown, or the tolerance is not reached.
     bool slide(const double* in, std::int32_t in_code, const double* out, std::int32_t out_code, double tolerance);
 
+    // True while a call works on the state without the interpreter's lock. The bindings set and clear it while they
+    // hold that lock.
+    bool is_running = false;
+
     const KernelRows& rows() const { return rows_; }
     // Number of rows of a class.
     std::size_t count(std::int32_t code) const;

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from steelyard._labels import check_kinds, check_sortable
+from steelyard._labels import check_label_types, check_sortable
 from steelyard._types import FloatArray
 from steelyard.base import Batch, Label
 from steelyard.features import RandomFeatures
@@ -148,7 +148,7 @@ class BufferedRows:
         # Written as `not <=`, the comparison also refuses NaN.
         if not (np.abs(buffer.X) <= LARGEST_VALUE).all() or not np.isfinite(buffer.weights).all():
             raise ValueError("a buffered row has a value that no learner accepts")
-        check_kinds(buffer.labels, "a file")
+        check_label_types(buffer.labels, "a file")
         check_sortable(buffer.labels, "a file")
         return buffer
 

@@ -17,8 +17,14 @@ from steelyard._concurrency import lock_of, snapshot_read
 from steelyard._deprecation import renamed_attribute, renamed_method, renamed_parameters
 from steelyard._dict_rows import DictRowsMixin
 from steelyard._labels import check_sortable
-from steelyard._limits import check_magnitude
 from steelyard._types import FloatArray
+from steelyard._validation import (
+    check_finite,
+    check_magnitude,
+    check_started,
+    nonfinite_error,
+    validate_rows,
+)
 from steelyard.base import (
     Batch,
     ForgettingMixin,
@@ -191,7 +197,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     _traits = Traits(exact=True, bounded_memory=True)
     _accepts_sparse = True
     _finds_nonfinite = True
-    _largest_feature: ClassVar[float] = LARGEST_VALUE
+    _max_feature: ClassVar[float] = LARGEST_VALUE
     _in_place = ("_state",)
     _ledger: RowLedger | None = None
 
@@ -282,12 +288,12 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         try:
             state.add(batch)
         except DataError:
-            raise self._nonfinite_error(batch.X, method) from None
+            raise nonfinite_error(self, batch.X, method) from None
 
     def _check_range(self, X: Any, method: str) -> None:
         """Raise an error for NaN, infinity and values that could overflow, before anything changes."""
-        self._check_finite(X, method)
-        check_magnitude(X, f"ProximalSVC.{method}", self._largest_feature)
+        check_finite(self, X, method)
+        check_magnitude(X, f"ProximalSVC.{method}", self._max_feature)
 
     def forget(
         self,
@@ -343,7 +349,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         -------
         Certificate
         """
-        self._check_started("certify_forget")
+        check_started(self, "certify_forget")
         with lock_of(self):
             after = copy.copy(self)
             after.forget(X, y, sample_weight)
@@ -382,7 +388,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         -------
         self
         """
-        self._check_started("decay")
+        check_started(self, "decay")
         self._check_no_ledger("decay", "rows in a ledger cannot decay")
         selected_C = self._state.selected_C
         self._state = self._state.decayed(factor, drop_below)
@@ -406,7 +412,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         -------
         ProximalSVC
         """
-        self._check_started("permute_features")
+        check_started(self, "permute_features")
         self._check_no_ledger("permute_features", "features of rows in a ledger cannot be permuted")
         result: Self = clone(self)
         result.n_features_in_ = int(n_features)
@@ -431,7 +437,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         FoldedStatistics
             With the features and the ledger, independent of the learner. ``to_bytes()`` serializes it.
         """
-        self._check_started("statistics")
+        check_started(self, "statistics")
         with lock_of(self):
             return FoldedStatistics.of(self._state.copy(), self._features()["feature_names"], self._ledger)
 
@@ -482,7 +488,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     @transactional
     def _subtract(self, other: Any) -> Self:
         self._check_params()
-        self._check_started("subtract")
+        check_started(self, "subtract")
         theirs, source = self._mergeable(other), "ProximalSVC.subtract"
         if self._ledger is not None:
             self._ledger = self._ledger.without_hashes(_ledger_of(other).to_array(), source)
@@ -594,7 +600,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         str
             32 hexadecimal digits.
         """
-        self._check_started("digest")
+        check_started(self, "digest")
         return self._state.digest()
 
     # -- model selection ----------------------------------------------------------------------------
@@ -623,7 +629,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         -------
         self
         """
-        self._check_started("reselect_C")
+        check_started(self, "reselect_C")
         self._state = self._state.copy()  # a copy has no selected C
         return self
 
@@ -642,7 +648,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         intercepts : ndarray of shape (n_Cs, n_planes)
             ``intercept_`` for every C.
         """
-        self._check_started("regularization_path")
+        check_started(self, "regularization_path")
         try:
             values = np.asarray(Cs, dtype=np.float64)
         except (TypeError, ValueError):
@@ -697,7 +703,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     @snapshot_read
     def _predict(self, X: ArrayLike) -> NDArray[Any]:
-        rows, predictor = self._check_rows(X, "predict"), self._predictor()
+        rows, predictor = self._validated_rows(X, "predict"), self._predictor()
         classes, planes = predictor.classes, predictor.planes
         codes = np.empty(rows.shape[0], dtype=np.uint64)
         finite = [
@@ -765,7 +771,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         return scores, predictor.classes.array
 
     def _scores(self, X: Any, method: str) -> tuple[FloatArray, Predictor]:
-        X, predictor = self._check_rows(X, method), self._predictor()
+        X, predictor = self._validated_rows(X, method), self._predictor()
         planes = predictor.planes
         scores = np.empty((X.shape[0], len(planes.coef)))
         finite = [
@@ -774,10 +780,10 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         self._check_scores(X, planes, method, finite=all(finite))
         return scores, predictor
 
-    def _check_rows(self, X: Any, method: str) -> Any:
-        rows = super()._check_rows(X, method)
+    def _validated_rows(self, X: Any, method: str) -> Any:
+        rows = validate_rows(self, X, method)
         # A prediction may select C and store it; a prediction that fails must not.
-        return self._check_finite(rows, method) if self.C == "auto" else rows
+        return check_finite(self, rows, method) if self.C == "auto" else rows
 
     def _blocks(self, X: Any, predictor: Predictor, method: str) -> Iterator[tuple[slice, Any]]:
         """Yield blocks of (mapped) rows, each with its slice of X."""
@@ -788,7 +794,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     def _check_scores(self, X: Any, planes: Planes, method: str, *, finite: bool) -> None:
         """Raise an error for NaN or infinity in X. If no coefficient is zero, finite scores rule them out."""
         if not finite or np.count_nonzero(planes.coef) < planes.coef.size:
-            self._check_finite(X, method)
+            check_finite(self, X, method)
 
     # -- files and deprecated names -----------------------------------------------------------------
 
@@ -845,5 +851,5 @@ def _message(other: Any) -> Any:
     """Return the message of another learner, taken under its own lock: no thread ever waits for two locks."""
     if not isinstance(other, ProximalSVC):
         return other
-    other._check_started("merge")
+    check_started(other, "merge")
     return other.statistics()

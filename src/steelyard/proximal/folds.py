@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from steelyard.base import Batch, Label, check_same_features, sorted_classes
 from steelyard.exceptions import DataError, DataTypeError, FileFormatError
 from steelyard.features import RandomFeatures
-from steelyard.persistence import decode, encode
+from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import serialization
 from steelyard.proximal.quantizer import Quantizer
 from steelyard.proximal.row_ledger import FoldLabel, RowLedger, fold_numbers

@@ -16,7 +16,7 @@ from scipy.linalg import lapack
 from scipy.special import expit, softmax
 
 from steelyard import _native
-from steelyard._labels import none_left, winners
+from steelyard._labels import all_forgotten_error, winners
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard.base import Label
@@ -35,7 +35,7 @@ from steelyard.proximal.solver import (
 )
 from steelyard.proximal.statistics import ClassStatistics
 from steelyard.proximal.system import System
-from steelyard.thresholds import normal_gmean_cut
+from steelyard.thresholds import normal_gmean_threshold
 
 __all__ = ["PlaneRule", "Planes", "Predictor", "uses_native_solver"]
 
@@ -251,7 +251,7 @@ class PlaneRule:
             threshold = np.zeros(1)
         elif self.threshold == "gmean":
             left_out = leave_one_out_moments(system, equations, moments, self._side_weights(system), C)
-            threshold = normal_gmean_cut(left_out[:, 1], left_out[:, 0])
+            threshold = normal_gmean_threshold(left_out[:, 1], left_out[:, 0])
         elif equations.has_intercept:
             threshold = np.zeros(len(solutions))
         else:
@@ -264,7 +264,7 @@ class PlaneRule:
 def _labels(statistics: ClassStatistics) -> list[Label]:
     labels = statistics.classes
     if not labels:
-        raise none_left("ProximalSVC")
+        raise all_forgotten_error("ProximalSVC")
     return labels
 
 

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard import persistence
-from steelyard._labels import check_kinds, check_sortable
+from steelyard._labels import check_label_types, check_sortable
 from steelyard.base import Batch
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.features import RandomFeatures
-from steelyard.persistence import decode, encode
+from steelyard.persistence.tree import decode, encode
 from steelyard.proximal.quantizer import LARGEST_VALUE, WEIGHT_FRACTION_BITS, Quantizer
 from steelyard.proximal.row_ledger import FoldLabel
 
@@ -130,7 +130,7 @@ def from_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> ClassSta
     if len({entry["fold"] is None for entry in state["classes"]}) > 1:
         raise ValueError("some classes are in folds and others are not")
     labels = [entry["label"] for entry in state["classes"]]
-    check_kinds(labels, "a message")
+    check_label_types(labels, "a message")
     check_sortable(labels, "a message")
     early = state["early"]
     if len(early["weights"]):

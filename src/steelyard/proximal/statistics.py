@@ -14,13 +14,12 @@ from sklearn.utils.validation import check_array, column_or_1d
 
 from steelyard import _native
 from steelyard._deprecation import renamed_attribute, renamed_method
-from steelyard._labels import check_sortable, numpy_labels, too_many
-from steelyard._limits import too_large
+from steelyard._labels import check_sortable, encode_labels, numpy_labels, too_many_rows_error
 from steelyard._memory import check_fits_memory
-from steelyard._sparse import canonical_csr
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
-from steelyard.base import Batch, Label, encode_labels
+from steelyard._validation import canonical_csr, magnitude_error
+from steelyard.base import Batch, Label
 from steelyard.exceptions import DataError
 from steelyard.params import Integer, Positive
 from steelyard.proximal import serialization
@@ -314,7 +313,7 @@ class ClassStatistics:
         if kind:
             label = _class_label(next(label for label, slot in self._slots.items() if slot == refused_slot))
             if kind == _TOO_MANY_ROWS:
-                raise too_many(wanted, present, source, label)
+                raise too_many_rows_error(wanted, present, source, label)
             raise never_learned(source, label, hint)
         for label in labels:
             slot = self._slots[label]
@@ -559,7 +558,7 @@ def _bad_values(batch: Batch, error: ValueError) -> DataError:
     threads = num_threads() if values.size >= _MIN_VALUES_FOR_THREADS else 1
     largest = _native.largest_magnitude(values, threads)
     if LARGEST_VALUE < largest < np.inf:
-        return too_large(largest, "ClassStatistics", LARGEST_VALUE)
+        return magnitude_error(largest, "ClassStatistics", LARGEST_VALUE)
     if not largest < np.inf:  # also true for NaN
         return DataError("X has NaN or inf; nothing was changed.", source="ClassStatistics")
     return DataError(f"{error}; nothing was changed.", source="ClassStatistics")

@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 
 from steelyard import _native
 from steelyard._concurrency import VersionedValue
-from steelyard._labels import restored_labels, too_many
-from steelyard._limits import LARGEST_KERNEL_VALUE
+from steelyard._labels import restored_labels, too_many_rows_error
 from steelyard._types import FloatArray
+from steelyard._validation import MAX_KERNEL_VALUE
 from steelyard.base import Batch, Label, sorted_classes
 from steelyard.exceptions import DataError, SolverError
 from steelyard.kernels import Kernel
 from steelyard.kernels.items import Catalogue, is_sequence_kernel, restored_items
 from steelyard.params import class_factors
 from steelyard.svm.expansion import KernelExpansion
-from steelyard.thresholds import smooth_gmean_cut
+from steelyard.thresholds import smooth_gmean_threshold
 
 __all__ = ["SupportState"]
 
@@ -181,18 +181,18 @@ class SupportState:
         for label, change in zip(labels, changes, strict=True):
             code = codes.get(label)
             if code is None or counts[code] + sign * change < 0:
-                raise too_many(change, 0 if code is None else counts[code], source, label)
+                raise too_many_rows_error(change, 0 if code is None else counts[code], source, label)
             counts[code] += sign * change
             label_codes.append(code)
         return X, numbers, label_codes, weights
 
     def _check_range(self, X: FloatArray, source: str) -> None:
         with np.errstate(over="ignore", invalid="ignore"):
-            fits = np.abs(self.kernel.diagonal(X)) <= LARGEST_KERNEL_VALUE
+            fits = np.abs(self.kernel.diagonal(X)) <= MAX_KERNEL_VALUE
         if not fits.all():
             raise DataError(
                 f"the kernel values of row {int(np.argmin(fits))} of X are beyond "
-                f"{LARGEST_KERNEL_VALUE:g}; nothing was changed.",
+                f"{MAX_KERNEL_VALUE:g}; nothing was changed.",
                 source=source,
                 hint="scale the features first",
             )
@@ -237,7 +237,7 @@ class SupportState:
                 self._predictor = cached
         return cached
 
-    def label(self, row: object, lock: _native.TurnLock) -> NDArray[Any] | None:
+    def label(self, row: object) -> NDArray[Any] | None:
         """Return the label of a single row for the threshold zero; None if :meth:`predictor` is needed.
 
         That is the case while another thread changes the state. For one row the score alone is cheaper than
@@ -245,7 +245,7 @@ class SupportState:
         """
         version = self._solver.version
         labels, cached = self._labels.at(version), self._side_labels
-        side = self._solver.side(row, lock, version)
+        side = self._solver.side(row, version)
         if side < 0:
             return None
         if cached is None or cached[0] is not labels:
@@ -265,7 +265,7 @@ class SupportState:
         for problem in range(self._solver.n_problems):
             without = scores[:, problem] - self._solver.coefficients(problem) * own
             positive = codes == self._solver.positive(problem)
-            thresholds.append(smooth_gmean_cut(without[~positive], without[positive]))
+            thresholds.append(smooth_gmean_threshold(without[~positive], without[positive]))
         return np.array(thresholds)
 
     def _expand(self) -> KernelExpansion:
