@@ -20,8 +20,8 @@ from steelyard.federated import SiteUpdate, messages
 from steelyard.online import OAM
 from steelyard.persistence import from_bytes, to_bytes
 from steelyard.proximal import Certificate, ClassStatistics, Quantizer
-from steelyard.proximal.solver import _solve_definite
 from steelyard.proximal import serialization as messages_of_statistics
+from steelyard.proximal.solver import _solve_definite
 from steelyard.service import rows as wire
 from steelyard.sql import StatisticsCube
 from steelyard.streams.labels import LabelTable
