@@ -237,7 +237,7 @@ def test_load_pending_rows_without_one_label_each_raises(width, labels):
     model = next(subject for subject in SUBJECTS if subject.name == "AdaptiveWindows").fitted_copy()
     tree = model._get_state()
     tree["waiting"] = (np.zeros((0, model.n_features_in_ + width)), labels)
-    with pytest.raises(ValueError, match="rows? of a window"):
+    with pytest.raises(ValueError, match=r"rows? of a window"):
         model._set_state(tree)
 
 
