@@ -1,4 +1,4 @@
-"""The measures written from their formulas, slowly."""
+"""Reference implementations of the measures, written directly from their formulas."""
 
 import math
 from itertools import combinations
