@@ -111,14 +111,14 @@ def statistics_command(
 
 def _read(part: StatisticsPart, table: str, columns: ColumnOptions) -> dict[str, Any]:
     """Teach a part the rows of a table; what is to be said of them."""
-    from steelyard.streams.answers import teach
+    from steelyard.streams.predictions import learn_chunk
     from steelyard.tables.row_digest import RowDigest
 
     model, digest = part.model, RowDigest()
     fresh = not hasattr(model.encoder, "columns_")
     stream = open_table(table, model.target, columns, encoder=None if fresh else model.encoder)
     for chunk in stream:
-        teach(model.learner, chunk)
+        learn_chunk(model.learner, chunk)
         digest.add(chunk.X, chunk.y, categories=stream.encoder.categories_of(chunk.X))
     model.encoder = stream.encoder
     model.note("learned", stream.name, digest.n_rows, digest.id)

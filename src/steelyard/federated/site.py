@@ -16,7 +16,7 @@ from steelyard.federated import resolution
 from steelyard.federated.release import ReleasePolicy
 from steelyard.federated.site_update import Schema, SiteUpdate
 from steelyard.proximal import ClassStatistics, ProximalSVC
-from steelyard.streams.answers import teach
+from steelyard.streams.predictions import learn_chunk
 from steelyard.streams.chunks import Chunk, padded
 from steelyard.tables import TableEncoder, TableModel
 
@@ -118,12 +118,12 @@ class Site:
         if resolution.is_open(self.model.learner):
             n_known = self._n_known()
             first = chunk.take(0, resolution.ENOUGH - n_known)
-            teach(self.model.learner, first)
+            learn_chunk(self.model.learner, first)
             chunk = chunk.take(len(first), len(chunk))
             if n_known + len(first) == resolution.ENOUGH:
                 self.model.learner = resolution.settle(self.model.learner)
         if len(chunk):
-            teach(self.model.learner, chunk)
+            learn_chunk(self.model.learner, chunk)
 
     def _n_known(self) -> int:
         learner = self.model.learner

@@ -23,7 +23,7 @@ from steelyard.exceptions import DataError, SteelyardError
 from steelyard.persistence import from_bytes, to_bytes
 from steelyard.service.monitor import QualityMonitor
 from steelyard.service.spec import Spec
-from steelyard.streams.answers import Answers, ask, is_ready, teach
+from steelyard.streams.predictions import Predictions, predict_chunk, is_ready, learn_chunk
 from steelyard.streams.chunks import Chunk, padded
 from steelyard.tables.columns import ColumnBatch, Place, RowError, near
 from steelyard.tables.encoding import TableEncoder
@@ -40,14 +40,14 @@ _MOST_DRIFTS = 200  # that are told
 
 @dataclass(frozen=True)
 class Given:
-    """Answers that were given before labels came: what the rows are measured against."""
+    """Predictions that were given before labels came: what the rows are measured against."""
 
     labels: list[Any]
     scores: FloatArray  # of shape (n_rows, n_classes)
     classes: list[Any]
 
-    def answers(self) -> Answers:
-        return Answers.of(np.array(self.labels), list(self.classes), self.scores)
+    def answers(self) -> Predictions:
+        return Predictions.of(np.array(self.labels), list(self.classes), self.scores)
 
 
 class Published:
@@ -126,9 +126,11 @@ class Published:
         self.asked_at = earlier.asked_at
         if self.is_asked and self.is_ready and hasattr(self._learner, "n_features_in_"):
             with suppress(SteelyardError):  # whoever asks will be told
-                ask(self._learner, Chunk(np.zeros((1, self._learner.n_features_in_)), np.zeros(1), 0, None))
+                predict_chunk(
+                    self._learner, Chunk(np.zeros((1, self._learner.n_features_in_)), np.zeros(1), 0, None)
+                )
 
-    def ask(self, batch: ColumnBatch) -> tuple[Answers, FloatArray | None]:
+    def ask(self, batch: ColumnBatch) -> tuple[Predictions, FloatArray | None]:
         """Labels, scores and, where the learner has them, probabilities."""
         self.asked_at = time.monotonic()
         if not self.is_ready:
@@ -137,7 +139,7 @@ class Published:
                 hint="send rows with labels to .../learn first",
             )
         chunk = _chunk(self._encoder, batch, np.zeros(batch.n_rows), learn=False)
-        answers = ask(self._learner, chunk)
+        answers = predict_chunk(self._learner, chunk)
         if not hasattr(self._learner, "predict_proba"):
             return answers, None
         width = _width(self._learner, chunk)
@@ -241,7 +243,7 @@ class Engine:
             answers = self._tested(chunk, given)
             if pause is not None:
                 pause()
-            teach(self._learner, chunk)
+            learn_chunk(self._learner, chunk)
         except BaseException:
             self._encoder = encoder
             raise
@@ -293,10 +295,10 @@ class Engine:
             return labels.astype(str)
         return labels
 
-    def _tested(self, chunk: Chunk, given: Given | None) -> Answers | None:
+    def _tested(self, chunk: Chunk, given: Given | None) -> Predictions | None:
         if given is not None:
             return given.answers()
-        return ask(self._learner, chunk) if is_ready(self._learner) else None
+        return predict_chunk(self._learner, chunk) if is_ready(self._learner) else None
 
     def _known(self, batch: ColumnBatch) -> tuple[FloatArray, NDArray[Any]]:
         """Rows that were learned before, as the learner has seen them."""

@@ -18,7 +18,7 @@ from steelyard._concurrency import snapshot_read, transactional
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.persistence import from_bytes, storable, to_bytes
 from steelyard.proximal import Certificate, ProximalSVC
-from steelyard.streams.answers import Answers, ask, is_ready, rows_taken, teach
+from steelyard.streams.predictions import Predictions, predict_chunk, is_ready, rows_for_model, learn_chunk
 from steelyard.streams.chunks import Chunk, padded
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.row_digest import RowDigest
@@ -226,7 +226,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
                 f"a model of class {type(self.learner).__name__} has no {method}().", source=method
             )
         parts = self.rows(X, chunk=_AT_ONCE, labelled=False)
-        answers = [getattr(self.learner, method)(rows_taken(self.learner, part)) for part in parts]
+        answers = [getattr(self.learner, method)(rows_for_model(self.learner, part)) for part in parts]
         return np.concatenate(answers)
 
     def _take(self, X: Any, y: Any) -> None:
@@ -244,7 +244,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
         digest = RowDigest()
         try:
             for chunk in chunks:
-                teach(self.learner, chunk)
+                learn_chunk(self.learner, chunk)
                 digest.add(chunk.X, chunk.y, categories=self.encoder.categories_of(chunk.X))
         finally:
             if digest.n_rows:
@@ -343,10 +343,10 @@ class TableModel(ClassifierMixin, BaseEstimator):
 
     def answers(
         self, source: Any, *, chunk: int = 1000, labelled: bool = False
-    ) -> Iterator[tuple[Chunk, Answers]]:
+    ) -> Iterator[tuple[Chunk, Predictions]]:
         """The answers to the rows of a table, chunk by chunk."""
         for part in self.rows(source, chunk=chunk, labelled=labelled):
-            yield part, ask(self.learner, part)
+            yield part, predict_chunk(self.learner, part)
 
     def rows(
         self,
