@@ -61,7 +61,7 @@ def run_pyarrow(path: Path, _: int) -> tuple[float, float]:
     import pyarrow as pa
     from pyarrow import csv
 
-    from steelyard.tables.arrow_sources import BLOCK_BYTES
+    from steelyard.tables.text_sources import BLOCK_BYTES
 
     names = [*(f"x{k}" for k in range(N_FEATURES)), "y"]
     convert = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.float64()))

@@ -23,8 +23,8 @@ from steelyard.exceptions import DataError, SteelyardError
 from steelyard.persistence import from_bytes, to_bytes
 from steelyard.service.monitor import QualityMonitor
 from steelyard.service.spec import Spec
-from steelyard.streams.predictions import Predictions, predict_chunk, is_ready, learn_chunk
 from steelyard.streams.chunks import Chunk, padded
+from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk
 from steelyard.tables.columns import ColumnBatch, Place, RowError, near
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.labels import LabelReader
@@ -201,7 +201,7 @@ class Engine:
             name: np.empty(0, dtype=object if kind == "category" else np.float64)
             for name, kind in kinds.items()
         }
-        self._encoder.settle(ColumnBatch(empty, 0), list(kinds), ())
+        self._encoder.fit_columns(ColumnBatch(empty, 0), list(kinds), ())
 
     def check_rows(self, batch: ColumnBatch, *, labelled: bool) -> None:
         """Refuse rows that this model cannot take, before anything changes."""
@@ -237,7 +237,7 @@ class Engine:
         try:
             if not self._is_settled:
                 special = {self.spec.time, self.spec.subject, self.spec.id, self.spec.target}
-                self._encoder.settle(add, [name for name in add.columns if name not in special], ())
+                self._encoder.fit_columns(add, [name for name in add.columns if name not in special], ())
             labels = self._labels(add)
             chunk = _chunk(self._encoder, add, labels, learn=True)
             answers = self._tested(chunk, given)
