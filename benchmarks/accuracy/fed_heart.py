@@ -140,7 +140,7 @@ def masked(site_updates: dict[str, SiteUpdate], schema: Schema, quantizer: Quant
 
 def same_bits(one: Hub, other: Hub) -> bool:
     """Whether two hubs have the same sums and the same planes, to the last bit."""
-    models = one.model().learner, other.model().learner
+    models = one.model().estimator, other.model().estimator
     return one.digest() == other.digest() and all(
         np.array_equal(*(getattr(model, part) for model in models)) for part in ("coef_", "intercept_")
     )

@@ -71,7 +71,7 @@ class Feed:
 def _saved_rows(path):
     model = steelyard.load(path)
     assert isinstance(model, TableModel)
-    return int(model.learner.class_count_.sum())
+    return int(model.estimator.class_count_.sum())
 
 
 def test_a_feed_is_learned_while_it_pauses_and_ctrl_c_loses_no_row_that_came(tmp_path):

@@ -152,7 +152,7 @@ def test_tune_finds_the_best_of_a_grid_and_saves_it(run, files):
     )  # fmt: skip
     assert len(out["candidates"]) == 4
     assert out["best"].startswith("C=1,")
-    assert steelyard.load(files / "best").learner.C == 1
+    assert steelyard.load(files / "best").estimator.C == 1
 
 
 def test_a_file_that_holds_no_table_model_is_refused(files):

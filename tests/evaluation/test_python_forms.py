@@ -202,7 +202,7 @@ def test_table_model_partial_fit_equals_fit():
     parts = TableModel(ProximalSVC()).fit(frame[:3], y[:3])
     parts.partial_fit(frame[3:], y[3:])
     np.testing.assert_allclose(parts.decision_function(frame), whole.decision_function(frame), rtol=1e-7)
-    assert parts.fit(frame[:100], y[:100]).learner.class_count_.sum() == 100
+    assert parts.fit(frame[:100], y[:100]).estimator.class_count_.sum() == 100
 
 
 def test_table_model_failing_partial_fit_changes_nothing():

@@ -58,8 +58,8 @@ def test_a_fit_in_the_database_is_the_fit_on_the_same_rows(connect):
     model = sql.fit(ProximalSVC(), connect(frame), "pay", target="kind")
     expected = in_memory(frame)
     assert model.feature_names == expected.feature_names
-    np.testing.assert_array_equal(model.learner.coef_, expected.learner.coef_)
-    np.testing.assert_array_equal(model.learner.intercept_, expected.learner.intercept_)
+    np.testing.assert_array_equal(model.estimator.coef_, expected.estimator.coef_)
+    np.testing.assert_array_equal(model.estimator.intercept_, expected.estimator.intercept_)
 
 
 def test_rows_of_a_condition_are_learned_and_forgotten(connect):
@@ -67,10 +67,10 @@ def test_rows_of_a_condition_are_learned_and_forgotten(connect):
     connection = connect(frame)
     few = sql.fit(ProximalSVC(), connection, "pay", target="kind", where="amount > ?", parameters=[0.5])
     everything = sql.partial_fit(few, connection, "pay", where="amount <= ?", parameters=[0.5])
-    assert everything.learner.statistics_.n_rows == len(frame)
+    assert everything.estimator.statistics_.n_rows == len(frame)
     sql.forget(everything, connection, "SELECT * FROM pay", where="amount <= ?", parameters=[0.5])
     expected = in_memory(frame[frame["amount"] > 0.5])
-    np.testing.assert_allclose(everything.learner.coef_, expected.learner.coef_, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(everything.estimator.coef_, expected.estimator.coef_, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

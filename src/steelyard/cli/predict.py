@@ -84,7 +84,7 @@ def predict_command(
         return
     if source is None:
         raise click.UsageError("Missing argument 'SOURCE'.")
-    chosen = positive_of(known.learner, positive)
+    chosen = positive_of(known.estimator, positive)
     decision = Decision(chosen, threshold, cost)
 
     def lines_of(given: Any) -> Iterator[Lines]:
@@ -145,8 +145,8 @@ def _lines(
 
     needs_chances = proba or decision.cost is not None
     for part in rows:
-        answers = predict_chunk(model.learner, part)
-        chances = probabilities(model.learner, rows_for_model(model.learner, part)) if needs_chances else None
+        answers = predict_chunk(model.estimator, part)
+        chances = probabilities(model.estimator, rows_for_model(model.estimator, part)) if needs_chances else None
         columns: dict[str, list[Any]] = {
             "row": list(range(part.first_row + 1, part.first_row + len(part) + 1))
         }

@@ -84,7 +84,7 @@ class StatisticsCube:
     >>> cube = StatisticsCube(["shop"], "fraud").add(shops)
     >>> cube.n_rows, len(cube.cells)
     (200.0, 2)
-    >>> cube.model(shop="A").learner.statistics_.n_rows
+    >>> cube.model(shop="A").estimator.statistics_.n_rows
     100.0
     """
 
