@@ -135,7 +135,7 @@ class Tracker:
         if scored_class is not None:
             self.scored_class = scored_class
             scores = predictions.score_of(table.labels[scored_class] if scored_class < len(table) else None)
-        columns = (true, predicted, scores)
+        columns: tuple[NDArray[Any], ...] = (true, predicted, scores)
         if self.wants_probabilities:
             columns += self._calibration_columns(true, predicted, predictions, table)
         pending.columns.append(columns)
@@ -201,19 +201,16 @@ class Tracker:
         if not self._pending_records:
             return
         agos = [self._counter.n_rows - pending.n_rows for pending in self._pending_records]
-        windows = zip(
-            self._pending_records,
-            self._counter.window_blocks(agos),
-            self._score_values(agos),
-            strict=True,
-        )
-        for pending, blocks, scores in windows:
+        blocks = self._counter.window_blocks(agos)
+        for pending, counts, values in zip(
+            self._pending_records, blocks, self._score_values(agos), strict=True
+        ):
             if "pmauc" in self.metrics:
-                pmauc = scores["auc"][0] if pending.pmauc is None else pending.pmauc
-                scores["pmauc"] = pmauc, pmauc
+                pmauc = values["auc"][0] if pending.pmauc is None else pending.pmauc
+                values["pmauc"] = pmauc, pmauc
             self._records.append(
                 Record(
-                    pending.row, blocks.astype(np.int32), scores, pending.rows_per_second, pending.memory_mb
+                    pending.row, counts.astype(np.int32), values, pending.rows_per_second, pending.memory_mb
                 )
             )
         self._pending_records = []

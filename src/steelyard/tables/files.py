@@ -318,7 +318,7 @@ def _decompressed(pipe: Any) -> IO[bytes]:
     else:
         beginning = pipe.peek(2)[:2] if hasattr(pipe, "peek") else b""
     if beginning != _GZIP_MAGIC:
-        return pipe  # type: ignore[no-any-return]
+        return pipe
     packed = gzip.GzipFile(fileobj=pipe)
     packed.pipe = getattr(pipe, "pipe", None)  # type: ignore[attr-defined]
     return packed  # type: ignore[return-value]
