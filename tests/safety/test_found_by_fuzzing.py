@@ -114,7 +114,7 @@ def test_an_arrow_stream_that_leads_out_of_its_buffers_is_refused_before_it_is_f
 @pytest.mark.parametrize("kind", ["json", "jsonl"])
 def test_a_request_in_which_a_field_stands_twice_is_refused(kind):
     twice = b'{"a": 1, "a": 2, "when": "12:30"}'
-    with pytest.raises(DataError, match="'a' stands twice"):
+    with pytest.raises(DataError, match="'a' occurs twice"):
         wire.from_body(b"[" + twice + b"]" if kind == "json" else twice, kind, [])
     once = b'{"a": 1, "b": 2, "when": "12:30:00"}'
     assert wire.from_body(b"[" + once + b"]" if kind == "json" else once, kind, ["when"]).n_rows == 1
@@ -217,7 +217,7 @@ def test_columns_of_an_arrow_body_have_different_names():
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    with pytest.raises(DataError, match="two columns are called ''"):
+    with pytest.raises(DataError, match="two columns have the name ''"):
         wire.from_body(sink.getvalue(), "arrow", [])
 
 

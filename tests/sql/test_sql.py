@@ -103,7 +103,7 @@ def test_the_query_can_be_written_for_engines_that_are_not_here(connect, dialect
 
 def test_what_cannot_be_is_said(connect):
     connection = connect(table())
-    with pytest.raises(DataError, match="the database refused"):
+    with pytest.raises(DataError, match="the database reported an error"):
         sql.fit(ProximalSVC(), connection, "pay", target="kind", where="nonsense > 3")
     with pytest.raises(DataError, match="there is no target column"):
         sql.fit(ProximalSVC(), connection, "pay", target="nobody")
