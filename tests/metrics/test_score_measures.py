@@ -25,6 +25,7 @@ from steelyard.metrics import (
     precision_at_k_score,
     recall_at_k_score,
     reliability_curve,
+    score_measures,
     streaming_metric,
 )
 
@@ -204,3 +205,11 @@ def test_scorer_of_precision_at_k_takes_k():
     values = cross_val_score(LogisticRegression(), X, y, scoring=make_scorer("precision_at_k", k=5))
     assert ((values * 5) % 1 == 0).all()
     assert values.mean() > 0.6
+
+
+@pytest.mark.parametrize("decimals", [1, 12])
+def test_weighted_auc_equals_scikit_learn(decimals):
+    y, scores, weights = rows(5, decimals=decimals)
+    expected = sklearn_metrics.roc_auc_score(y, scores, sample_weight=weights)
+    assert score_measures.auc(y == 1, scores, weights) == pytest.approx(expected, rel=1e-12)
+    assert math.isnan(score_measures.auc(y == 7, scores, weights))

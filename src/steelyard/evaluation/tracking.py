@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import UndefinedMetricWarning
 
 from steelyard._types import FloatArray
-from steelyard.metrics import pmauc_score, roc_auc_score, score_measures
+from steelyard.metrics import pmauc_score, score_measures
 from steelyard.metrics.blocks import (
     MEASURES,
     BlockConfusion,
@@ -360,12 +360,10 @@ class Tracker:
         scores = np.concatenate([predictions.score_table(classes) for _, predictions in self._score_tables])[
             last
         ]
-        return _quiet(
-            pmauc_score,
-            np.searchsorted(present, true),
-            scores if len(classes) > 2 else scores[:, 1],
-            labels=list(range(len(present))),
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UndefinedMetricWarning)  # the value is nan
+            y, columns = np.searchsorted(present, true), scores if len(classes) > 2 else scores[:, 1]
+            return float(pmauc_score(y, columns, labels=list(range(len(present)))))
 
     def _sampled(self, name: str, positive: int | None) -> float:
         sample = self.sample
@@ -373,7 +371,7 @@ class Tracker:
             return math.nan
         scores, is_positive, weights = sample.against(self.scored_class)
         if name == "auc":
-            return _quiet(roc_auc_score, is_positive, scores, pos_label=True, sample_weight=weights)
+            return score_measures.auc(is_positive, scores, weights)
         if self.is_mirrored(positive):
             is_positive, scores = ~is_positive, -scores
         return score_measures.average_precision(is_positive, scores, weights)
@@ -386,13 +384,6 @@ def _with_probability(columns: list[FloatArray]) -> list[FloatArray]:
     """Return the rows for which the model gave a probability."""
     known = ~np.isnan(columns[0])
     return [column[known] for column in columns]
-
-
-def _quiet(measure: Any, *args: Any, **options: Any) -> float:
-    """Return a measure without the warning for undefined values, which are nan."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UndefinedMetricWarning)
-        return float(measure(*args, **options))
 
 
 def _max_records(n_rows: int, n_classes: int) -> int:

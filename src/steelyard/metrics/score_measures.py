@@ -16,6 +16,7 @@ from steelyard._types import FloatArray
 __all__ = [
     "ReliabilityBins",
     "ReliabilityCurve",
+    "auc",
     "average_precision",
     "brier",
     "log_loss",
@@ -40,6 +41,16 @@ def average_precision(is_positive: BoolArray, scores: FloatArray, weights: Float
         return math.nan
     precisions = np.divide(positives, rows, out=np.zeros_like(rows), where=rows > 0)
     return float((np.diff(positives, prepend=0.0) * precisions).sum() / positives[-1])
+
+
+def auc(is_positive: BoolArray, scores: FloatArray, weights: FloatArray) -> float:
+    """Return the weighted share of (positive, negative) pairs in the right order; ties count one half."""
+    values, ranks = np.unique(scores, return_inverse=True)
+    positives = np.bincount(ranks, weights * is_positive, minlength=len(values))
+    negatives = np.bincount(ranks, weights * ~is_positive, minlength=len(values))
+    n_pairs = positives.sum() * negatives.sum()
+    below = np.cumsum(negatives) - negatives / 2
+    return float((positives * below).sum() / n_pairs) if n_pairs else math.nan
 
 
 def _hits_at_k(is_positive: BoolArray, scores: FloatArray, k: int) -> float:
