@@ -83,8 +83,8 @@ def test_the_query_of_a_model_answers_as_the_model_does(connect, n_classes):
     answers = cursor.execute(sql.expression(model, "pay", dialect)) or cursor
     names = [column[0] for column in answers.description]
     rows = pd.DataFrame(answers.fetchall(), columns=names)
-    scores = np.concatenate([a.scores for _, a in model.answers(frame.drop(columns="kind"))])
-    labels = np.concatenate([a.labels for _, a in model.answers(frame.drop(columns="kind"))])
+    scores = np.concatenate([a.scores for _, a in model.predictions(frame.drop(columns="kind"))])
+    labels = np.concatenate([a.labels for _, a in model.predictions(frame.drop(columns="kind"))])
     if n_classes == 2:
         np.testing.assert_allclose(rows["score"], scores[:, 1], rtol=1e-12, atol=1e-12)
     assert rows["label"].tolist() == labels.tolist()

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from steelyard import _native
+from steelyard._deprecation import renamed_method
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.params import Integer
@@ -237,6 +238,10 @@ class TableEncoder(BaseEstimator):
         self._sums, self._seen = self._sums + other._sums, self._seen + other._seen
         n_numeric = len(self.numeric_)
         return [*range(n_numeric), *(n_numeric + self._index[pair] for pair in other.categories_)]
+
+    know = renamed_method("add_categories", "know")
+    place_of = renamed_method("index_of", "place_of")
+    settle = renamed_method("fit_columns", "settle")
 
     # -- files --------------------------------------------------------------------------------------
 

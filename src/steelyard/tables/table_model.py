@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from steelyard._concurrency import snapshot_read, transactional
-from steelyard._deprecation import renamed_parameters
+from steelyard._deprecation import renamed_method, renamed_parameters
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.persistence import from_bytes, storable, to_bytes
 from steelyard.proximal import Certificate, ProximalSVC
@@ -351,6 +351,8 @@ class TableModel(ClassifierMixin, BaseEstimator):
         """Yield the chunks of a table with their predictions."""
         for part in self.rows(source, chunk=chunk, labelled=labelled):
             yield part, predict_chunk(self.estimator, part)
+
+    answers = renamed_method("predictions", "answers")
 
     def rows(
         self,
