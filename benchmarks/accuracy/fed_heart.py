@@ -94,7 +94,7 @@ SCALES = {"0": 10.0, "1": 0.5, "3": 20.0, "4": 80.0, "5": 0.5, "7": 25.0, "8": 0
 
 def accuracy(hub: Hub, test: pd.DataFrame) -> float:
     """Share of right answers of the pooled model."""
-    answers = [a.labels for _, a in hub.model().answers(test.drop(columns="disease"))]
+    answers = [a.labels for _, a in hub.model().predictions(test.drop(columns="disease"))]
     return float(accuracy_score(test["disease"], np.concatenate(answers)))
 
 

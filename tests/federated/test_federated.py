@@ -30,7 +30,7 @@ def pooled_scores(frames, probe):
 
 
 def hub_scores(hub, probe):
-    scores = [answers.scores[:, 1] for _, answers in hub.model().answers(probe.drop(columns="ill"))]
+    scores = [answers.scores[:, 1] for _, answers in hub.model().predictions(probe.drop(columns="ill"))]
     return np.concatenate(scores)
 
 

@@ -208,7 +208,7 @@ def model_of(hub, sigma):
 
 def accuracy(model, frame):
     clipped = UNITS.clip(frame)
-    answers = [answer.labels for _, answer in model.answers(clipped.drop(columns="ill"))]
+    answers = [answer.labels for _, answer in model.predictions(clipped.drop(columns="ill"))]
     return float((np.concatenate(answers) == frame["ill"]).mean())
 
 
