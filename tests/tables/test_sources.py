@@ -319,3 +319,33 @@ def test_chunks_do_not_share_memory_with_later_chunks(tmp_path, engine):
     for chunk in kept:
         chunk.X[:] += 1.0  # whoever has them may change them: no other chunk does
     np.testing.assert_array_equal(np.concatenate([chunk.X for chunk in kept])[:, 0], np.arange(400) + 1.0)
+
+
+def test_named_pipe_is_a_live_stream(tmp_path, engine):
+    import os
+    import threading
+
+    path = tmp_path / "feed.csv"
+    os.mkfifo(path)
+    received = threading.Event()
+
+    def write():
+        with path.open("wb") as feed:
+            feed.write(b"a,y\n" + b"1,0\n2,1\n" * 5)
+            feed.flush()
+            received.wait(20)
+            feed.write(b"3,1\n")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    stream = open_stream(path, "y", chunk=1000)
+    assert stream.live
+    chunks = iter(stream)
+    assert len(next(chunks)) == 10  # returned while the pipe is open
+    received.set()
+    assert sum(len(chunk) for chunk in chunks) == 1
+    writer.join(20)
+
+
+def test_regular_file_is_not_live(tmp_path):
+    assert not open_stream(_csv(tmp_path / "rows.csv"), "label").live

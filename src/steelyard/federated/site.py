@@ -16,8 +16,8 @@ from steelyard.federated import resolution
 from steelyard.federated.release import ReleasePolicy
 from steelyard.federated.site_update import Schema, SiteUpdate
 from steelyard.proximal import ClassStatistics, ProximalSVC
-from steelyard.streams.predictions import learn_chunk
 from steelyard.streams.chunks import Chunk, padded
+from steelyard.streams.predictions import learn_chunk
 from steelyard.tables import TableEncoder, TableModel
 
 __all__ = ["Site"]
