@@ -271,8 +271,10 @@ class PrequentialEvaluator:
 
     def _count_labels(self, codes: Codes) -> None:
         counts = np.bincount(codes, minlength=len(self.label_table))
-        known = np.pad(self._label_counts, (0, len(counts) - len(self._label_counts)))
-        for code in np.flatnonzero((known == 0) & (counts > 0)).tolist():
+        known = self._label_counts
+        if len(known) < len(counts):
+            known = np.pad(known, (0, len(counts) - len(known)))
+        for code in np.flatnonzero(known < np.minimum(counts, 1)).tolist():
             row = self.n_rows + int((codes == code).argmax())
             if row:
                 label = self.label_table.labels[code]

@@ -181,7 +181,8 @@ class BlockConfusion:
         self.n_classes = n_classes
         missing = n_classes - len(self.confusion)
         self.confusion = np.pad(self.confusion, ((0, missing), (0, missing))) if missing else self.confusion
-        np.add.at(self.confusion, (true, predicted), 1)
+        cells = np.bincount(true * n_classes + predicted, minlength=n_classes**2)
+        self.confusion = self.confusion + cells.reshape(n_classes, n_classes)
         first = self.n_rows // self._block_rows
         blocks = np.arange(self.n_rows, self.n_rows + len(true)) // self._block_rows - first
         tallies = block_tallies(true, predicted, blocks, int(blocks[-1]) + 1, n_classes)
