@@ -17,7 +17,7 @@ from tests.runner import cli_runner
 
 
 class Scripted:
-    """A model whose scores are the first feature: they depend on nothing that it was taught."""
+    """A model whose scores are the first feature, independent of the learned rows."""
 
     labels_follow_scores = True
 
@@ -31,8 +31,8 @@ class Scripted:
         return X[:, 0]
 
 
-def _turning(labels=("rare", "usual")):
-    """Rows of which the class that is rare overall is the frequent one at first."""
+def _rows_with_changing_minority(labels=("rare", "usual")):
+    """Return rows in which the overall rarer class is the more frequent one at first."""
     rng = np.random.default_rng(1)
     n = 6000
     share = np.where(np.arange(n) < 400, 0.9, 0.05)
@@ -43,7 +43,7 @@ def _turning(labels=("rare", "usual")):
 
 @pytest.mark.parametrize("chunk", [1, 7, 100, 1000, 6000])
 def test_measures_do_not_depend_on_chunks(chunk):
-    X, y = _turning()
+    X, y = _rows_with_changing_minority()
     result = prequential(Scripted(["rare", "usual"]), ArrayStream(X, y, chunk=chunk), window=500)
     assert result.positive == "rare"
     said = np.where(X[:, 0] > 0, "usual", "rare")
@@ -61,7 +61,7 @@ def test_measures_do_not_depend_on_chunks(chunk):
 
 @pytest.mark.parametrize("labels", [("a", "b"), ("b", "a")])
 def test_scores_are_for_the_positive_class(labels):
-    X, y = _turning(labels)
+    X, y = _rows_with_changing_minority(labels)
     result = prequential(Scripted(labels), ArrayStream(X, y, chunk=300))
     assert result.positive == labels[0]
     scores, is_positive, weights = result.score_sample("Scripted").against(labels[0])
@@ -70,7 +70,7 @@ def test_scores_are_for_the_positive_class(labels):
 
 
 def test_third_class_changes_measures_of_earlier_rows_to_means_over_classes():
-    X, y = _turning()
+    X, y = _rows_with_changing_minority()
     y = y.astype("U9")
     y[5000:5100] = "third"
     result = prequential(ProximalSVC(), ArrayStream(X, y, chunk=100), window=500)
@@ -82,7 +82,7 @@ def test_third_class_changes_measures_of_earlier_rows_to_means_over_classes():
 
 
 def test_given_positive_class_that_appears_late_is_counted():
-    X, y = _turning()
+    X, y = _rows_with_changing_minority()
     y = y.astype("U9")
     y[5000:5100] = "third"
     result = prequential(ProximalSVC(), ArrayStream(X, y, chunk=100), window=500, positive="third")
@@ -99,7 +99,7 @@ def test_default_positive_of_equal_classes_is_the_larger_label():
 
 
 def test_class_events_do_not_depend_on_chunks():
-    X, y = _turning()
+    X, y = _rows_with_changing_minority()
     y = y.astype("U9")
     y[4321:4500] = "third"
     for chunk in (10, 999):
@@ -109,7 +109,7 @@ def test_class_events_do_not_depend_on_chunks():
 
 
 def test_stream_command_reports_the_rarer_class_as_positive(tmp_path):
-    X, y = _turning()
+    X, y = _rows_with_changing_minority()
     pd.DataFrame({"a": X[:, 0], "y": y}).to_csv(tmp_path / "t.csv", index=False)
     documents = {}
     for chunk in (10, 1000):

@@ -33,8 +33,8 @@ from steelyard.tables import open_stream
 from steelyard.windowing import AdaptiveWindows, SlidingWindow
 
 
-class Diary:
-    """A model that writes down what it is asked and taught, and answers the last label it was taught."""
+class RecordingModel:
+    """A model that records its calls and predicts the last learned label."""
 
     def __init__(self):
         self.events = []
@@ -66,34 +66,34 @@ def _by_hand(stream, model, window):
 
 
 def test_every_row_is_predicted_before_it_is_learned():
-    diary = Diary()
-    prequential(diary, _rows_in_order(10, 2))
+    model = RecordingModel()
+    prequential(model, _rows_in_order(10, 2))
     seen = set()
-    for event, row in diary.events:
+    for event, row in model.events:
         assert (event == "learn") or row not in seen
         if event == "learn":
             seen.add(row)
-    assert [row for event, row in diary.events if event == "learn"] == list(range(10))
+    assert [row for event, row in model.events if event == "learn"] == list(range(10))
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 10])
 @pytest.mark.parametrize("delay", [0, 1, 4, 50])
 def test_label_is_learned_after_delay_further_rows(chunk, delay):
-    diary = Diary()
-    prequential(diary, _rows_in_order(30, chunk), delay=delay)
-    learned = [row for event, row in diary.events if event == "learn"]
+    model = RecordingModel()
+    prequential(model, _rows_in_order(30, chunk), delay=delay)
+    learned = [row for event, row in model.events if event == "learn"]
     assert learned == list(range(30))
-    for position, (event, row) in enumerate(diary.events):
+    for position, (event, row) in enumerate(model.events):
         if event == "predict":
             assert all(
-                kind == "predict" or other < row - delay + chunk for kind, other in diary.events[:position]
+                kind == "predict" or other < row - delay + chunk for kind, other in model.events[:position]
             )
 
 
 def test_warmup_rows_are_learned_and_not_tested():
-    diary = Diary()
-    result = prequential(diary, _rows_in_order(30, 10), warmup=15)
-    assert min(row for event, row in diary.events if event == "predict") == 15
+    model = RecordingModel()
+    result = prequential(model, _rows_in_order(30, 10), warmup=15)
+    assert min(row for event, row in model.events if event == "predict") == 15
     assert result.summary()[0]["tested"] == 15
 
 
@@ -279,7 +279,7 @@ def test_measures_equal_river_progressive_validation(delay):
     rows = [(dict(enumerate(row)), bool(label)) for row, label in zip(X.tolist(), y.tolist(), strict=True)]
     theirs = {"accuracy": metrics.Accuracy(), "f1": metrics.F1(), "g_mean": metrics.GeometricMean()}
     pipeline = preprocessing.StandardScaler() | linear_model.LogisticRegression()
-    # river counts from the row itself: with its delay of 1 a label comes before the next row.
+    # river counts the delay from the row itself: with 1 a label arrives before the next row.
     both = theirs["accuracy"] + theirs["f1"] + theirs["g_mean"]
     evaluate.progressive_val_score(rows, pipeline, both, delay=delay + 1 if delay else None, moment=None)
     ours = prequential(
@@ -336,7 +336,7 @@ def test_invalid_arguments_raise(call):
 def test_feature_strengths_follow_concept_drift():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(8000, 3)) * [1.0, 10.0, 1.0], rng.integers(0, 2, size=8000)
-    X[:4000, 0] += 3.0 * y[:4000]  # the first feature tells the classes apart, later the last one does
+    X[:4000, 0] += 3.0 * y[:4000]  # the first feature separates the classes, later the last one
     X[4000:, 2] += 3.0 * y[4000:]
     model = SlidingWindow(ProximalSVC(), 1000)
     result = prequential({"a": model}, ArrayStream(X, y, chunk=100), window=400)

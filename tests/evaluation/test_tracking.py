@@ -133,7 +133,7 @@ def test_window_aucs_equal_counting_all_pairs():
     rng = np.random.default_rng(5)
     true = (rng.random(400) < 0.1).astype(int)
     scores = rng.integers(0, 6, size=400) + true * 1.0  # with many ties
-    true[100:160] = 0  # a window of one side
+    true[100:160] = 0  # a window with only one class
     ends = np.array([60, 150, 151, 283, 399, 400])
     for end, auc in zip(ends, window_aucs(true == 1, scores, ends - 50, ends), strict=True):
         rows = slice(end - 50, end)

@@ -29,7 +29,7 @@ def f_beta(y_true, y_pred, positive, beta):
 
 
 def auc(is_positive, scores):
-    """Share of the (positive, negative) pairs in the right order."""
+    """Return the share of (positive, negative) pairs in the right order."""
     positives = [s for s, p in zip(scores, is_positive, strict=True) if p]
     negatives = [s for s, p in zip(scores, is_positive, strict=True) if not p]
     if not positives or not negatives:

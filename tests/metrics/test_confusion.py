@@ -49,7 +49,7 @@ def form(request):
 
 
 def state_bytes(metric):
-    """The whole state in a form that can be compared bit by bit."""
+    """Return the complete state in a form that can be compared exactly."""
     return [
         (key, value.tobytes() if isinstance(value, np.ndarray) else value)
         for key, value in sorted(metric.to_state().items())
@@ -75,7 +75,7 @@ def test_window_confusion_equals_batch_score_of_last_rows(window, weighted):
     y_true, y_pred, w = random_stream(window)
     if not weighted:
         w = np.ones_like(w)
-    w[:50] = 1.0  # weighted rows come late and, below, leave again
+    w[:50] = 1.0  # weighted rows enter late and leave the window again
     w[200:] = 1.0
     stream = WindowConfusion(window, pos_label=1)
     for end in range(1, len(y_true) + 1):

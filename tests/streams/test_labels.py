@@ -74,7 +74,7 @@ def test_table_stream_encodes_labels():
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("name", sorted(available()))
 def test_predictions_from_scores_equal_predict_for_all_learners(name, n_classes):
-    """Also far from the rows, and of a model that knows one class only."""
+    """This includes rows far from the training data and models with a single class."""
     rng = np.random.default_rng(n_classes)
     y = rng.integers(0, n_classes, size=120)
     X = rng.normal(size=(120, 3)) + y[:, None]

@@ -22,7 +22,7 @@ def decoded(batch, name="word"):
         pa.array(WORDS),
         pa.array(WORDS, pa.large_string()),
         pa.array(WORDS).dictionary_encode(),
-        # Arrow allows a dictionary to hold a value twice.
+        # Arrow allows repeated values in a dictionary.
         pa.DictionaryArray.from_arrays([1, None, 2, 0, 3, 2, 4, None], ["b", "b", "a", "", "c"]),
     ],
 )

@@ -65,7 +65,7 @@ def test_number_parser_gives_up_after_eight_failures():
 def test_block_with_quoted_number_gives_the_same_rows():
     plain = [f"{row % 7},{row / 8},{row % 2}" for row in range(60_000)]
     odd = [*plain]
-    odd[30_000] = f'"{30_000 % 7}",{30_000 / 8},0'  # quotes mean the same number
+    odd[30_000] = f'"{30_000 % 7}",{30_000 / 8},0'  # a quoted number has the same value
     parts = []
     for lines in (plain, odd):
         file = io.BytesIO("\n".join(["a,b,y", *lines, ""]).encode())

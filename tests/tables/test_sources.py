@@ -207,7 +207,7 @@ def test_quoted_line_breaks_do_not_end_a_row(tmp_path, engine, monkeypatch):
 
 
 def test_rows_of_a_pipe_are_returned_before_it_is_closed(engine):
-    """A feed that stays open must not be waited for."""
+    """The reader must not wait for the end of an open pipe."""
     import os
 
     reading, writing = os.pipe()
@@ -285,7 +285,7 @@ def test_memory_does_not_grow_with_file_size(tmp_path):
         tracemalloc.stop()
         return highest
 
-    assert peak(400_000) < 6_000_000  # of a file of 7 MB; a block has half a megabyte
+    assert peak(400_000) < 6_000_000  # the file has 7 MB, a block half a megabyte
 
 
 WORDS = ["", "NA", "nan", "null", "N/A", "-nan", "NULL"]
@@ -317,7 +317,7 @@ def test_chunks_do_not_share_memory_with_later_chunks(tmp_path, engine):
     path.write_text("x,y\n" + "".join(f"{row},{row % 2}\n" for row in range(400)), encoding="utf-8")
     kept = list(open_stream(path, "y", chunk=150))
     for chunk in kept:
-        chunk.X[:] += 1.0  # whoever has them may change them: no other chunk does
+        chunk.X[:] += 1.0  # changing a chunk must not change others
     np.testing.assert_array_equal(np.concatenate([chunk.X for chunk in kept])[:, 0], np.arange(400) + 1.0)
 
 

@@ -63,7 +63,7 @@ class _PendingRecord:
 
 @dataclass(slots=True)
 class _PendingRows:
-    """Rows that have not been counted yet; all of them have the same classes and the same scored class."""
+    """Rows that have not been counted yet, with the same classes and the same scored class."""
 
     n_classes: int = 0
     scored_class: int | None = None

@@ -132,7 +132,7 @@ def check_same_length(n_true: int, n_other: int, source: str, name: str) -> None
 
 
 def check_probabilities(scores: NDArray[np.float64], source: str) -> NDArray[np.float64]:
-    """Return the scores if all of them are between 0 and 1."""
+    """Return the scores; raise unless they are between 0 and 1."""
     if len(scores) and not (scores.min() >= 0.0 and scores.max() <= 1.0):
         worst = scores.min() if scores.min() < 0.0 else scores.max()
         raise DataError(

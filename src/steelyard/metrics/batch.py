@@ -392,7 +392,7 @@ def precision_at_k_score(
     Returns
     -------
     float
-        With fewer than ``k`` rows, the share among all of them. ``nan`` without rows.
+        With fewer than ``k`` rows, the share among all rows. ``nan`` without rows.
 
     Examples
     --------
@@ -768,7 +768,7 @@ def _by_column(
 ) -> tuple[list[Label], Codes, FloatArray, FloatArray | None]:
     """Return the class of each column, the column of each row's class, the scores and the weights.
 
-    Scores of two classes may come as one column, which is for the second class; they are then flat.
+    Scores of two classes may be one-dimensional; they are then for the second class.
     """
     present, codes = encode(y_true, source, "y_true")
     columns = sort_labels(present, source) if labels is None else plain_labels(labels)

@@ -176,7 +176,7 @@ class _Psycopg(Connection):
         return self.raw.cursor(binary=True).execute(query, tuple(parameters) or None)
 
     def rows(self, query: str, parameters: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
-        # A named cursor leaves its rows on the server; an unnamed one would fetch all of them.
+        # A named cursor leaves its rows on the server; an unnamed one would fetch all rows.
         with self.raw.cursor("steelyard_rows", binary=True) as cursor:
             cursor.execute(query, tuple(parameters) or None, binary=True)
             while rows := cursor.fetchmany(_BATCH_ROWS):
