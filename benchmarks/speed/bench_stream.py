@@ -3,8 +3,8 @@
 The command reads a CSV file of 30 numeric columns, predicts every row before it learns it in chunks of
 1,000, and computes all measures. The first reference is pyarrow parsing the same file in the same blocks on
 one core: the result is the share of its rate that the complete command reaches, on one core and on two,
-where parsing and learning run in parallel. The second reference is river: its CSV iterator, scaler and logistic
-regression with ``progressive_val_score``, G-mean and AUC. Runs are interleaved; the best of several counts.
+where parsing and learning run in parallel. The second reference is river: its CSV iterator, scaler and
+logistic regression with ``progressive_val_score``, G-mean and AUC. Runs are interleaved; the best counts.
 
     python benchmarks/speed/bench_stream.py            # 1,000,000 rows, river on 20,000 of them
     python benchmarks/speed/bench_stream.py --rows 200000

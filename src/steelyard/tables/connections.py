@@ -57,6 +57,7 @@ class Connection:
 
     def __init__(self, raw: Any, engine: str | None) -> None:
         self.raw, self.engine = raw, engine
+        self.borrowed: Any = None  # connection of a SQLAlchemy engine, to be returned by close()
 
     def run(self, query: str, parameters: Sequence[Any] = ()) -> Any:
         """Run a query and return the cursor; the query should return few rows."""
@@ -106,7 +107,9 @@ class Connection:
         return text
 
     def close(self) -> None:
-        """Close resources of this adapter; the connection itself stays open."""
+        """Return a connection to its SQLAlchemy engine; other connections stay open."""
+        if self.borrowed is not None:
+            self.borrowed.close()
 
 
 class _SQLite(Connection):
@@ -250,38 +253,6 @@ class _Adbc(Connection):
         return _closing(cursor.fetch_record_batch(), cursor)
 
 
-class _SQLAlchemy(Connection):
-    """SQLAlchemy engine or connection; queries run on the connection of the driver."""
-
-    def __init__(self, raw: Any, inner: Connection, borrowed: Any = None) -> None:
-        super().__init__(raw, inner.engine)
-        self._inner, self._borrowed = inner, borrowed
-
-    def run(self, query: str, parameters: Sequence[Any] = ()) -> Any:
-        return self._inner.run(query, parameters)
-
-    def rows(self, query: str, parameters: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
-        return self._inner.rows(query, parameters)
-
-    def arrow(self, query: str, parameters: Sequence[Any] = ()) -> Generator[Any, None, None] | None:
-        return self._inner.arrow(query, parameters)
-
-    def columns(
-        self, query: str, parameters: Sequence[Any] = ()
-    ) -> Generator[list[Column], None, None] | None:
-        return self._inner.columns(query, parameters)
-
-    def reading(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
-        return self._inner.reading()
-
-    def escaped(self, text: str) -> str:
-        return self._inner.escaped(text)
-
-    def close(self) -> None:
-        if self._borrowed is not None:
-            self._borrowed.close()
-
-
 _DRIVERS: dict[str, tuple[type[Connection], str]] = {
     "sqlite3": (_SQLite, "sqlite"),
     "duckdb": (_DuckDB, "duckdb"),
@@ -321,7 +292,9 @@ def connected(connection: Any) -> Connection:
 def _of_sqlalchemy(connection: Any) -> Connection:
     borrowed = connection.raw_connection() if hasattr(connection, "raw_connection") else None
     pooled = borrowed if borrowed is not None else connection.connection
-    return _SQLAlchemy(connection, connected(pooled.driver_connection), borrowed)
+    adapter = connected(pooled.driver_connection)
+    adapter.borrowed = borrowed
+    return adapter
 
 
 def _closing(reader: Any, cursor: Any = None) -> Generator[Any, None, None]:
