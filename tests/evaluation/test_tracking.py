@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from steelyard._labels import LabelEncoder
 from steelyard.evaluation.tracking import Tracker
 from steelyard.metrics.blocks import MEASURES, BlockConfusion, block_tallies, measures, pad_classes
 from steelyard.metrics.score_measures import window_aucs
-from steelyard.streams.labels import LabelTable
 from steelyard.streams.predictions import Predictions
 from tests.evaluation.reference import measured
 
@@ -165,7 +165,7 @@ def test_reading_after_every_chunk_does_not_change_the_counts():
 
 
 def _tracked(y, predicted, scores, *, reads):
-    tracker, table = Tracker(("g_mean", "auc", "pmauc", "average_precision"), 100, 0), LabelTable()
+    tracker, table = Tracker(("g_mean", "auc", "pmauc", "average_precision"), 100, 0), LabelEncoder()
     for begin in range(0, len(y), 40):
         part = slice(begin, begin + 40)
         codes = table.codes(y[part])

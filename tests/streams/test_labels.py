@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard import ProximalSVC
-from steelyard._labels import NumberedLabels, encode_labels
+from steelyard._labels import EncodedLabels, LabelEncoder, encode_labels
 from steelyard.cli.registry import available, make_models
 from steelyard.streams import ArrayStream
 from steelyard.streams.chunks import Chunk
-from steelyard.streams.labels import LabelTable
 from steelyard.streams.predictions import learn_chunk, predict_chunk
 from steelyard.tables import open_stream
 
@@ -22,7 +21,7 @@ texts = st.lists(st.lists(st.sampled_from(["a", "b", "cc", "", "ü"]), max_size=
 
 @given(whole | texts)
 def test_codes_are_the_order_of_first_appearance_in_any_chunks(parts):
-    table = LabelTable()
+    table = LabelEncoder()
     codes = [table.codes(np.array(part)).tolist() if part else [] for part in parts]
     flat = [label for part in parts for label in part]
     assert table.labels == list(dict.fromkeys(flat))
@@ -31,7 +30,7 @@ def test_codes_are_the_order_of_first_appearance_in_any_chunks(parts):
 
 @given(texts)
 def test_codes_of_object_arrays_equal_those_of_string_arrays(parts):
-    one, other = LabelTable(), LabelTable()
+    one, other = LabelEncoder(), LabelEncoder()
     for part in parts:
         if part:
             assert one.codes(np.array(part)).tolist() == other.texts(np.array(part, dtype=object)).tolist()
@@ -40,9 +39,9 @@ def test_codes_of_object_arrays_equal_those_of_string_arrays(parts):
 @given(st.lists(st.sampled_from([7, 3, 5]), min_size=1, max_size=30))
 def test_numbered_labels_are_encoded_like_plain_labels(labels):
     y = np.array(labels)
-    table = LabelTable()
+    table = LabelEncoder()
     table.numbers([5, 7, 9, 3])
-    numbered = NumberedLabels.of(y, table.codes(y), table.labels)
+    numbered = EncodedLabels.of(y, table.codes(y), table.labels)
     for found, expected in zip(encode_labels(numbered), encode_labels(y), strict=True):
         np.testing.assert_array_equal(found, expected)
     part = numbered[::2]
@@ -52,7 +51,7 @@ def test_numbered_labels_are_encoded_like_plain_labels(labels):
 def test_learning_encoded_labels_equals_learning_labels(rng):
     X = rng.normal(size=(90, 3))
     y = rng.choice(["x", "yy", "z"], size=90)
-    table = LabelTable()
+    table = LabelEncoder()
     by_numbers, by_labels = ProximalSVC(), ProximalSVC()
     for begin in range(0, 90, 30):
         part = slice(begin, begin + 30)

@@ -99,9 +99,9 @@ def predict_command(
         for text in write(lines):
             emit_text(text.decode("utf-8", "backslashreplace"))
         return
-    from steelyard.persistence import write_whole
+    from steelyard.persistence.files import write_atomically
 
-    write_whole(out, write(lines), source="predict")
+    write_atomically(out, write(lines), source="predict")
 
 
 def _print_sql(model: TableModel, source: str | None, dialect: str) -> None:
@@ -146,7 +146,8 @@ def _lines(
     needs_chances = proba or decision.cost is not None
     for part in rows:
         answers = predict_chunk(model.estimator, part)
-        chances = probabilities(model.estimator, rows_for_model(model.estimator, part)) if needs_chances else None
+        inputs = rows_for_model(model.estimator, part)
+        chances = probabilities(model.estimator, inputs) if needs_chances else None
         columns: dict[str, list[Any]] = {
             "row": list(range(part.first_row + 1, part.first_row + len(part) + 1))
         }

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from steelyard._labels import Codes, LabelEncoder
 from steelyard.evaluation.contributions import FeatureStrengths
 from steelyard.evaluation.results import PrequentialResult
 from steelyard.evaluation.sources import as_stream
@@ -21,7 +22,6 @@ from steelyard.exceptions import ParameterError, SteelyardError
 from steelyard.metrics.formulas import rarer_of_two
 from steelyard.params import Integer
 from steelyard.streams.chunks import Chunk, RowStream
-from steelyard.streams.labels import Codes, LabelTable
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk
 
 __all__ = ["Event", "PrequentialEvaluator", "prequential"]
@@ -137,7 +137,7 @@ class PrequentialEvaluator:
         self.events: list[Event] = []
         self.started = time.perf_counter()
         self.started_at = datetime.now(UTC)
-        self.label_table = LabelTable()
+        self.label_table = LabelEncoder()
         self.times: list[tuple[int, float]] = []  # numbers of rows read, and the time of the last of them
         self._label_counts = np.zeros(0, dtype=np.int64)
         self._given_positive = positive

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import UndefinedMetricWarning
 
+from steelyard._labels import Codes, LabelEncoder
 from steelyard._types import FloatArray
 from steelyard.metrics import pmauc_score, score_measures
 from steelyard.metrics.blocks import (
@@ -22,7 +23,6 @@ from steelyard.metrics.blocks import (
     rows_per_block,
 )
 from steelyard.metrics.score_measures import ReliabilityBins, ReliabilityCurve
-from steelyard.streams.labels import Codes, LabelTable
 from steelyard.streams.predictions import Predictions
 
 __all__ = ["METRICS", "PROBABILITY_METRICS", "Record", "ScoreSample", "Tracker"]
@@ -112,7 +112,7 @@ class Tracker:
         self._score_tables: list[tuple[Codes, Predictions]] = []  # the last window, for pmauc of > 2 classes
 
     def update(
-        self, true: Codes, predictions: Predictions, table: LabelTable, scored_class: int | None
+        self, true: Codes, predictions: Predictions, table: LabelEncoder, scored_class: int | None
     ) -> None:
         """Add predicted rows with their true labels.
 
@@ -147,7 +147,7 @@ class Tracker:
                 self._score_tables.pop(0)
 
     def _calibration_columns(
-        self, true: Codes, predicted: Codes, predictions: Predictions, table: LabelTable
+        self, true: Codes, predicted: Codes, predictions: Predictions, table: LabelEncoder
     ) -> tuple[FloatArray, ...]:
         """Return a probability, whether its event occurred, the log-loss and the Brier score of each row.
 
@@ -164,8 +164,10 @@ class Tracker:
         briers = score_measures.brier(probabilities, true[:, None] == np.arange(len(table)))
         return probabilities.max(axis=1), (true == predicted).astype(np.float64), log_losses, briers
 
-    def record(self, row: int, ago: int, table: LabelTable, rows_per_second: float, memory_mb: float) -> bool:
-        """Keep the window that ended ``ago`` rows before the last; return whether records were thinned out.
+    def record(
+        self, row: int, ago: int, table: LabelEncoder, rows_per_second: float, memory_mb: float
+    ) -> bool:
+        """Keep the window that ended ``ago`` rows before the last; return whether records were removed.
 
         The window must have ended within the last update.
         """
@@ -347,7 +349,7 @@ class Tracker:
             self._draws[n] = rng.multinomial(n, np.full(n, 1 / n), size=_N_RESAMPLES).astype(np.float64)
         return bootstrap_bands(pad_classes(blocks, self._width(positive)), self._draws[n], positive)
 
-    def _pmauc(self, table: LabelTable, ago: int) -> float:
+    def _pmauc(self, table: LabelEncoder, ago: int) -> float:
         if len(table) > _MAX_PMAUC_CLASSES:
             return math.nan
         true = np.concatenate([y for y, _ in self._score_tables])

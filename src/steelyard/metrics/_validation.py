@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from steelyard._labels import encode_labels
+from steelyard._labels import LabelEncoder, encode_labels
 from steelyard.exceptions import DataError, ParameterError
 
 if TYPE_CHECKING:
@@ -44,15 +44,16 @@ def encode(y: ArrayLike, source: str, name: str) -> tuple[list[Label], Codes]:
         _check_label(label := plain(y), source, name)
         return [label], np.zeros(1, dtype=np.intp)
     values = _label_array(y, source, name)
+    codes: NDArray[np.integer[Any]]
     if values.dtype != object:
         labels, codes = encode_labels(values) if len(values) else ([], np.zeros(0, dtype=np.int32))
     else:  # values of mixed types cannot be sorted
         rows = [plain(value) for value in values]
-        index = {label: code for code, label in enumerate(dict.fromkeys(rows))}
-        labels, codes = list(index), np.array([index[label] for label in rows], dtype=np.int32)
+        encoder = LabelEncoder(dict.fromkeys(rows))
+        labels, codes = encoder.labels, encoder.numbers(rows)
     for label in labels:
         _check_label(label, source, name)
-    return labels, codes.astype(np.intp)
+    return labels, codes.astype(np.intp, copy=False)
 
 
 def _label_array(y: ArrayLike, source: str, name: str) -> NDArray[Any]:

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from steelyard._labels import PLAIN_LABELS, NumberedLabels
+from steelyard._labels import PLAIN_LABEL_KINDS, Codes, EncodedLabels, LabelEncoder
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.params import Integer
-from steelyard.streams.labels import Codes, LabelTable
 
 __all__ = ["ArrayStream", "Chunk", "RowStream", "check_chunk", "padded", "small_first"]
 
@@ -39,7 +38,7 @@ class Chunk:
         of ``X`` never changes.
     codes : ndarray of shape (n_rows,) or None
         Code of each label in ``table``, if the stream has encoded them.
-    table : LabelTable or None
+    table : LabelEncoder or None
         The labels of the stream so far.
     kept : mapping of str to ndarray
         Columns that are passed through unchanged, such as an id.
@@ -51,7 +50,7 @@ class Chunk:
     time: FloatArray | None = None
     fixed: FloatArray | None = None
     codes: Codes | None = None
-    table: LabelTable | None = None
+    table: LabelEncoder | None = None
     kept: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     _encoded: NDArray[Any] | None = field(default=None, repr=False, compare=False)
 
@@ -77,13 +76,13 @@ class Chunk:
 
     def encoded_labels(self) -> NDArray[Any]:
         """Return the labels as an array that carries its codes, so that learners do not encode them again."""
-        if self.codes is None or self.table is None or self.y.dtype.kind not in PLAIN_LABELS:
+        if self.codes is None or self.table is None or self.y.dtype.kind not in PLAIN_LABEL_KINDS:
             return self.y
         if self._encoded is None:
-            self._encoded = NumberedLabels.of(self.y, self.codes, self.table.labels)
+            self._encoded = EncodedLabels.of(self.y, self.codes, self.table.labels)
         return self._encoded
 
-    def codes_in(self, table: LabelTable) -> Codes:
+    def codes_in(self, table: LabelEncoder) -> Codes:
         """Return the codes of the labels in ``table``; new labels are added to it."""
         if self.codes is None or self.table is None:
             return table.codes(self.y)

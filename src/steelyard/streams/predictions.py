@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard._labels import winners
+from steelyard._labels import Codes, LabelEncoder, encode_labels, winners
 from steelyard._types import FloatArray
-from steelyard.base import BatchLearner, encode_labels
+from steelyard.base import BatchLearner
 from steelyard.streams.chunks import Chunk, padded
-from steelyard.streams.labels import Codes, LabelTable
 
 __all__ = ["Predictions", "is_ready", "learn_chunk", "predict_chunk", "rows_for_model"]
 
@@ -65,7 +64,7 @@ class Predictions:
             return np.zeros((len(self), len(self.classes)))
         return self.decision if self.decision.ndim == 2 else np.column_stack([-self.decision, self.decision])
 
-    def codes(self, table: LabelTable) -> Codes:
+    def codes(self, table: LabelEncoder) -> Codes:
         """Return the codes of the predicted labels in ``table``; -1 where there is no prediction."""
         codes: Codes = np.append(table.numbers(self.predicted), -1)[self.indices]
         return codes

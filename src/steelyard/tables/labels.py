@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._labels import Codes, LabelEncoder
 from steelyard.exceptions import DataError
-from steelyard.streams.labels import Codes, LabelTable
 from steelyard.tables.columns import Place, RowError
 
 __all__ = ["LabelReader"]
@@ -31,7 +31,7 @@ class LabelReader:
     def __init__(self, column: str, max_classes: int) -> None:
         self.column = column
         self.max_classes = max_classes
-        self.table = LabelTable()
+        self.table = LabelEncoder()
 
     def read(self, values: NDArray[Any], place: Place, first_row: int) -> NDArray[Any]:
         """Return the labels of some rows as int64 or text."""
