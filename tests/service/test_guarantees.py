@@ -251,7 +251,7 @@ def test_the_same_spec_again_changes_nothing_and_another_must_need_no_rows(sessi
     session.do(Put("m", spec()))
     assert session.model().version == version
     session.do(Put("m", spec(learner={"class": "ProximalSVC", "C": 0.01})))
-    assert session.model().estimator.C == 0.01
+    assert session.model().learner.C == 0.01
     with pytest.raises(ValueError, match="target cannot be changed"):
         session.do(Put("m", spec(target="country")))
-    assert session.again().model().estimator.C == 0.01
+    assert session.again().model().learner.C == 0.01

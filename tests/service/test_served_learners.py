@@ -43,7 +43,7 @@ def test_it_answers_and_comes_back_as_it_was(session):
 
 def test_what_is_inside_is_told(session):
     inside = session.model().inside()
-    committee = type(session.model().estimator).__name__ == "StreamClassifier"
+    committee = type(session.model().learner).__name__ == "StreamClassifier"
     assert bool(inside["experts"]) == committee
     if committee:
         assert sum(expert["weight"] for expert in inside["experts"]) == pytest.approx(1.0)
@@ -60,7 +60,7 @@ def test_drift_that_windows_have_seen_is_told(tmp_path):
         ]
         session.do(Learn("m", batch(rows)))
     drifts = session.model().inside()["drifts"]
-    assert drifts == [int(row) for row in session.model().estimator.drifts_]
+    assert drifts == [int(row) for row in session.model().learner.drifts_]
     assert any(row > 1_500 for row in drifts), drifts
 
 
@@ -74,7 +74,7 @@ def test_after_coming_back_it_goes_on_as_if_it_had_never_stopped(session):
 
 def test_it_forgets_or_says_that_it_cannot(session):
     before = session.model().facts()
-    if hasattr(session.model().estimator, "forget"):
+    if hasattr(session.model().learner, "forget"):
         gone = session.do(Forget("m", ids=["r3", "r7"]))
         assert gone["forgotten"] == 2
         assert session.model().n_rows == session.again().model().n_rows == 118

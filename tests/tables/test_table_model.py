@@ -26,7 +26,7 @@ def test_learner_parameter_and_attribute_are_deprecated_aliases_of_estimator():
         model = TableModel(learner=inner)
     assert model.estimator is inner
     with pytest.warns(FutureWarning, match="estimator"):
-        assert model.estimator is inner
+        assert model.learner is inner
 
 
 def test_answers_method_is_a_deprecated_alias_of_predictions():
