@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from steelyard.proximal import ProximalSVC
     from steelyard.service.client import Client
     from steelyard.svm import IncrementalSVC
+    from steelyard.tables import TableModel
 
     __version__: str
 
@@ -31,6 +32,7 @@ __all__ = [
     "ProximalSVC",
     "RandomFeatures",
     "StreamClassifier",
+    "TableModel",
     "__version__",
     "load",
     "save",
@@ -49,6 +51,7 @@ _MODULES = {
     "ProximalSVC": "proximal",
     "RandomFeatures": "features",
     "StreamClassifier": "ensemble",
+    "TableModel": "tables",
     "load": "persistence",
     "save": "persistence",
 }

@@ -46,7 +46,7 @@ def test_a_cube_is_built_and_gives_the_model_of_a_slice(csv, tmp_path):
         "--until", "2026-05-04", "-o", model, "--json",
     )  # fmt: skip
     expected = load(out).model(country=["DE", "FR"], since="2026-05-02", until="2026-05-04")
-    assert json.loads(told.stdout)["digest"] == expected.learner.digest() == load(model).learner.digest()
+    assert json.loads(told.stdout)["digest"] == expected.estimator.digest() == load(model).estimator.digest()
     rows = tmp_path / "rows.csv"
     shops(50).drop(columns=["country", "channel", "day"]).to_csv(rows, index=False)
     assert json.loads(run("evaluate", model, rows, "--json").stdout)["rows"] == 50
@@ -77,7 +77,7 @@ def test_a_database_is_a_source_too_and_thin_slices_borrow(tmp_path):
         out = tmp_path / f"{how}.cube"
         run("cube", "build", address, "--by", "country", "--target", "fraud", "--how", how, "-o", out)
         cubes.append(load(out))
-    assert cubes[0].model(country="DE").learner.digest() == cubes[1].model(country="DE").learner.digest()
+    assert cubes[0].model(country="DE").estimator.digest() == cubes[1].model(country="DE").estimator.digest()
     out = tmp_path / "folds.cube"
     run("cube", "build", address, "--by", "country", "--target", "fraud", "--folds", 5, "-o", out)
     run("cube", "ask", out, "--where", "country=DE", "--borrow", "auto")

@@ -72,7 +72,7 @@ def test_fit_on_a_table_in_a_database_is_the_fit_on_the_same_file(shop, csv, tmp
     run("fit", csv, "--target", "kind", "--model", "proximal", "-o", tmp_path / "file.steelyard")
     address = with_table(shop[0])
     run("fit", address, "--target", "kind", "--how", how, "-o", tmp_path / "db.steelyard")
-    models = [load(tmp_path / name).learner for name in ("file.steelyard", "db.steelyard")]
+    models = [load(tmp_path / name).estimator for name in ("file.steelyard", "db.steelyard")]
     assert models[0].digest() == models[1].digest()
 
 
@@ -95,7 +95,7 @@ def test_fit_goes_on_with_rows_of_a_database(shop, tmp_path):
     rest = "SELECT * FROM pay WHERE amount >= 50"
     run("fit", shop[0], "--query", rest, "--continue", first, "--how", "pushed", "-o", second)
     run("fit", with_table(shop[0]), "--target", "kind", "-o", whole)
-    assert load(second).learner.statistics_.n_rows == load(whole).learner.statistics_.n_rows == len(FRAME)
+    assert load(second).estimator.statistics_.n_rows == load(whole).estimator.statistics_.n_rows == len(FRAME)
 
 
 def test_predictions_go_into_a_new_table_and_nowhere_else(shop, tmp_path):
@@ -154,7 +154,7 @@ def test_the_model_as_sql_gives_the_answers_of_predict_in_the_database(shop, tmp
         json.loads(line) for line in run("predict", model, with_table(address), "--json").stdout.splitlines()
     ]
     assert answers["label"].tolist() == [line["label"] for line in lines]
-    sign = "score_" + str(load(model).learner.classes_[1])
+    sign = "score_" + str(load(model).estimator.classes_[1])
     np.testing.assert_allclose(answers["score"], [line[sign] for line in lines], rtol=1e-12, atol=1e-12)
     assert "your_table" in run("predict", model, "--as-sql", "bigquery").stdout
 

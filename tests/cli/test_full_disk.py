@@ -75,7 +75,7 @@ def test_forgetting_that_cannot_be_saved_leaves_model_and_certificate_as_they_we
     done = run(rows, "forget", "m.model", "gone.csv", "--certificate", "c.json", room=10**8)
     assert done.returncode == 0
     paper = json.loads((rows / "c.json").read_text())
-    assert load(rows / "m.model").learner.digest() in str(paper)
+    assert load(rows / "m.model").estimator.digest() in str(paper)
 
 
 @pytest.mark.parametrize("form", ["csv", "csv.gz", "parquet", "jsonl"])

@@ -71,7 +71,7 @@ class Feed:
 def _saved_rows(path):
     model = steelyard.load(path)
     assert isinstance(model, TableModel)
-    return int(model.learner.class_count_.sum())
+    return int(model.estimator.class_count_.sum())
 
 
 def test_a_feed_is_learned_while_it_pauses_and_ctrl_c_loses_no_row_that_came(tmp_path):
@@ -163,7 +163,8 @@ def test_without_pyarrow_the_same_rows_are_left_out(tmp_path, monkeypatch):
     path, _ = _with_bad_rows(tmp_path, "csv")
     fast = open_stream(path, "y", on_bad_row="skip")
     X = np.concatenate([part.X for part in fast])
-    monkeypatch.setattr("steelyard.tables.table_stream.has_pyarrow", lambda: False)
+    for module in ("csv_parsers", "table_stream"):
+        monkeypatch.setattr(f"steelyard.tables.{module}.has_pyarrow", lambda: False)
     exact = open_stream(path, "y", on_bad_row="skip")
     np.testing.assert_array_equal(np.concatenate([part.X for part in exact]), X)
     assert sorted(exact.bad_rows) == sorted(fast.bad_rows)

@@ -152,7 +152,7 @@ def test_tune_finds_the_best_of_a_grid_and_saves_it(run, files):
     )  # fmt: skip
     assert len(out["candidates"]) == 4
     assert out["best"].startswith("C=1,")
-    assert steelyard.load(files / "best").learner.C == 1
+    assert steelyard.load(files / "best").estimator.C == 1
 
 
 def test_a_file_that_holds_no_table_model_is_refused(files):
@@ -175,7 +175,7 @@ def test_the_same_rows_are_not_forgotten_twice(run, files):
     run("fit", files / "both.csv", "--target", "y", *PLANES, "-o", files / "m")
     run("forget", files / "m", files / "second.parquet")
     before = (files / "m").read_bytes()
-    assert "600 rows were forgotten already" in refused("forget", files / "m", files / "second.parquet")
+    assert "600 rows were already forgotten" in refused("forget", files / "m", files / "second.parquet")
     assert (files / "m").read_bytes() == before
 
 

@@ -71,7 +71,7 @@ def test_costs_decide_by_the_probability_at_the_frequencies_that_were_learned(pr
     table = lines(predict("--json", "--proba", "--cost", "miss=20,alarm=1"))
     np.testing.assert_allclose(table["proba_fraud"] + table["proba_ok"], 1.0)
     assert (table["label"] == np.where(20 * table["proba_fraud"] > table["proba_ok"], "fraud", "ok")).all()
-    learner = steelyard.load(folder / "rows").learner
+    learner = steelyard.load(folder / "rows").estimator
     odds = table["proba_fraud"] / table["proba_ok"]
     n_fraud, n_ok = learner.class_count_
     own = lines(predict("--json"))  # a balanced model's own cut is where its classes are equally likely

@@ -92,7 +92,7 @@ STREAMING = [name for name, entry in available().items() if hasattr(entry.learne
 def test_a_model_that_learns_whole_tables_is_fitted_and_refused_for_streams(run, table, tmp_path, name):
     refused = run("stream", table, "--target", "label", "--model", name)
     assert refused.exit_code == 1
-    assert "learns whole tables only" in refused.stderr
+    assert "has no partial_fit()" in refused.stderr
     out = tmp_path / "model.steelyard"
     fitted = run("fit", table, "--target", "label", "--model", name, "--limit", 400, "-o", out)
     assert fitted.exit_code == 0, fitted.output
@@ -169,7 +169,7 @@ def test_an_error_on_the_way_still_gives_report_and_model(run, table, tmp_path):
     assert "4,000 rows, was learned and reported" in result.stderr
     assert json.loads(result.stdout)["rows"] == 4000
     assert (tmp_path / "r.html").exists()
-    assert steelyard.load(tmp_path / "m.steelyard").learner.class_count_.sum() == 4000
+    assert steelyard.load(tmp_path / "m.steelyard").estimator.class_count_.sum() == 4000
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_every_command_ends_well_on_a_terminal(folder, columns):
     assert len(pd.read_csv(folder / "t.csv")) > 1
     model = steelyard.load(folder / "s.steelyard")
     assert isinstance(model, TableModel)
-    assert model.learner.class_count_.sum() == 1500
+    assert model.estimator.class_count_.sum() == 1500
 
 
 def test_every_kind_of_file_streams_to_its_end_on_a_terminal(folder):

@@ -179,7 +179,7 @@ def test_the_service_gives_the_pooled_model_and_the_table(tmp_path):
     for row, standing in zip(table_there["sites"], hub.compare(), strict=True):
         assert row["auc"] == standing.auc
         assert row["squared_error"] == standing.squared_error
-    np.testing.assert_array_equal(model.learner.coef_, hub.model().learner.coef_)
+    np.testing.assert_array_equal(model.estimator.coef_, hub.model().estimator.coef_)
 
 
 def test_an_address_that_is_none_and_a_service_that_is_away_are_told():

@@ -30,7 +30,7 @@ def pooled_scores(frames, probe):
 
 
 def hub_scores(hub, probe):
-    scores = [answers.scores[:, 1] for _, answers in hub.model().answers(probe.drop(columns="ill"))]
+    scores = [answers.scores[:, 1] for _, answers in hub.model().predictions(probe.drop(columns="ill"))]
     return np.concatenate(scores)
 
 
@@ -120,10 +120,10 @@ def test_no_bulletin_carries_a_row_as_it_came():
     site = Site("a", "ill", policy=OPEN)
     site.learn(frame)
     needle = np.float64(1234567.25).tobytes()
-    assert needle in site.model.learner.statistics_.to_bytes(), "the control: it waits there as it came"
+    assert needle in site.model.estimator.statistics_.to_bytes(), "the control: it waits there as it came"
     site_update = site.publish()
     assert needle not in site_update.to_bytes()
-    assert site_update.statistics.digest() == resolution.settled(site.model.learner.statistics_).digest()
+    assert site_update.statistics.digest() == resolution.settled(site.model.estimator.statistics_).digest()
 
 
 def test_a_site_that_reads_all_rows_anew_goes_on_after_its_last_bulletin():

@@ -85,7 +85,7 @@ def test_one_round_over_flower_gives_the_digest_of_all_rows():
     assert adapter.collect(quantizer, hub, sites=N_SITES) == N_SITES
     assert quantizer.n_rounds == 1
     assert hub.digest() == pooled().digest()
-    np.testing.assert_array_equal(hub.model().learner.coef_, pooled().model().learner.coef_)
+    np.testing.assert_array_equal(hub.model().estimator.coef_, pooled().model().estimator.coef_)
     assert adapter.collect(quantizer, hub, sites=N_SITES) == 0, "asked again, nothing is new"
 
 

@@ -111,7 +111,7 @@ def test_the_sum_is_that_of_the_hub_to_the_last_bit(site_updates, maskers):
     again.receive(masked.site_update())
     for part in ("coef_", "intercept_"):
         np.testing.assert_array_equal(
-            getattr(again.model().learner, part), getattr(hub.model().learner, part)
+            getattr(again.model().estimator, part), getattr(hub.model().estimator, part)
         )
 
 

@@ -208,7 +208,7 @@ def model_of(hub, sigma):
 
 def accuracy(model, frame):
     clipped = UNITS.clip(frame)
-    answers = [answer.labels for _, answer in model.answers(clipped.drop(columns="ill"))]
+    answers = [answer.labels for _, answer in model.predictions(clipped.drop(columns="ill"))]
     return float((np.concatenate(answers) == frame["ill"]).mean())
 
 
@@ -230,7 +230,7 @@ def test_noise_larger_than_the_data_still_gives_a_model(seed):
     site, hub = private_site(seed=seed, epsilon=0.05), Hub()
     site.learn(table(8, 0))
     hub.receive(site.publish())
-    assert np.isfinite(model_of(hub, site.sigma).learner.coef_).all()
+    assert np.isfinite(model_of(hub, site.sigma).estimator.coef_).all()
 
 
 def test_a_noisy_bulletin_replaces_another_at_the_hub():

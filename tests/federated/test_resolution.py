@@ -77,7 +77,7 @@ def test_the_pooled_model_is_that_of_all_rows_to_eight_digits():
     rows = pd.concat(parts)[list(hub.schema.numeric)].to_numpy()
     there = ProximalSVC().fit(rows, pd.concat(parts)["y"].to_numpy())
     scores = there.decision_function(rows)
-    ours = hub.model().learner.decision_function(rows)
+    ours = hub.model().estimator.decision_function(rows)
     np.testing.assert_allclose(ours, scores, rtol=0, atol=1e-8 * np.abs(scores).max())
 
 

@@ -138,7 +138,7 @@ def test_the_command_runs_writes_and_makes_a_page(tmp_path, monkeypatch):
     said = cli_runner().invoke(papers_command, arguments)
     assert said.exit_code == 0, said.output
     assert "BreastWisconsin" in said.stdout
-    assert "not available: datasets.load: 'msweb' cannot be had" in said.stderr
+    assert "not available: datasets.load: 'msweb' is not available" in said.stderr
     assert cli_runner().invoke(papers_command, ["page", str(results), "-o", str(page)]).exit_code == 0
     assert "| 1 | 3 | 3 | 0 | 0 |" in page.read_text(encoding="utf-8")
     assert "## Table I" in (page.parent / "papers" / "distributed.md").read_text(encoding="utf-8")

@@ -26,7 +26,7 @@ def test_table_model_loads_with_only_load_imported(tmp_path):
     (tmp_path / "rows.csv").write_text("a,y\n1,no\n2,yes\n", encoding="utf-8")
     words = ["fit", "rows.csv", "--target", "y", "-o", "m"]
     subprocess.run([sys.executable, "-m", "steelyard", *words], check=True, cwd=tmp_path, capture_output=True)
-    program = "from steelyard import load; print(type(load('m').learner).__name__)"
+    program = "from steelyard import load; print(type(load('m').estimator).__name__)"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
     )

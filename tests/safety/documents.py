@@ -169,7 +169,7 @@ def _files() -> Iterator[tuple[str, Document]]:
     cube = StatisticsCube(["place"], "y", time="day").add(frame())
     uses = (
         lambda c: c.cells,
-        lambda c: c.model(place="A").learner.predict(np.zeros((1, 4))),
+        lambda c: c.model(place="A").estimator.predict(np.zeros((1, 4))),
         lambda c: c.compare("place"),
         lambda c: c.add(more),
         lambda c: c.forget(frame()[:3]),
@@ -198,7 +198,7 @@ def _table_model(learner: Any, rows: pd.DataFrame) -> TableModel:
 
 def _asked(rows: pd.DataFrame) -> Callable[[Any], object]:
     def ask(model: Any) -> object:
-        return [model.learner.predict(chunk.X) for chunk in model.open(rows[:5], labelled=False)]
+        return [model.estimator.predict(chunk.X) for chunk in model.open(rows[:5], labelled=False)]
 
     return ask
 
@@ -206,7 +206,7 @@ def _asked(rows: pd.DataFrame) -> Callable[[Any], object]:
 def _learn(rows: pd.DataFrame) -> Callable[[Any], object]:
     def teach(model: Any) -> None:
         for chunk in model.open(rows[:5], labelled=True):
-            model.learner.partial_fit(chunk.X, chunk.y)
+            model.estimator.partial_fit(chunk.X, chunk.y)
 
     return teach
 
@@ -239,7 +239,7 @@ def _messages() -> Iterator[tuple[str, Document]]:
     site_update = _site("north", frame(300)[["a", "b", "y"]]).publish()
     uses = (
         lambda b: Hub().receive(b),
-        lambda b: _pooled(neighbour, b).model().learner.predict(np.zeros((1, 4))),
+        lambda b: _pooled(neighbour, b).model().estimator.predict(np.zeros((1, 4))),
         lambda b: _pooled(neighbour, b).compare(),
         lambda b: _pooled(neighbour, b).explain(),
         lambda b: _pooled(neighbour, b).drop(b.site),

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from steelyard import KOIL, AlignedSVC, IncrementalSVC, ProximalSVC, RandomFeatures, StreamClassifier
+from steelyard._labels import LabelEncoder
 from steelyard.cli.app import main
 from steelyard.ensemble.rules import LinearRule
 from steelyard.exceptions import DataError, DataTypeError, FileFormatError, ParameterError, SteelyardError
@@ -24,7 +25,6 @@ from steelyard.proximal import serialization as messages_of_statistics
 from steelyard.proximal.solver import _solve_definite
 from steelyard.service import rows as wire
 from steelyard.sql import StatisticsCube
-from steelyard.streams.labels import LabelTable
 from steelyard.tables.table_stream import seconds_of
 from steelyard.windowing import AdaptiveWindows, SlidingWindow
 from tests.safety import documents, fuzz_bodies
@@ -54,7 +54,7 @@ def test_load_invalid_certificate_raises_file_format_error(data):
 
 
 def test_text_label_after_number_labels_raises(tmp_path):
-    table = LabelTable()
+    table = LabelEncoder()
     table.codes(np.array([0, 1]))
     with pytest.raises(DataTypeError, match="all numbers or all strings"):
         table.codes(np.array(["0", "x"]))
@@ -217,7 +217,7 @@ def test_arrow_body_with_duplicate_column_names_is_rejected():
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    with pytest.raises(DataError, match="two columns are called ''"):
+    with pytest.raises(DataError, match="two columns have the name ''"):
         wire.from_body(sink.getvalue(), "arrow", [])
 
 

@@ -63,7 +63,7 @@ def test_decay_keeps_weights_when_rows_are_rejected():
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"a": 1, "a": 2, "y": 0}', "the field 'a' stands twice"),
+        ('{"a": 1, "a": 2, "y": 0}', "the field 'a' occurs twice"),
         ('{"a": [1, 2], "y": 0}', "the value of 'a' is a list"),
         ('{"a": {"b": 1}, "y": 0}', "the value of 'a' is an object"),
     ],

@@ -62,7 +62,7 @@ def test_concurrent_updates_of_site_table_model_and_part_are_not_lost():
     _at_once([lambda: site.learn(ROWS)] * 4)
     assert site.publish().statistics.n_rows == 4 * len(ROWS)
     _at_once([lambda: model.partial_fit(ROWS)] * 4)
-    assert model.learner.class_count_.sum() == 5 * len(ROWS)
+    assert model.estimator.class_count_.sum() == 5 * len(ROWS)
     assert sum(entry["rows"] for entry in model.history) == 5 * len(ROWS)
     others = [_part(documents.frame(30, seed=k), str(k)) for k in range(10, 14)]
     _at_once([lambda other=other: part.merge(other) for other in others])
@@ -131,7 +131,7 @@ def _see_site(site: Site) -> Any:
 
 def _see_table_model(model: TableModel) -> Any:
     done = [(entry["what"], entry["rows"], entry.get("id")) for entry in model.history]
-    return model.learner.digest(), model.encoder.categories_, done
+    return model.estimator.digest(), model.encoder.categories_, done
 
 
 def _see_part(part: StatisticsPart) -> Any:

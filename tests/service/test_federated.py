@@ -68,7 +68,7 @@ def test_bulletins_are_acknowledged_and_make_the_pooled_model(http):
     answer = http.post(f"{MODEL}/predict", json={"rows": rows}).json()
     np.testing.assert_allclose(answer["scores"], scores, rtol=1e-12)
     model = from_bytes(http.get(f"{MODEL}/pooled").content)
-    np.testing.assert_array_equal(model.learner.coef_, hub.model().learner.coef_)
+    np.testing.assert_array_equal(model.estimator.coef_, hub.model().estimator.coef_)
 
 
 def test_a_bulletin_that_is_there_already_changes_nothing_and_an_older_one_is_refused(http):
@@ -157,12 +157,12 @@ def test_the_penalty_can_be_changed_and_the_bulletins_stay(http, path):
     spec = {**SPEC, "learner": {"class": "ProximalSVC", "C": 0.01}}
     assert http.put(MODEL, json=spec).status_code == 200
     after = from_bytes(http.get(f"{MODEL}/pooled").content)
-    assert after.learner.C == 0.01
-    assert after.learner.digest() == before.learner.digest()
-    assert not np.array_equal(after.learner.coef_, before.learner.coef_)
+    assert after.estimator.C == 0.01
+    assert after.estimator.digest() == before.estimator.digest()
+    assert not np.array_equal(after.estimator.coef_, before.estimator.coef_)
     is_problem(http.put(MODEL, json={"target": "ill"}), 422)
     again = Writer(SQLiteStore(path)).published["heart"]
-    assert again.learner.C == 0.01
+    assert again.estimator.C == 0.01
     assert again.version == 3
 
 

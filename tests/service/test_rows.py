@@ -11,7 +11,7 @@ import pytest
 from steelyard.exceptions import FileFormatError
 from steelyard.persistence.tree import encode
 from steelyard.service import rows as wire
-from steelyard.tables.columns import BlockColumns, RowError
+from steelyard.tables.columns import RowError
 from tests.service.data import records
 
 
@@ -42,10 +42,10 @@ def _arrow(**columns):
 def test_columns_of_an_arrow_stream_are_the_same_in_one_block_or_one_by_one():
     numbers = {"a": [1.0, None, 3.0], "b": [0.5, -0.0, 1e300], "c": [7.0, 8.0, 9.0]}
     block, apart = _arrow(**numbers), _arrow(**numbers, t=["x", None, "y"])
-    assert isinstance(block.columns, BlockColumns)
-    assert not isinstance(apart.columns, BlockColumns)
+    assert block.is_matrix
+    assert not apart.is_matrix
     for names in (["a", "b"], ["c", "a"], ["b"], []):
-        np.testing.assert_array_equal(block.side_by_side(names), apart.side_by_side(names))
+        np.testing.assert_array_equal(block.to_matrix(names), apart.to_matrix(names))
     for name in numbers:
         assert name in block.columns
         np.testing.assert_array_equal(block.columns[name], apart.columns[name])
@@ -57,7 +57,7 @@ def test_columns_of_an_arrow_stream_are_the_same_in_one_block_or_one_by_one():
 def test_blocks_are_joined_and_packed_as_one_and_with_others_column_by_column():
     one, two = _arrow(a=[1.0, 2.0], b=[3.0, 4.0]), _arrow(a=[5.0], b=[6.0])
     together = wire.joined([one, two])
-    assert isinstance(together.columns, BlockColumns)
+    assert together.is_matrix
     again, _ = wire.unpack(wire.pack(together))
     assert {name: v.tolist() for name, v in again.columns.items()} == {"a": [1, 2, 5], "b": [3, 4, 6]}
     turned = wire.joined([one, _arrow(b=[6.0], a=[5.0]), wire.from_records([{"a": 7, "b": 8}])])

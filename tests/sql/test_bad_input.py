@@ -24,7 +24,7 @@ def connection(request):
 def refused(connection, match, table="pay", how="auto", known_without="country", **options):
     """A model that knows rows stays as it is, and so does the transaction of the caller."""
     known = sql.fit(ProximalSVC(), connection, "pay", target="kind", drop=[known_without])
-    before, history = known.learner.digest(), list(known.history)
+    before, history = known.estimator.digest(), list(known.history)
     options = {"target": "kind", "how": how, **options}
     with pytest.raises(DataError, match=match) as error:
         sql.fit(ProximalSVC(), connection, table, **options)
@@ -32,7 +32,7 @@ def refused(connection, match, table="pay", how="auto", known_without="country",
         options.pop(name, None)
     with pytest.raises(DataError):
         sql.partial_fit(known, connection, table, **options)
-    assert (known.learner.digest(), known.history) == (before, history)
+    assert (known.estimator.digest(), known.history) == (before, history)
     return str(error.value)
 
 
@@ -54,7 +54,7 @@ def test_a_column_of_texts_with_too_many_values_is_refused_by_name(connection, h
     frame["country"] = [f"c{k}" for k in range(1500)]
     fill(connection, "wide", frame)
     told = refused(
-        connection, "column 'country' has (more than 1,000|another value)", "wide", how, "card", drop=["card"]
+        connection, "column 'country' has (more than 1,000|a different value)", "wide", how, "card", drop=["card"]
     )
     assert "--drop country" in told
 
@@ -99,13 +99,13 @@ def test_a_query_that_fails_half_way_changes_nothing(connection, how):
         number = "SELECT *, ROW_NUMBER() OVER () AS k FROM pay"
         fault = "CAST(CASE WHEN k = 650 THEN 'x' ELSE '1' END AS INTEGER)"
         query = f"SELECT amount, {fault} AS z, kind FROM ({number}) AS numbered"
-    with pytest.raises(DataError, match="the database refused"):
+    with pytest.raises(DataError, match="the database reported an error"):
         sql.fit(ProximalSVC(), connection, query, target="kind", how=how)
     known = sql.fit(ProximalSVC(), connection, "SELECT amount, 1 AS z, kind FROM pay", target="kind")
-    before, history = known.learner.digest(), list(known.history)
-    with pytest.raises(DataError, match="the database refused"):
+    before, history = known.estimator.digest(), list(known.history)
+    with pytest.raises(DataError, match="the database reported an error"):
         sql.partial_fit(known, connection, query, how=how)
-    assert (known.learner.digest(), known.history) == (before, history)
+    assert (known.estimator.digest(), known.history) == (before, history)
 
 
 def test_a_connection_without_rights_is_told_in_the_engines_words(postgres):
@@ -168,14 +168,14 @@ def test_connections_of_adbc_and_engines_of_sqlalchemy_are_taken(postgres):
 
     with psycopg.connect(postgres, autocommit=True) as connection:
         fill(connection, "pay", payments())
-        expected = sql.fit(ProximalSVC(), connection, "pay", target="kind").learner.digest()
+        expected = sql.fit(ProximalSVC(), connection, "pay", target="kind").estimator.digest()
     with adbc.connect(postgres) as connection:
-        assert sql.fit(ProximalSVC(), connection, "pay", target="kind").learner.digest() == expected
+        assert sql.fit(ProximalSVC(), connection, "pay", target="kind").estimator.digest() == expected
     engine = sqlalchemy.create_engine(postgres.replace("postgresql://", "postgresql+psycopg://"))
     for how in HOWS:
-        assert sql.fit(ProximalSVC(), engine, "pay", target="kind", how=how).learner.digest() == expected
+        assert sql.fit(ProximalSVC(), engine, "pay", target="kind", how=how).estimator.digest() == expected
     with engine.connect() as shrink:
-        assert sql.fit(ProximalSVC(), shrink, "pay", target="kind").learner.digest() == expected
+        assert sql.fit(ProximalSVC(), shrink, "pay", target="kind").estimator.digest() == expected
     engine.dispose()
 
 

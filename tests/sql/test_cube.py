@@ -43,7 +43,7 @@ def cube(frame, **options):
 
 def fitted(frame, like):
     """A fit on rows alone, with the columns and the grid of the cube."""
-    model = TableModel(ProximalSVC(quantizer=like.learner.quantizer_), deepcopy(like.encoder), "fraud")
+    model = TableModel(ProximalSVC(quantizer=like.estimator.quantizer_), deepcopy(like.encoder), "fraud")
     model.learn(model.open(frame.drop(columns=["country", "channel", "day"]), labelled=True))
     return model
 
@@ -71,9 +71,9 @@ def test_a_slice_has_the_digest_and_the_bits_of_a_fit_on_its_rows(where):
     if "until" in where:
         rows = rows[rows["day"] < where["until"]]
     expected = fitted(rows, model)
-    assert model.learner.statistics_.n_rows == len(rows)
-    assert model.learner.statistics_.digest() == expected.learner.statistics_.digest()
-    np.testing.assert_array_equal(model.learner.coef_, expected.learner.coef_)
+    assert model.estimator.statistics_.n_rows == len(rows)
+    assert model.estimator.statistics_.digest() == expected.estimator.statistics_.digest()
+    np.testing.assert_array_equal(model.estimator.coef_, expected.estimator.coef_)
 
 
 def test_one_model_for_each_value():
@@ -81,7 +81,7 @@ def test_one_model_for_each_value():
     models = cube(frame).models("country")
     assert list(models) == ["DE", "FR", "NZ"]
     for country, model in models.items():
-        assert model.learner.statistics_.n_rows == (frame["country"] == country).sum()
+        assert model.estimator.statistics_.n_rows == (frame["country"] == country).sum()
     assert set(cube(frame).models(["country", "channel"])) == set(
         map(tuple, frame[["country", "channel"]].drop_duplicates().to_numpy())
     )
@@ -96,7 +96,7 @@ def test_added_in_pieces_forgotten_and_merged_it_is_the_same_cube():
     for other in (pieces, more, merged):
         assert other.n_rows == whole.n_rows
         np.testing.assert_allclose(
-            other.model(country="DE").learner.coef_, whole.model(country="DE").learner.coef_, rtol=1e-9
+            other.model(country="DE").estimator.coef_, whole.model(country="DE").estimator.coef_, rtol=1e-9
         )
     with pytest.raises(DataError, match="forgotten"):
         whole.forget(frame.head(3).assign(amount=1e4))
@@ -117,9 +117,9 @@ def test_the_comparison_shows_the_slice_where_the_common_model_fails():
 def test_a_thin_slice_may_borrow():
     frame = shops()
     built = cube(frame)
-    alone = built.model(country="DE", channel="web").learner
-    helped = built.model(country="DE", channel="web", borrow=1e6).learner
-    everything = built.model().learner
+    alone = built.model(country="DE", channel="web").estimator
+    helped = built.model(country="DE", channel="web", borrow=1e6).estimator
+    everything = built.model().estimator
     assert np.abs(helped.coef_ - everything.coef_).max() < np.abs(alone.coef_ - everything.coef_).max()
 
 
@@ -128,7 +128,7 @@ def test_a_cube_is_saved_and_goes_on(tmp_path):
     built = cube(frame.iloc[:300])
     save(built, tmp_path / "cube.steelyard")
     again = load(tmp_path / "cube.steelyard").add(frame.iloc[300:])
-    assert again.model(country="NZ").learner.statistics_.n_rows == (frame["country"] == "NZ").sum()
+    assert again.model(country="NZ").estimator.statistics_.n_rows == (frame["country"] == "NZ").sum()
     file = io.BytesIO()
     save(StatisticsCube(["a"], "y"), file)
 
@@ -163,15 +163,15 @@ def test_rows_without_a_value_are_no_rows_whose_value_says_so(tmp_path):
     runner = CliRunner()
     words = ["cube", "ask", str(tmp_path / "cube"), "--where", "channel=", "--json"]
     told = json.loads(runner.invoke(main, words).stdout)
-    assert told["digest"] == made.model(channel=None).learner.digest()
+    assert told["digest"] == made.model(channel=None).estimator.digest()
 
 
 def test_whoever_asks_sees_one_state_while_another_adds():
     frame = shops(120)
     made = cube(frame)
-    known = {made.model(country="DE").learner.digest()}
+    known = {made.model(country="DE").estimator.digest()}
     after = deepcopy(made).add(frame)
-    known.add(after.model(country="DE").learner.digest())
+    known.add(after.model(country="DE").estimator.digest())
     done = threading.Event()
 
     def change():
@@ -185,7 +185,7 @@ def test_whoever_asks_sees_one_state_while_another_adds():
         thread.start()
         seen = set()
         while not done.is_set():
-            seen.add(made.model(country="DE").learner.digest())
+            seen.add(made.model(country="DE").estimator.digest())
             assert len(made.cells) == len(after.cells)
         thread.join()
     assert seen <= known

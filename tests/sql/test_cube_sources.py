@@ -26,7 +26,7 @@ def assert_same(one, other, by="country"):
     theirs = other.models(by)
     for key, model in one.models(by).items():
         assert model.feature_names == theirs[key].feature_names
-        assert model.learner.digest() == theirs[key].learner.digest()
+        assert model.estimator.digest() == theirs[key].estimator.digest()
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -45,7 +45,7 @@ def test_a_database_sums_up_the_cells_itself_with_the_same_digests(engine, reque
     model = streamed.model(country="DE")
     rows = pd.concat([frame, frame])
     expected = fitted(rows[rows["country"] == "DE"].assign(day=0), model)
-    assert model.learner.digest() == expected.learner.digest()
+    assert model.estimator.digest() == expected.estimator.digest()
 
 
 def test_what_a_database_cannot_sum_up_is_said():
@@ -74,7 +74,7 @@ def test_a_thin_slice_borrows_what_does_best_on_rows_left_out():
     keep = (frame["country"] != "NZ") | (np.arange(3000) % 40 == 0)
     frame = frame[keep].reset_index(drop=True)
     cube = StatisticsCube(["country"], "fraud", folds=5).add(frame)
-    alone, helped = cube.model(country="NZ").learner, cube.model(country="NZ", borrow="auto").learner
+    alone, helped = cube.model(country="NZ").estimator, cube.model(country="NZ", borrow="auto").estimator
     rng_rows = shops(4000, seed=9)
     test = rng_rows[rng_rows["country"] == "NZ"]
     X = cube.model().rows(test.drop(columns=["country", "day"]), chunk=10_000)
@@ -96,8 +96,8 @@ def test_folds_change_no_model_and_travel_with_the_file(tmp_path):
     save(folded, tmp_path / "cube")
     again = load(tmp_path / "cube")
     assert (
-        again.model(country="DE", borrow="auto").learner.digest()
-        == folded.model(country="DE", borrow="auto").learner.digest()
+        again.model(country="DE", borrow="auto").estimator.digest()
+        == folded.model(country="DE", borrow="auto").estimator.digest()
     )
     with pytest.raises(DataError, match="can be merged"):
         plain.merge(folded)
@@ -124,12 +124,12 @@ def test_what_ten_thousand_cells_would_take_is_below_a_hundred_megabytes():
 def test_a_table_that_fails_half_way_adds_nothing():
     frame = without_time()
     cube = StatisticsCube(["country"], "fraud").add(frame)
-    before = cube.model().learner.digest()
+    before = cube.model().estimator.digest()
     bad = frame.copy()
     bad.loc[800, "amount"] = np.inf
     with pytest.raises(DataError, match="infinite"):
         cube.add(bad)
-    assert cube.model().learner.digest() == before
+    assert cube.model().estimator.digest() == before
 
 
 def test_cells_are_named_by_values_as_they_are_written():
@@ -137,9 +137,9 @@ def test_cells_are_named_by_values_as_they_are_written():
     frame["shop"] = np.arange(300) % 3
     cube = StatisticsCube(["shop"], "fraud").add(frame.drop(columns=["country", "channel"]))
     assert [cell[0] for cell in cube.cells] == ["0", "1", "2"]
-    assert cube.model(shop=1).learner.statistics_.n_rows == 100
+    assert cube.model(shop=1).estimator.statistics_.n_rows == 100
     assert isinstance(cube.statistics(shop=[0, 2]), ClassStatistics)
     with pytest.raises(ParameterError, match="did you mean 'shop'"):
         cube.model(shopp=1)
     assert json.dumps(cube.cells)
-    assert ProximalSVC().merge(cube.statistics()).digest() == cube.model().learner.digest()
+    assert ProximalSVC().merge(cube.statistics()).digest() == cube.model().estimator.digest()

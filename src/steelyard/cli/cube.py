@@ -121,10 +121,10 @@ def ask_command(
     model = known.model(
         since=since, until=until, borrow=_borrowed(borrow), learner=_learner(settings), **slices
     )
-    facts = {**summary_of(model), "digest": model.learner.digest()}
+    facts = {**summary_of(model), "digest": model.estimator.digest()}
     emit_json(facts) if as_json else emit_pairs(facts)
     if out is not None:
-        model.note("learned", str(cube), round(model.learner.statistics_.n_rows))
+        model.note("learned", str(cube), round(model.estimator.statistics_.n_rows))
         save_model(model, out)
         talk(f"the model of the slice: {out}")
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from steelyard._types import FloatArray
-    from steelyard.streams.answers import Answers
+    from steelyard.streams.predictions import Predictions
 
 __all__ = ["Cost", "Decision", "cost_option", "positive_of", "probabilities"]
 
@@ -126,7 +126,7 @@ class Decision:
         """Whether the model's own labels are given."""
         return self.threshold is None and self.cost is None
 
-    def labels(self, answers: Answers, chances: FloatArray | None) -> list[Any]:
+    def labels(self, answers: Predictions, chances: FloatArray | None) -> list[Any]:
         """The label of every row; where there is no alarm, the most likely of the other classes."""
         import numpy as np
 

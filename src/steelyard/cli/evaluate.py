@@ -58,10 +58,10 @@ def evaluate_command(
 
     known = load_table_model(model)
     if positive is not None:
-        positive_of(known.learner, positive)  # refused at once, before a long table is read
+        positive_of(known.estimator, positive)  # refused at once, before a long table is read
     metrics = [name for name in METRICS if name != "pmauc"]
     evaluator = PrequentialEvaluator(
-        {"model": known.learner}, metrics=metrics, positive=positive, learns=False
+        {"model": known.estimator}, metrics=metrics, positive=positive, learns=False
     )
     rows = known.rows(source_of(source, query), chunk=chunk, limit=limit)
     evaluator.run(rows)

@@ -43,10 +43,10 @@ def inspect_command(file: Path, top: int, as_json: bool) -> None:
         _tell_learner(known, file, kind, parts, as_json=as_json)
         return
     facts = {"file": str(file), "kind": kind, **summary_of(known), **_of_table(known)}
-    facts |= {**_exactness(known.learner), **_of_file(file)}
+    facts |= {**_exactness(known.estimator), **_of_file(file)}
     features = telling_features(known)[:top]
     if as_json:
-        facts["parameters"] = known.learner.get_params(deep=False)
+        facts["parameters"] = known.estimator.get_params(deep=False)
         more = {"parts": parts} if parts else {}
         emit_json({**facts, **more, "telling_features": features, "history": known.history})
         return
@@ -117,7 +117,7 @@ def _exactness(taught: Any) -> dict[str, Any]:
 
 
 def _parameters(model: TableModel) -> dict[str, Any]:
-    learner = model.learner
+    learner = model.estimator
     return {name: repr(value) for name, value in learner.get_params(deep=False).items()}
 
 
@@ -125,8 +125,8 @@ def telling_features(model: TableModel) -> list[dict[str, Any]]:
     """Features by how much one standard deviation of them moves a score; empty where there are no planes."""
     from steelyard.evaluation.contributions import contributions
 
-    learner = getattr(model.learner, "estimator_", model.learner)
-    weights, names = contributions(model.learner), model.feature_names
+    learner = getattr(model.estimator, "estimator_", model.estimator)
+    weights, names = contributions(model.estimator), model.feature_names
     if weights is None or weights.shape[1] != len(names):
         return []
     classes = list(learner.classes_)

@@ -56,7 +56,7 @@ def merge_command(files: tuple[Path, ...], out: Path, settings: tuple[str, ...],
     retired = None if total is None else total.retired
     if retired is not None and not stays_statistics:
         model.subtract(retired.model)
-    _set(model.learner, settings)
+    _set(model.estimator, settings)
     summary = _summary(model, out, len(files))
     if retired is not None:
         summary["to retire" if stays_statistics else "retired"] = [
@@ -104,7 +104,7 @@ def _set(learner: Any, settings: tuple[str, ...]) -> None:
 
 
 def _summary(model: TableModel, out: Path, n_files: int) -> dict[str, Any]:
-    counts = getattr(model.learner, "class_count_", None)
+    counts = getattr(model.estimator, "class_count_", None)
     summary: dict[str, Any] = {"model": str(out), "merged": n_files, **summary_of(model)}
     if counts is not None:
         summary["rows"] = float(sum(counts))

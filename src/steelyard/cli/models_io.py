@@ -94,10 +94,10 @@ def open_table(
 
 def summary_of(model: TableModel) -> dict[str, Any]:
     """Class, labels and counts of a model."""
-    learner = getattr(model.learner, "estimator_", model.learner)  # what a window holds
+    learner = getattr(model.estimator, "estimator_", model.estimator)  # what a window holds
     labels = list(getattr(learner, "classes_", []))
     counts = getattr(learner, "class_count_", None)
     classes: Any = [str(label) for label in labels]
     if counts is not None:
         classes = {str(label): float(count) for label, count in zip(labels, counts, strict=True)}
-    return {"class": type(model.learner).__name__, "target": model.target, "classes": classes}
+    return {"class": type(model.estimator).__name__, "target": model.target, "classes": classes}

@@ -84,7 +84,7 @@ def predict_command(
         return
     if source is None:
         raise click.UsageError("Missing argument 'SOURCE'.")
-    chosen = positive_of(known.learner, positive)
+    chosen = positive_of(known.estimator, positive)
     decision = Decision(chosen, threshold, cost)
 
     def lines_of(given: Any) -> Iterator[Lines]:
@@ -141,12 +141,13 @@ def _lines(
     model: TableModel, rows: TableStream, decision: Decision, *, keep: tuple[str, ...], proba: bool
 ) -> Iterator[Lines]:
     """The answers, chunk by chunk, as lines of a table."""
-    from steelyard.streams.answers import ask, rows_taken
+    from steelyard.streams.predictions import predict_chunk, rows_for_model
 
     needs_chances = proba or decision.cost is not None
     for part in rows:
-        answers = ask(model.learner, part)
-        chances = probabilities(model.learner, rows_taken(model.learner, part)) if needs_chances else None
+        answers = predict_chunk(model.estimator, part)
+        inputs = rows_for_model(model.estimator, part)
+        chances = probabilities(model.estimator, inputs) if needs_chances else None
         columns: dict[str, list[Any]] = {
             "row": list(range(part.first_row + 1, part.first_row + len(part) + 1))
         }

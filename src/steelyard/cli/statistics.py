@@ -111,19 +111,19 @@ def statistics_command(
 
 def _read(part: StatisticsPart, table: str, columns: ColumnOptions) -> dict[str, Any]:
     """Teach a part the rows of a table; what is to be said of them."""
-    from steelyard.streams.answers import teach
+    from steelyard.streams.predictions import learn_chunk
     from steelyard.tables.row_digest import RowDigest
 
     model, digest = part.model, RowDigest()
     fresh = not hasattr(model.encoder, "columns_")
     stream = open_table(table, model.target, columns, encoder=None if fresh else model.encoder)
     for chunk in stream:
-        teach(model.learner, chunk)
+        learn_chunk(model.estimator, chunk)
         digest.add(chunk.X, chunk.y, categories=stream.encoder.categories_of(chunk.X))
     model.encoder = stream.encoder
     model.note("learned", stream.name, digest.n_rows, digest.id)
     part.note(digest, stream.name)
-    learner = model.learner
+    learner = model.estimator
     counts = dict(zip(learner.classes_.tolist(), learner.class_count_.tolist(), strict=True))
     return {"id": digest.id, "rows": digest.n_rows, "classes": counts}
 
@@ -148,7 +148,7 @@ def _empty(
         raise ParameterError("--like: parameters come from the file.", hint="leave --set and the map out")
     known = load(like)
     known = known.model if isinstance(known, StatisticsPart) else known
-    if not isinstance(known, TableModel) or not hasattr(known.learner, "subtract"):
+    if not isinstance(known, TableModel) or not hasattr(known.estimator, "subtract"):
         raise refuse_kind(like, known)
     if target not in {None, known.target}:
         raise ParameterError(f"--target: {like} was taught with the labels in {known.target!r}.")

@@ -32,7 +32,7 @@ def verify_command(
     paper = Certificate.from_json(certificate.read_bytes())
     model = TableModel.of_certificate(paper)
     n_rows = sum(model.learn(model.open(source, labelled=True)) for source in sources)
-    found = model.learner.digest()
+    found = model.estimator.digest()
     holds = found == paper.digest_after
     facts = {
         "holds": holds,

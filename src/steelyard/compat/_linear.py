@@ -30,7 +30,7 @@ class LinearModel:
     @classmethod
     def of(cls, model: Any, source: str) -> Self:
         """That of a learner, alone or with its columns; one that is not linear is refused."""
-        learner = model.learner if isinstance(model, TableModel) else model
+        learner = model.estimator if isinstance(model, TableModel) else model
         if not isinstance(learner, ProximalSVC) or learner.feature_map is not None:
             raise DataError(
                 f"only a fitted ProximalSVC without a feature map is linear; got {type(learner).__name__}"

@@ -14,7 +14,7 @@ from steelyard.base import Label
 from steelyard.evaluation.peers import RiverPeer
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.proximal import ProximalSVC
-from steelyard.streams.answers import is_ready
+from steelyard.streams.predictions import is_ready
 
 __all__ = ["RiverClassifier", "from_river", "to_river"]
 

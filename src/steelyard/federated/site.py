@@ -16,8 +16,8 @@ from steelyard.federated import resolution
 from steelyard.federated.release import ReleasePolicy
 from steelyard.federated.site_update import Schema, SiteUpdate
 from steelyard.proximal import ClassStatistics, ProximalSVC
-from steelyard.streams.answers import teach
 from steelyard.streams.chunks import Chunk, padded
+from steelyard.streams.predictions import learn_chunk
 from steelyard.tables import TableEncoder, TableModel
 
 __all__ = ["Site"]
@@ -58,7 +58,7 @@ class Site:
     ...     site = Site(name, "ill")
     ...     _ = site.learn(rows)
     ...     _ = hub.receive(site.publish())
-    >>> hub.model().learner.statistics_.n_rows
+    >>> hub.model().estimator.statistics_.n_rows
     120.0
     """
 
@@ -117,18 +117,18 @@ class Site:
 
     def _teach(self, chunk: Chunk) -> None:
         """Learn the rows; the first of them settle in which steps, if nobody has agreed on any."""
-        if resolution.is_open(self.model.learner):
+        if resolution.is_open(self.model.estimator):
             n_known = self._n_known()
             first = chunk.take(0, resolution.ENOUGH - n_known)
-            teach(self.model.learner, first)
+            learn_chunk(self.model.estimator, first)
             chunk = chunk.take(len(first), len(chunk))
             if n_known + len(first) == resolution.ENOUGH:
-                self.model.learner = resolution.settle(self.model.learner)
+                self.model.estimator = resolution.settle(self.model.estimator)
         if len(chunk):
-            teach(self.model.learner, chunk)
+            learn_chunk(self.model.estimator, chunk)
 
     def _n_known(self) -> int:
-        learner = self.model.learner
+        learner = self.model.estimator
         return int(learner.statistics_.n_rows) if hasattr(learner, "classes_") else 0
 
     def _check_categories(self) -> None:
@@ -149,10 +149,10 @@ class Site:
         stream = self.model.open(source, labelled=True)
         stream.learning = False
         chunks = list(stream)
-        width = self.model.learner.n_features_in_
-        X = np.concatenate([padded(chunk.rows_for(self.model.learner), width) for chunk in chunks])
+        width = self.model.estimator.n_features_in_
+        X = np.concatenate([padded(chunk.rows_for(self.model.estimator), width) for chunk in chunks])
         y = np.concatenate([chunk.y for chunk in chunks])
-        self.model.learner.forget(X, y)
+        self.model.estimator.forget(X, y)
         self._count(y)
         return len(y)
 
@@ -211,7 +211,7 @@ class Site:
         if "columns_" not in vars(self.model.encoder):
             raise DataError("this site has learned no rows yet.", source=f"Site {self.name!r}")
         statistics = (
-            resolution.settled(self.model.learner.statistics_).copy().fold()
+            resolution.settled(self.model.estimator.statistics_).copy().fold()
         )  # no row leaves as it is
         width = len(self.model.encoder.feature_names)
         return statistics.grow(width) if statistics.n_features < width else statistics

@@ -234,7 +234,7 @@ def _when(result: PrequentialResult, row: float) -> str | None:
 
 def _carried(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
     """Which features carry the leading model, in shares of all strengths, and how these moved."""
-    rows, strengths = result.carried_by(lead)
+    rows, strengths = result.feature_strengths(lead)
     if not rows or not strengths[-1].sum() > 0:
         return None
     sums = strengths.sum(axis=1, keepdims=True)

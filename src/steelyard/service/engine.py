@@ -23,8 +23,8 @@ from steelyard.exceptions import DataError, SteelyardError
 from steelyard.persistence import from_bytes, to_bytes
 from steelyard.service.monitor import QualityMonitor
 from steelyard.service.spec import Spec
-from steelyard.streams.answers import Answers, ask, is_ready, teach
 from steelyard.streams.chunks import Chunk, padded
+from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk
 from steelyard.tables.columns import ColumnBatch, Place, RowError, near
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.labels import LabelReader
@@ -40,14 +40,14 @@ _MOST_DRIFTS = 200  # that are told
 
 @dataclass(frozen=True)
 class Given:
-    """Answers that were given before labels came: what the rows are measured against."""
+    """Predictions that were given before labels came: what the rows are measured against."""
 
     labels: list[Any]
     scores: FloatArray  # of shape (n_rows, n_classes)
     classes: list[Any]
 
-    def answers(self) -> Answers:
-        return Answers.of(np.array(self.labels), list(self.classes), self.scores)
+    def answers(self) -> Predictions:
+        return Predictions.of(np.array(self.labels), list(self.classes), self.scores)
 
 
 class Published:
@@ -126,9 +126,11 @@ class Published:
         self.asked_at = earlier.asked_at
         if self.is_asked and self.is_ready and hasattr(self._learner, "n_features_in_"):
             with suppress(SteelyardError):  # whoever asks will be told
-                ask(self._learner, Chunk(np.zeros((1, self._learner.n_features_in_)), np.zeros(1), 0, None))
+                predict_chunk(
+                    self._learner, Chunk(np.zeros((1, self._learner.n_features_in_)), np.zeros(1), 0, None)
+                )
 
-    def ask(self, batch: ColumnBatch) -> tuple[Answers, FloatArray | None]:
+    def ask(self, batch: ColumnBatch) -> tuple[Predictions, FloatArray | None]:
         """Labels, scores and, where the learner has them, probabilities."""
         self.asked_at = time.monotonic()
         if not self.is_ready:
@@ -137,7 +139,7 @@ class Published:
                 hint="send rows with labels to .../learn first",
             )
         chunk = _chunk(self._encoder, batch, np.zeros(batch.n_rows), learn=False)
-        answers = ask(self._learner, chunk)
+        answers = predict_chunk(self._learner, chunk)
         if not hasattr(self._learner, "predict_proba"):
             return answers, None
         width = _width(self._learner, chunk)
@@ -199,7 +201,7 @@ class Engine:
             name: np.empty(0, dtype=object if kind == "category" else np.float64)
             for name, kind in kinds.items()
         }
-        self._encoder.settle(ColumnBatch(empty, 0), list(kinds), ())
+        self._encoder.fit_columns(ColumnBatch(empty, 0), list(kinds), ())
 
     def check_rows(self, batch: ColumnBatch, *, labelled: bool) -> None:
         """Refuse rows that this model cannot take, before anything changes."""
@@ -235,13 +237,13 @@ class Engine:
         try:
             if not self._is_settled:
                 special = {self.spec.time, self.spec.subject, self.spec.id, self.spec.target}
-                self._encoder.settle(add, [name for name in add.columns if name not in special], ())
+                self._encoder.fit_columns(add, [name for name in add.columns if name not in special], ())
             labels = self._labels(add)
             chunk = _chunk(self._encoder, add, labels, learn=True)
             answers = self._tested(chunk, given)
             if pause is not None:
                 pause()
-            teach(self._learner, chunk)
+            learn_chunk(self._learner, chunk)
         except BaseException:
             self._encoder = encoder
             raise
@@ -293,10 +295,10 @@ class Engine:
             return labels.astype(str)
         return labels
 
-    def _tested(self, chunk: Chunk, given: Given | None) -> Answers | None:
+    def _tested(self, chunk: Chunk, given: Given | None) -> Predictions | None:
         if given is not None:
             return given.answers()
-        return ask(self._learner, chunk) if is_ready(self._learner) else None
+        return predict_chunk(self._learner, chunk) if is_ready(self._learner) else None
 
     def _known(self, batch: ColumnBatch) -> tuple[FloatArray, NDArray[Any]]:
         """Rows that were learned before, as the learner has seen them."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.metrics import WindowAUC, WindowConfusion
-from steelyard.streams.answers import Answers
+from steelyard.streams.predictions import Predictions
 
 __all__ = ["QualityMonitor"]
 
@@ -37,14 +37,14 @@ class QualityMonitor:
         self.auc: WindowAUC | None = None  # when two classes have come
         self.totals: dict[str, int] = {}  # rows of each class, ever
         self.n_counted = 0
-        self._waiting: list[tuple[NDArray[Any], Answers]] = []  # not looked at yet
+        self._waiting: list[tuple[NDArray[Any], Predictions]] = []  # not looked at yet
         self._n_waiting = 0  # rows of them
         self._n_points = self._since_point = 0  # points so far, rows since the last
         self._last_point = -math.inf
         self._points: list[dict[str, Any]] = []
         self._measures: tuple[int, dict[str, Any]] | None = None  # as of so many rows
 
-    def count(self, labels: NDArray[Any], answers: Answers, *, row: int, at: float) -> None:
+    def count(self, labels: NDArray[Any], answers: Predictions, *, row: int, at: float) -> None:
         """Count answers against labels; they are looked at when there is enough, or when somebody asks."""
         with self._turn:
             self._waiting.append((labels, answers))
@@ -85,7 +85,7 @@ class QualityMonitor:
             for label, n in zip(*np.unique(labels, return_counts=True), strict=True):
                 self.totals[str(label)] = self.totals.get(str(label), 0) + int(n)
 
-    def _count_scores(self, labels: NDArray[Any], answers: Answers) -> None:
+    def _count_scores(self, labels: NDArray[Any], answers: Predictions) -> None:
         positive = answers.classes[1]
         known = np.isin(labels, np.array(answers.classes))
         scores = answers.scores[:, 1]

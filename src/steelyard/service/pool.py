@@ -86,7 +86,7 @@ class Pool(Engine):
     def _solved(self) -> int:
         if self.hub.sites:
             model = self.hub.model()
-            self._encoder, self._learner = model.encoder, model.learner
+            self._encoder, self._learner = model.encoder, model.estimator
             self.n_rows = self.n_learned = int(self.hub.statistics.n_rows)
         else:
             self._encoder, self._learner = TableEncoder(), self.spec.make_learner()

@@ -9,9 +9,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from steelyard._types import FloatArray
 from steelyard.exceptions import DataError
-from steelyard.tables.columns import ColumnBatch, LazyColumns, RowError, Values
+from steelyard.tables.columns import ColumnBatch, RowError, Values
 
 __all__ = ["TogetherColumns", "from_records", "place_of"]
 
@@ -50,7 +49,7 @@ def place_of(row: int, column: str | None = None) -> str:
     return f"row {row + 1:,}" + ("" if column is None else f", column {column!r}")
 
 
-class TogetherColumns(LazyColumns):
+class TogetherColumns(Mapping[str, Values]):
     """Columns of records with the same fields, made all at once when one is asked for.
 
     A single row is the most frequent request of all: by the time somebody looks at its columns, it has been
@@ -78,12 +77,6 @@ class TogetherColumns(LazyColumns):
     def _batch(self) -> ColumnBatch:
         columns = _columns(self.records, list(self.records[0]), self._wanted)
         return ColumnBatch(columns, len(self.records))
-
-    def side_by_side(self, names: Sequence[str]) -> FloatArray:
-        return self._batch.side_by_side(names)
-
-    def first_text(self, names: Sequence[str]) -> str | None:
-        return self._batch.first_text(names)
 
     def __getitem__(self, name: str) -> Values:
         return self._batch.columns[name]

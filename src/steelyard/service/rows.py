@@ -18,7 +18,7 @@ from steelyard.exceptions import DataError, FileFormatError
 from steelyard.persistence.tree import decode, encode
 from steelyard.service.records import TogetherColumns, from_records, place_of
 from steelyard.tables.arrow_sources import ArrowSource
-from steelyard.tables.columns import BlockColumns, ColumnBatch, Columns, RowError, as_texts
+from steelyard.tables.columns import ColumnBatch, Columns, RowError, as_texts
 from steelyard.tables.table_stream import open_source, seconds_of
 
 __all__ = [
@@ -112,7 +112,7 @@ def from_body(
         source.close()
     if not parts:
         raise DataError("there are no rows.", source=_SOURCE)
-    return ColumnBatch.joined(parts)
+    return ColumnBatch.concat(parts)
 
 
 def _arrow_stream(body: bytes) -> ArrowSource:
@@ -257,14 +257,14 @@ def joined(parts: Sequence[ColumnBatch]) -> ColumnBatch:
     records = TogetherColumns.of_all([part.columns for part in parts])
     if records is not None:
         return ColumnBatch(records, len(records.records))
-    blocks = BlockColumns.of_all([part.columns for part in parts])
-    if blocks is not None:
-        return ColumnBatch(blocks, sum(part.n_rows for part in parts))
+    names = parts[0].matrix_names
+    if all(part.is_matrix and part.matrix_names == names for part in parts):
+        return ColumnBatch.concat(parts)
     is_text: dict[str, bool] = {}
     for part in parts:
         for name, values in part.columns.items():
             is_text[name] = is_text.get(name, False) or values.dtype == object
-    return ColumnBatch.joined([_with_all(part, is_text) for part in parts])
+    return ColumnBatch.concat([_with_all(part, is_text) for part in parts])
 
 
 def are_alike(batch: ColumnBatch) -> bool:
@@ -314,8 +314,8 @@ def pack(batch: ColumnBatch, extra: Mapping[str, Any] | None = None) -> bytes:
 
 
 def _block_and_others(batch: ColumnBatch) -> tuple[FloatArray, dict[str, Any]]:
-    if isinstance(batch.columns, BlockColumns):
-        return np.ascontiguousarray(batch.columns.block), {}
+    if batch.matrix is not None and batch.is_matrix:
+        return np.ascontiguousarray(batch.matrix.T), {}
     numbers = [values for values in batch.columns.values() if values.dtype == np.float64]
     others = {
         name: values.tolist() if values.dtype == object else values
@@ -336,7 +336,7 @@ def unpack(data: bytes) -> tuple[ColumnBatch, dict[str, Any]]:
     names = msgspec.json.decode(tree.pop("names")) if "names" in tree else list(others)
     block = block.reshape(len(names) - len(others), n_rows)
     if not others:
-        return ColumnBatch(BlockColumns(names, block), n_rows), tree
+        return ColumnBatch.from_matrix(names, block.T), tree
     numbers = iter(block)
     columns = {name: others[name] if name in others else next(numbers) for name in names}
     return ColumnBatch(columns, n_rows), tree

@@ -112,7 +112,7 @@ def gathered(batches: Iterable[ColumnBatch], enough: Callable[[], int]) -> Itera
         waiting.append(batch)
         n_waiting += batch.n_rows
         if n_waiting >= enough():
-            yield ColumnBatch.joined(waiting)
+            yield ColumnBatch.concat(waiting)
             waiting, n_waiting = [], 0
     if waiting:
-        yield ColumnBatch.joined(waiting)
+        yield ColumnBatch.concat(waiting)

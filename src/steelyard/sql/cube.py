@@ -84,7 +84,7 @@ class StatisticsCube:
     >>> cube = StatisticsCube(["shop"], "fraud").add(shops)
     >>> cube.n_rows, len(cube.cells)
     (200.0, 2)
-    >>> cube.model(shop="A").learner.statistics_.n_rows
+    >>> cube.model(shop="A").estimator.statistics_.n_rows
     100.0
     """
 
@@ -250,7 +250,7 @@ class StatisticsCube:
             wanted = [*columns.wanted(names), *self.by]
             for batch in reader.batches(wanted, reader.kinds(columns, wanted)):
                 if "columns_" not in vars(self._encoder):
-                    self._encoder.settle(batch, names, ())
+                    self._encoder.fit_columns(batch, names, ())
                 yield batch
         finally:
             reader.close()
@@ -258,12 +258,12 @@ class StatisticsCube:
     def _cut(self, batch: ColumnBatch, *, learn: bool) -> tuple[FloatArray, list[str], NDArray[np.int32]]:
         """Features, and for each row the cell and class that it belongs to."""
         place = Place(_WHO)
-        _, classes = self._labels.numbered(batch.columns[self.target], place, 0)
+        _, classes = self._labels.encode(batch.columns[self.target], place, 0)
         X, _ = self._encoder.encode(batch, place, 0, learn=learn)
         if self._statistics is not None and X.shape[1] < self._statistics.n_features:
             X = np.pad(X, ((0, 0), (0, self._statistics.n_features - X.shape[1])))
         X = np.ascontiguousarray(X)
-        parts = [batch.numbered(name) for name in self.by]
+        parts = [batch.dictionary_encode(name) for name in self.by]
         parts.append(buckets_of(batch, self.time, self._length, _WHO))
         if self.folds:
             parts.append(numbered(fold_numbers(X, self.folds).astype(np.int64)))

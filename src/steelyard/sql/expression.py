@@ -39,7 +39,7 @@ def expression(model: TableModel, table: str, dialect: str = "duckdb", *, truths
     from sqlglot import exp
 
     arithmetic_of(dialect)  # refuses what nobody knows
-    learner = model.learner
+    learner = model.estimator
     if not isinstance(learner, ProximalSVC) or learner.feature_map is not None:
         raise DataError(
             f"only a ProximalSVC without a feature map is linear; this is {learner!r}.", source="sql"

@@ -115,7 +115,7 @@ def fit(
     >>> pushed, streamed = (
     ...     sql.fit(ProximalSVC(), db, "pay", target="fraud", how=how) for how in ("pushed", "streamed")
     ... )
-    >>> pushed.learner.digest() == streamed.learner.digest()
+    >>> pushed.estimator.digest() == streamed.estimator.digest()
     True
     """
     fresh = TableModel(clone(model), TableEncoder(missing), target)
@@ -187,7 +187,7 @@ def forget(
         return _noted_how(model, "streamed")
     try:
         with rows.connection.reading():
-            looked = look(rows, columns, model.encoder, weight=weight, quantizer=model.learner.quantizer_)
+            looked = look(rows, columns, model.encoder, weight=weight, quantizer=model.estimator.quantizer_)
             statistics = execute(looked)
     except PushdownNotSupported:
         return forget(
@@ -208,7 +208,7 @@ def forget(
             source=f"{_WHO}.forget",
         )
     n_rows = looked.n_rows
-    model.learner.subtract(statistics.grow(model.learner.n_features_in_))
+    model.estimator.subtract(statistics.grow(model.estimator.n_features_in_))
     return _noted_how(model.note("forgot", rows.place.source, n_rows), "pushed")
 
 
@@ -344,7 +344,7 @@ def _pushable(
         Columns(weight).chosen(rows.names, rows.place.source)  # says which columns there are
     if how == "streamed":
         return "as asked for"
-    learner = model.learner
+    learner = model.estimator
     reason = unsupported_reason(learner, rows.connection.engine, model.encoder.missing)
     if reason is None and _is_started(learner) and not learner.statistics_.is_frozen:
         reason = "the grid is not settled before 256 rows"
@@ -366,7 +366,7 @@ def _pushable(
 
 
 def _pushed(model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None) -> TableModel:
-    learner = model.learner
+    learner = model.estimator
     started = _is_started(learner)
     with rows.connection.reading():
         quantizer = learner.quantizer_ if started else learner.quantizer
@@ -376,7 +376,7 @@ def _pushed(model: TableModel, rows: DatabaseSource, columns: Columns, weight: s
     if started and statistics.n_features > learner.n_features_in_:
         learner.grow(statistics.n_features)
     learner.merge(statistics)
-    model.learner, model.encoder = learner, looked.encoder
+    model.estimator, model.encoder = learner, looked.encoder
     return _noted_how(model.note("learned", rows.place.source, looked.n_rows), "pushed")
 
 
@@ -394,12 +394,12 @@ def _streamed(model: TableModel, rows: DatabaseSource, columns: Columns, weight:
         twin.learn(stream)
     else:
         _learn_weighted(twin, stream.keep([weight]), weight)
-    model.learner, model.encoder, model.history_ = twin.learner, twin.encoder, twin.history
+    model.estimator, model.encoder, model.history_ = twin.estimator, twin.encoder, twin.history
     return _noted_how(model, "streamed")
 
 
 def _learn_weighted(model: TableModel, stream: Any, weight: str) -> None:
-    learner, n_rows = model.learner, 0
+    learner, n_rows = model.estimator, 0
     for chunk in stream:
         X = chunk.rows_for(learner)
         if hasattr(learner, "grow") and _is_started(learner):
@@ -415,10 +415,10 @@ def _forget_weighted(model: TableModel, rows: DatabaseSource, weight: str) -> No
     stream = model.open(rows, labelled=True).keep([weight])
     stream.learning = False
     chunks = list(stream)
-    X = np.concatenate([padded(chunk.X, model.learner.n_features_in_) for chunk in chunks])
+    X = np.concatenate([padded(chunk.X, model.estimator.n_features_in_) for chunk in chunks])
     y = np.concatenate([chunk.y for chunk in chunks])
     weights = np.concatenate([_weights(chunk.kept[weight], weight) for chunk in chunks])
-    model.learner.forget(X, y, weights)
+    model.estimator.forget(X, y, weights)
     model.note("forgot", stream.name, len(y))
 
 

@@ -26,7 +26,7 @@ from steelyard.sql.arithmetic import ARITHMETICS
 from steelyard.sql.queries import Asked, Number, Sums, Writer
 from steelyard.tables import TableEncoder
 from steelyard.tables.columns import Columns
-from steelyard.tables.connections import told
+from steelyard.tables.connections import database_error
 from steelyard.tables.databases import FIRST_ROWS, DatabaseSource, number_of, texts_of
 from steelyard.tables.labels import LabelReader
 
@@ -236,7 +236,7 @@ def _settled(
     with closing(source.batches(names, kinds, FIRST_ROWS)) as batches:
         for batch in batches:
             if "columns_" not in vars(encoder):
-                encoder.settle(batch, names, columns.categorical)
+                encoder.fit_columns(batch, names, columns.categorical)
             parts.append(encoder.encode(batch, source.place, 0, learn=True)[0])
     if not parts:
         raise DataError("there are no rows.", source=source.place.source)
@@ -266,7 +266,7 @@ def answers(source: DatabaseSource, text: str) -> Iterator[tuple[Any, ...]]:
     try:
         yield from connection.run(text, source.parameters).fetchall()
     except Exception as error:
-        raise told(error, source.place.source) from error
+        raise database_error(error, source.place.source) from error
 
 
 class _Bounds:
@@ -399,7 +399,7 @@ def _know_categories(source: DatabaseSource, writer: Writer, encoder: TableEncod
                 hint=f"leave the column out: drop={name!r} (--drop {name} on the command line)",
             )
         new += [(first, order, *pair) for pair, first in found.items() if pair not in known]
-    encoder.know((name, value) for _, _, name, value in sorted(new))
+    encoder.add_categories((name, value) for _, _, name, value in sorted(new))
 
 
 def _quanta(value: float, exponent: int) -> int:
@@ -502,7 +502,7 @@ def _add_row(
         return
     texts = texts_of(row[:n_keys])
     places = [
-        None if text is None else n_numbers + encoder.place_of(name, text)
+        None if text is None else n_numbers + encoder.index_of(name, text)
         for name, text in zip(query.keys, texts, strict=True)
     ]
     if None in places:  # a missing category is none

@@ -1,4 +1,4 @@
-"""Answers of a model as they go over the wire."""
+"""Predictions of a model as they go over the wire."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from steelyard._types import FloatArray
-from steelyard.streams.answers import Answers
+from steelyard.streams.predictions import Predictions
 
 __all__ = ["columns_of", "prediction"]
 
 
-def prediction(answers: Answers, chances: FloatArray | None, version: int) -> dict[str, Any]:
+def prediction(answers: Predictions, chances: FloatArray | None, version: int) -> dict[str, Any]:
     """Labels, scores and probabilities of rows.
 
     With two classes a score is a number, positive for the second class; with more, one for each class.
@@ -28,7 +28,7 @@ def prediction(answers: Answers, chances: FloatArray | None, version: int) -> di
     return answer
 
 
-def _scores(answers: Answers, names: list[str]) -> list[Any]:
+def _scores(answers: Predictions, names: list[str]) -> list[Any]:
     if len(names) == 2:
         scores: list[Any] = answers.scores[:, 1].tolist()
         return scores

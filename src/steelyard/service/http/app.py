@@ -41,7 +41,7 @@ from steelyard.service.reply import Reply
 from steelyard.service.spec import Spec
 from steelyard.service.store import Waiting
 from steelyard.service.writer import Writer
-from steelyard.streams.answers import Answers
+from steelyard.streams.predictions import Predictions
 from steelyard.tables.columns import ColumnBatch
 from steelyard.tables.table_stream import seconds_of
 
@@ -257,7 +257,7 @@ class Service:
         return self._past[key]
 
     def _to_remember(
-        self, published: Published, batch: ColumnBatch, answers: Answers, told: Mapping[str, Any]
+        self, published: Published, batch: ColumnBatch, answers: Predictions, told: Mapping[str, Any]
     ) -> wishes.Remember:
         spec = published.spec
         if spec.rows == "none":

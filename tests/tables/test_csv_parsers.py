@@ -1,4 +1,4 @@
-"""Lines of plain numbers, read at once: the same values as by the readers that it stands in for."""
+"""Native parser of numbers: the same values as Python and pyarrow."""
 
 import io
 
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.tables import open_stream
-from steelyard.tables.number_lines import NumberLines
+from steelyard.tables.csv_parsers import NumberParser
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 CELLS = st.one_of(
@@ -21,17 +21,17 @@ CELLS = st.one_of(
 
 
 def read(text, names=("a", "b"), wanted=("a", "b"), delimiter=","):
-    return NumberLines(names, delimiter, wanted).batch(text.encode())
+    return NumberParser(names, delimiter, wanted)(text.encode())
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=20))
-def test_values_are_those_that_python_and_pyarrow_read(rows):
-    pa = pytest.importorskip("pyarrow", reason="its reader is what ours is compared with")
+def test_parsed_numbers_equal_python_and_pyarrow(rows):
+    pa = pytest.importorskip("pyarrow", reason="the reference reader")
     from pyarrow import csv
 
     text = "".join(f"{a},{b}\n" for a, b in rows)
-    X = read(text).side_by_side(["a", "b"])
+    X = read(text).to_matrix(["a", "b"])
     expected = np.array([[float(cell) if cell else np.nan for cell in row] for row in rows])
     np.testing.assert_array_equal(X, expected)
     np.testing.assert_array_equal(np.signbit(X), np.signbit(expected))
@@ -46,26 +46,26 @@ def test_values_are_those_that_python_and_pyarrow_read(rows):
         np.testing.assert_array_equal(X[:, column], parsed[name].to_numpy())
 
 
-def test_columns_come_one_by_one_and_side_by_side_in_any_order():
+def test_columns_and_matrix_can_be_read_in_any_order():
     batch = read("1,x,2\n3,y,4\n", names=("a", "b", "c"), wanted=("c", "a"))
     np.testing.assert_array_equal(batch.columns["c"], [2.0, 4.0])
-    np.testing.assert_array_equal(batch.side_by_side(["c"]), [[2.0], [4.0]])
-    np.testing.assert_array_equal(batch.side_by_side(["a", "c"]), [[1.0, 2.0], [3.0, 4.0]])
+    np.testing.assert_array_equal(batch.to_matrix(["c"]), [[2.0], [4.0]])
+    np.testing.assert_array_equal(batch.to_matrix(["a", "c"]), [[1.0, 2.0], [3.0, 4.0]])
     assert batch.first_text(["a", "c"]) is None
 
 
-def test_after_some_blocks_of_other_things_no_more_are_tried():
-    lines = NumberLines(["a", "b"], ",", ["a", "b"])
-    assert lines.batch(b"1,2\n").n_rows == 1
+def test_number_parser_gives_up_after_eight_failures():
+    parse = NumberParser(["a", "b"], ",", ["a", "b"])
+    assert parse(b"1,2\n").n_rows == 1
     for _ in range(8):
-        assert lines.batch(b"1,NA\n") is None
-    assert lines.batch(b"1,2\n") is None
+        assert parse(b"1,NA\n") is None
+    assert parse(b"1,2\n") is None
 
 
-def test_a_block_that_is_not_plain_changes_nothing_for_the_stream():
+def test_block_with_quoted_number_gives_the_same_rows():
     plain = [f"{row % 7},{row / 8},{row % 2}" for row in range(60_000)]
     odd = [*plain]
-    odd[30_000] = f'"{30_000 % 7}",{30_000 / 8},0'  # quotes mean the same number
+    odd[30_000] = f'"{30_000 % 7}",{30_000 / 8},0'  # a quoted number has the same value
     parts = []
     for lines in (plain, odd):
         file = io.BytesIO("\n".join(["a,b,y", *lines, ""]).encode())

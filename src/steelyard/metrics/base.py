@@ -1,24 +1,22 @@
-"""What the streaming measures share: one interface, checks, and states that can be saved."""
+"""Interface of the streaming metrics, and their saved states."""
 
 from __future__ import annotations
 
-import numbers
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from steelyard.exceptions import DataError, FileFormatError, ParameterError
-from steelyard.metrics.labels import Label, plain
+from steelyard.exceptions import DataError, FileFormatError
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 
 class StreamingMetric(ABC):
-    """A measure that is kept up to date while answers keep coming.
+    """A measure that is updated with each batch of predictions.
 
-    Where the stream is cut into chunks does not change any result. An update that raises changes nothing.
+    Results do not depend on how the stream is cut into batches. An update that raises changes nothing.
     """
 
     _parameters: ClassVar[tuple[str, ...]]
@@ -31,47 +29,47 @@ class StreamingMetric(ABC):
         y_score: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        """Take in the next rows, or a single one; what a measure does not need it does not look at."""
+        """Add the next rows, or a single row; arguments that a measure does not need are ignored."""
 
     @abstractmethod
     def get(self) -> float:
-        """The measure now; ``nan`` with a warning where its denominator is empty."""
+        """Return the current value; ``nan`` with a warning where its denominator is zero."""
 
     @abstractmethod
     def reset(self) -> Self:
-        """Forget all rows."""
+        """Remove all rows."""
 
     @abstractmethod
     def _content(self) -> dict[str, Any]:
-        """Arrays and JSON values that `_restore` can bring back."""
+        """Return the arrays and JSON values that ``_restore`` reads."""
 
     @abstractmethod
     def _restore(self, state: dict[str, Any]) -> None:
-        """Take over a content; raise a `ValueError` if it is none of ours."""
+        """Load a state; raise ``ValueError`` if it is not valid."""
 
     def to_state(self) -> dict[str, Any]:
-        """Everything as a dictionary of NumPy arrays and JSON values.
+        """Return the complete state as a dictionary of NumPy arrays and JSON values.
 
         Returns
         -------
         dict
-            What :meth:`from_state` takes to go on as if nothing had happened.
+            The argument of :meth:`from_state`.
         """
         parameters = {name: getattr(self, name) for name in self._parameters}
         for name, value in parameters.items():
-            _check_can_be_saved(value, name)
+            _check_storable(value, name)
         content = self._content()
-        _check_can_be_saved(content.get("labels", []), "labels")
+        _check_storable(content.get("labels", []), "labels")
         return {"kind": type(self).__name__, "parameters": parameters, **content}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
-        """A measure that goes on where another one was when :meth:`to_state` was called.
+        """Restore a metric from :meth:`to_state`; it continues exactly where the original stopped.
 
         Parameters
         ----------
         state : dict
-            What :meth:`to_state` returned.
+            The result of :meth:`to_state`.
 
         Returns
         -------
@@ -98,7 +96,7 @@ class StreamingMetric(ABC):
         return f"{type(self).__name__}.update"
 
 
-def _check_can_be_saved(value: Any, name: str) -> None:
+def _check_storable(value: Any, name: str) -> None:
     for item in value if isinstance(value, list | tuple) else [value]:
         if not isinstance(item, str | int | float | bool | None):
             raise DataError(
@@ -107,24 +105,8 @@ def _check_can_be_saved(value: Any, name: str) -> None:
             )
 
 
-def check_window(window: int, source: str) -> int:
-    if (
-        not isinstance(window, numbers.Integral)
-        or isinstance(window, bool)
-        or not 1 <= window <= np.iinfo(np.int32).max
-    ):
-        raise ParameterError(f"window must be a positive number of rows; got {window!r}.", source=source)
-    return int(window)
-
-
-def need(value: ArrayLike | None, source: str, name: str) -> ArrayLike:
-    if value is None:
-        raise DataError(f"{name} is needed and did not come.", source=source)
-    return value
-
-
-def column(state: dict[str, Any], name: str, kind: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    """An array of a state; raises where it is not of the kind and shape that `_content` wrote."""
+def stored_array(state: dict[str, Any], name: str, kind: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return an array of a state; raise if its type or shape is wrong."""
     values = np.array(state[name])
     if values.dtype.kind != kind or values.shape != shape:
         raise ValueError(f"{name} has type {values.dtype} and shape {values.shape}, expected {kind} {shape}")
@@ -133,8 +115,4 @@ def column(state: dict[str, Any], name: str, kind: str, shape: tuple[int, ...]) 
 
 def check_codes(codes: NDArray[Any], n_labels: int) -> None:
     if codes.size and not (codes.min() >= 0 and codes.max() < n_labels):
-        raise ValueError("a label number is out of range")
-
-
-def plain_labels(labels: ArrayLike) -> list[Label]:
-    return [plain(label) for label in (labels if isinstance(labels, list | tuple) else np.asarray(labels))]
+        raise ValueError("a label code is out of range")
