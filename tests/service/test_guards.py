@@ -17,7 +17,7 @@ from steelyard.service.http.keys import Keys
 from tests.service.data import SPEC, Clock, records, spec
 from tests.service.server import serving
 from tests.service.sessions import ModelSession, batch
-from tests.service.test_promises import fresh
+from tests.service.test_guarantees import fresh
 from tests.service.test_wire import MODEL, is_problem, unlabelled
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from steelyard.service import SQLiteStore, Writer, line
+from steelyard.service import SQLiteStore, Writer, queue
 from steelyard.service import rows as wire
 from steelyard.service.commands import Learn, Put, QueueFullError, Tick, Unavailable
 from steelyard.service.queue import RequestQueue
@@ -42,9 +42,9 @@ def test_requests_are_taken_in_the_order_in_which_they_came():
 
 
 def test_who_was_answered_together_is_taken_together(monkeypatch):
-    monkeypatch.setattr(line, "_EACH", SOON)
-    monkeypatch.setattr(line, "_LONGEST", SOON)
-    monkeypatch.setattr(line, "_GAP", SOON)
+    monkeypatch.setattr(queue, "_EACH", SOON)
+    monkeypatch.setattr(queue, "_LONGEST", SOON)
+    monkeypatch.setattr(queue, "_GAP", SOON)
     waiting = RequestQueue(100)
     for _ in range(3):
         requests, thread = _put(waiting, 20, pause=0.0 if not waiting._n_taken else 0.001)
@@ -55,9 +55,9 @@ def test_who_was_answered_together_is_taken_together(monkeypatch):
 
 
 def test_those_who_wait_already_wait_for_those_who_were_just_answered(monkeypatch):
-    monkeypatch.setattr(line, "_EACH", SOON)
-    monkeypatch.setattr(line, "_LONGEST", SOON)
-    monkeypatch.setattr(line, "_GAP", SOON)
+    monkeypatch.setattr(queue, "_EACH", SOON)
+    monkeypatch.setattr(queue, "_LONGEST", SOON)
+    monkeypatch.setattr(queue, "_GAP", SOON)
     waiting = RequestQueue(100)
     _put(waiting, 12)[1].join()
     assert len(waiting.next_group(100, SOON)) == 12

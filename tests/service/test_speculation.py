@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from steelyard.exceptions import DataError
-from steelyard.service import SQLiteStore, Writer, ahead, writer
+from steelyard.service import SQLiteStore, Writer, speculation, writer
 from steelyard.service import rows as wire
 from steelyard.service.commands import Forget, Learn, Put, Unavailable
 from tests.service.data import Clock, records, spec
@@ -23,7 +23,7 @@ def _small_groups():
     """Groups of two, and two rows are many: a few requests make many groups."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer, "_GROUP", 2)
-        patch.setattr(ahead, "_MANY_ROWS", 2)
+        patch.setattr(speculation, "_MANY_ROWS", 2)
         yield
 
 
