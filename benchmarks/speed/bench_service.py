@@ -293,7 +293,7 @@ def bench_predictions(folder: Path, rounds: int, n_requests: int) -> None:
         "p99 of predictions while 1,000 rows are learned every 20 ms, of idle",
         min(busy) / min(idle),
         2,
-        most=True,
+        limits=True,
         detail=f"{1e3 * min(busy):.2f} against {1e3 * min(idle):.2f} ms",
     )
 
@@ -310,7 +310,7 @@ def bench_recovery(folder: Path, n_rows: int) -> None:
         wish = Learn("m", ColumnBatch(columns, len(y)))
         writer.process([wish])
         wish.future.result()
-    digest = writer.published["m"].facts()["digest"]
+    digest = writer.published["m"].summary()["digest"]
     store.close()
     best = np.inf
     for _ in range(3):
@@ -318,10 +318,10 @@ def bench_recovery(folder: Path, n_rows: int) -> None:
         again = SQLiteStore(folder / "recover.db")
         found = Writer(again).published["m"]
         best = min(best, time.perf_counter() - begin)
-        assert found.facts()["digest"] == digest
+        assert found.summary()["digest"] == digest
         again.close()
     detail = "45,000 of them after the last snapshot; the digest is equal"
-    line(f"recovery of {n_rows + 45_000:,} rows, seconds", best, 5, most=True, detail=detail)
+    line(f"recovery of {n_rows + 45_000:,} rows, seconds", best, 5, limits=True, detail=detail)
 
 
 def main() -> None:

@@ -76,7 +76,7 @@ class Served:
     def state(self) -> dict[str, Any]:
         """What all models know, and how often they changed."""
         return {
-            name: (published.version, published.facts().get("digest"))
+            name: (published.version, published.summary().get("digest"))
             for name, published in self.writer.published.items()
         }
 

@@ -1,4 +1,4 @@
-"""Bodies of requests and answers in their forms: JSON, JSON lines, CSV and Arrow streams."""
+"""Bodies of requests and responses: JSON, JSON lines, CSV and Arrow streams."""
 
 from __future__ import annotations
 
@@ -15,72 +15,71 @@ from starlette.responses import Response
 from steelyard.service import rows as wire
 from steelyard.service.http.problems import Problem
 
-__all__ = ["FORMS", "form_of", "header", "json_body", "read_body", "write_columns"]
+__all__ = ["file_response", "form_of", "header", "json_body", "read_body", "write_columns"]
 
-FORMS = wire.CONTENT_TYPES
-_SLOWEST = 120.0  # seconds for a whole body
-_TOO_SLOW = "the body is too slow"
+_MAX_BODY_SECONDS = 120.0
+_TIMEOUT = "timeout of the body"
 _ARROW = "application/vnd.apache.arrow.stream"
 
 
 def header(request: Request, name: bytes) -> str | None:
-    """A header, by its name in small letters; the first where there are several."""
-    for said, value in request.scope["headers"]:
-        if said == name:
+    """Return the first header with this lower-case name."""
+    for header_name, value in request.scope["headers"]:
+        if header_name == name:
             return str(value, "latin-1")
     return None
 
 
-async def read_body(request: Request, most: int) -> bytes:
-    """The whole body, refused as soon as it is too large."""
+async def read_body(request: Request, max_bytes: int) -> bytes:
+    """Read the body; raise Problem as soon as it is too large or too slow."""
     declared = header(request, b"content-length") or ""
-    if declared.isdecimal() and int(declared) > most:
-        raise _too_large(most)
+    if declared.isdecimal() and int(declared) > max_bytes:
+        raise _too_large(max_bytes)
     task = asyncio.current_task()
     assert task is not None
-    # By hand: asyncio.timeout takes longer than all the rest that is done here for a small body.
-    too_slow = task.get_loop().call_later(_SLOWEST, task.cancel, _TOO_SLOW)
+    # Not asyncio.timeout, which takes longer than the rest of this function for a small body.
+    timer = task.get_loop().call_later(_MAX_BODY_SECONDS, task.cancel, _TIMEOUT)
     parts, size, is_more = [], 0, True
     try:
         while is_more:
             message = await request.receive()
             if message["type"] == "http.disconnect":
-                raise Problem(400, "the client went away before its body had come.")
+                raise Problem(400, "the client disconnected before the body was complete.")
             parts.append(message.get("body", b""))
             size += len(parts[-1])
-            if size > most:
-                raise _too_large(most)
+            if size > max_bytes:
+                raise _too_large(max_bytes)
             is_more = message.get("more_body", False)
     except asyncio.CancelledError as error:
-        if _TOO_SLOW not in error.args or task.uncancel() > 0:
+        if _TIMEOUT not in error.args or task.uncancel() > 0:
             raise
-        raise Problem(408, f"the body did not come within {_SLOWEST:g} seconds.") from None
+        raise Problem(408, f"the body did not arrive within {_MAX_BODY_SECONDS:g} seconds.") from None
     finally:
-        too_slow.cancel()
+        timer.cancel()
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _too_large(most: int) -> Problem:
-    return Problem(
-        413, f"the body is larger than {most:,} bytes; nothing was changed.", "send it in several parts"
-    )
+def _too_large(max_bytes: int) -> Problem:
+    detail = f"the body is larger than {max_bytes:,} bytes; nothing was changed."
+    return Problem(413, detail, "send it in several requests")
 
 
 def form_of(request: Request) -> str:
-    """The form of the rows, by content type; JSON where none is said."""
-    said = header(request, b"content-type")
-    said = "application/json" if said is None else said.partition(";")[0].strip().lower()
-    form = FORMS.get(said)
+    """Return the form of the body by its content type; JSON without one."""
+    value = header(request, b"content-type")
+    content_type = "application/json" if value is None else value.partition(";")[0].strip().lower()
+    form = wire.CONTENT_TYPES.get(content_type)
     if form is None:
-        raise Problem(415, f"rows of the type {said!r} cannot be read.", f"send one of {', '.join(FORMS)}")
+        known = ", ".join(wire.CONTENT_TYPES)
+        raise Problem(415, f"the content type {content_type!r} is not supported.", f"use one of {known}")
     return form
 
 
 def json_body(body: bytes) -> dict[str, Any]:
-    """A JSON object."""
+    """Parse a body that must be a JSON object."""
     try:
         value = msgspec.json.decode(body)
-        wire.check_fields(body, value)
+        wire.check_duplicate_fields(body, value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Problem(400, f"the body is not JSON: {error}.") from error
     if not isinstance(value, dict):
@@ -89,9 +88,9 @@ def json_body(body: bytes) -> dict[str, Any]:
 
 
 def write_columns(
-    request: Request, answer: Mapping[str, Any], columns: Mapping[str, Sequence[Any]]
+    request: Request, response: Mapping[str, Any], columns: Mapping[str, Sequence[Any]]
 ) -> Response:
-    """An answer as JSON, or its columns as JSON lines, CSV or Arrow, by what the client accepts."""
+    """Return a response as JSON, or its columns as JSON lines, CSV or Arrow, by the Accept header."""
     accepted = request.headers.get("accept", "*/*")
     if "text/csv" in accepted:
         text = io.StringIO()
@@ -111,4 +110,10 @@ def write_columns(
         rows = zip(*columns.values(), strict=True)
         lines = b"\n".join(msgspec.json.encode(dict(zip(columns, row, strict=True))) for row in rows)
         return Response(lines + b"\n", media_type="application/x-ndjson")
-    return Response(msgspec.json.encode(answer), media_type="application/json")
+    return Response(msgspec.json.encode(response), media_type="application/json")
+
+
+def file_response(name: str, data: bytes) -> Response:
+    """Return a model file as a download."""
+    headers = {"Content-Disposition": f'attachment; filename="{name}.steelyard"'}
+    return Response(data, media_type="application/octet-stream", headers=headers)

@@ -1,4 +1,4 @@
-"""The description of the service in OpenAPI 3.1, from which clients and tests can be made."""
+"""OpenAPI 3.1 description of the service."""
 
 from __future__ import annotations
 
@@ -245,12 +245,12 @@ _SITE = {
     "required": True,
     "schema": {"type": "string", "minLength": 1, "maxLength": 200},
 }
-_ONCE = {
+_IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
-    "description": "Sent again with the same key, the request gets the first answer again.",
+    "description": "A repeated request with the same key gets the response of the first one.",
 }
 
 
@@ -260,22 +260,22 @@ def _ref(name: str) -> dict[str, str]:
 
 def _operation(
     summary: str,
-    answer: str | None,
+    schema: str | None,
     *,
     body: str | None = None,
     rows: bool = False,
-    once: bool = False,
+    idempotent: bool = False,
     model: bool = True,
 ) -> dict[str, Any]:
-    content = {} if answer is None else {"application/json": {"schema": _ref(answer)}}
+    content = {} if schema is None else {"application/json": {"schema": _ref(schema)}}
     problem = {
-        "description": "Refused.",
+        "description": "Error.",
         "content": {"application/problem+json": {"schema": _ref("Problem")}},
     }
     operation: dict[str, Any] = {
         "summary": summary,
-        "parameters": [*([_MODEL] if model else []), *([_ONCE] if once else [])],
-        "responses": {"200": {"description": "Done.", "content": content}, "default": problem},
+        "parameters": [*([_MODEL] if model else []), *([_IDEMPOTENCY_KEY] if idempotent else [])],
+        "responses": {"200": {"description": "Success.", "content": content}, "default": problem},
     }
     if body is not None:
         forms = {"application/json": {"schema": _ref(body)}}
@@ -286,42 +286,44 @@ def _operation(
     return operation
 
 
-def _or_not_yet(summary: str, *, model: bool) -> dict[str, Any]:
+def _health_operation(summary: str, *, model: bool) -> dict[str, Any]:
     operation = _operation(summary, None, model=model)
-    operation["responses"]["503"] = {"description": "Not yet.", "content": {"application/json": {}}}
+    operation["responses"]["503"] = {"description": "Not ready.", "content": {"application/json": {}}}
     return operation
 
 
 def _site_operations() -> dict[str, Any]:
-    put = _operation("The latest bulletin of a site.", "Received", body="SiteUpdate")
+    put = _operation("Apply the update of a site.", "Received", body="SiteUpdate")
     put["requestBody"]["content"] = {"application/octet-stream": {"schema": _ref("SiteUpdate")}}
-    get = _operation("The latest bulletin of a site.", None)
+    get = _operation("The latest update of a site.", None)
     get["responses"]["200"]["content"] = {"application/octet-stream": {}}
-    drop = _operation("Leave a site out, as if it had never been there.", "Dropped", once=True)
+    drop = _operation("Remove a site.", "Dropped", idempotent=True)
     for operation in (put, get, drop):
         operation["parameters"].append(_SITE)
     return {"get": get, "put": put, "delete": drop}
 
 
 def description() -> dict[str, Any]:
-    """The whole description."""
-    made = _operation("Make a model, or change what may be changed.", "Made", body="Spec")
-    made["responses"]["201"] = {**made["responses"]["200"], "description": "Made."}
+    """Return the description."""
+    made = _operation("Create a model or change its settings.", "Made", body="Spec")
+    made["responses"]["201"] = {**made["responses"]["200"], "description": "Created."}
     model = "/v1/models/{model}"
-    learn = _operation("Learn rows with labels.", "Learned", body="Rows", rows=True, once=True)
-    predict = _operation("Labels, scores, probabilities.", "Prediction", body="Predict", rows=True, once=True)
-    label = _operation("Late labels of remembered rows.", "Labelled", body="Labels", once=True)
-    forget = _operation("Forget rows; gives the certificate.", "Forgotten", body="Forget", once=True)
+    learn = _operation("Learn labelled rows.", "Learned", body="Rows", rows=True, idempotent=True)
+    predict = _operation(
+        "Predict labels, scores and probabilities.", "Prediction", body="Predict", rows=True, idempotent=True
+    )
+    label = _operation("Send the labels of remembered rows.", "Labelled", body="Labels", idempotent=True)
+    forget = _operation("Forget rows; returns a certificate.", "Forgotten", body="Forget", idempotent=True)
     file = _operation("The learner as a file of steelyard.save.", None)
     pooled = _operation("The pooled model as a file, for the sites.", None)
-    for whole in (file, pooled):
-        whole["responses"]["200"]["content"] = {"application/octet-stream": {}}
+    for operation in (file, pooled):
+        operation["responses"]["200"]["content"] = {"application/octet-stream": {}}
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "steelyard",
             "version": version("steelyard"),
-            "description": "Models that learn while they answer, and lose nothing that was acknowledged.",
+            "description": "Models that learn and predict at once; acknowledged requests are never lost.",
         },
         "paths": {
             model: {"get": _operation("One model.", "Model"), "put": made},
@@ -329,21 +331,29 @@ def description() -> dict[str, Any]:
             f"{model}/predict": {"post": predict},
             f"{model}/labels": {"post": label},
             f"{model}/forget": {"post": forget},
-            f"{model}/measures": {"get": _operation("Measures over time.", "Measures")},
-            f"{model}/certificates": {"get": _operation("Proofs of forgetting.", "Certificates")},
+            f"{model}/measures": {
+                "get": _operation("Quality of predictions, now and over time.", "Measures")
+            },
+            f"{model}/certificates": {"get": _operation("Certificates of forget requests.", "Certificates")},
             f"{model}/file": {"get": file},
-            f"{model}/sites": {"get": _operation("What each site brings.", "Sites")},
+            f"{model}/sites": {"get": _operation("Contribution of each site.", "Sites")},
             f"{model}/sites/{{site}}": _site_operations(),
             f"{model}/pooled": {"get": pooled},
-            "/v1/models": {"get": _operation("All models that the key may see.", "Models", model=False)},
-            "/v2/models/{model}": {"get": _operation("What a model takes and gives.", "Metadata")},
-            "/v2/models/{model}/ready": {"get": _or_not_yet("Whether a model can answer.", model=True)},
+            "/v1/models": {
+                "get": _operation("All models that the key has access to.", "Models", model=False)
+            },
+            "/v2/models/{model}": {"get": _operation("Inputs and outputs of a model.", "Metadata")},
+            "/v2/models/{model}/ready": {
+                "get": _health_operation("Whether a model can predict.", model=True)
+            },
             "/v2/models/{model}/infer": {
                 "post": _operation("Predictions, Open Inference Protocol.", "Inferred", body="Infer")
             },
-            "/health/live": {"get": _operation("The process answers.", None, model=False)},
-            "/health/ready": {"get": _or_not_yet("Models are loaded.", model=False)},
-            "/health/learner": {"get": _or_not_yet("Whether changes are to be sent here.", model=False)},
+            "/health/live": {"get": _operation("Whether the process responds.", None, model=False)},
+            "/health/ready": {"get": _health_operation("Whether models are loaded.", model=False)},
+            "/health/learner": {
+                "get": _health_operation("Whether this process accepts changes.", model=False)
+            },
         },
         "components": {
             "schemas": _SCHEMAS,

@@ -1,7 +1,7 @@
-"""The store in PostgreSQL, for when one machine is outgrown: one process learns, any number follow it.
+"""Store in PostgreSQL: one process writes, any number of processes follow it.
 
-The session that holds the right to write (an advisory lock) is the session that writes. Whoever commits
-therefore still holds the lock: a learner that was cut off cannot write behind the back of its successor.
+The write lock is an advisory lock of the database session that writes. A commit therefore implies that the
+lock is still held: a process that lost its connection cannot write after its successor has taken over.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import psycopg
 from psycopg import conninfo
 
 from steelyard.exceptions import FileAccessError, FileFormatError
-from steelyard.service.sql_store import SQLStore
-from steelyard.service.store import CommitOutcomeUnknown, Meanwhile
+from steelyard.service.stores import BackgroundWork, CommitOutcomeUnknown
+from steelyard.service.stores.sql import SQLStore
 
 __all__ = ["PostgresStore"]
 
-_SCHEMA_VERSION = 2  # as of SQLite's
-_LOCK = 0x53746C79  # "Stly": who holds it writes
-_SETTING_UP = _LOCK + 1
+_SCHEMA_VERSION = 2  # the same as in SQLite
+_WRITE_LOCK = 0x53746C79  # "Stly", the key of the advisory lock
+_SETUP_LOCK = _WRITE_LOCK + 1
 _CHANNEL = "steelyard"
-_PATIENCE = 5  # seconds to connect
-# A machine that vanishes without a word is noticed by the server within half a minute.
-_ALIVE = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
+_CONNECT_SECONDS = 5
+# The server notices within half a minute that a client machine has disappeared.
+_KEEPALIVE = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
 _SCHEMA = """
 CREATE SCHEMA IF NOT EXISTS steelyard;
 CREATE TABLE steelyard.about (version INTEGER NOT NULL);
@@ -64,7 +64,7 @@ CREATE TABLE steelyard.points (
 CREATE INDEX points_by_time ON steelyard.points (model, at);
 CREATE TABLE steelyard.certificates (
   model TEXT NOT NULL, version BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL, body TEXT NOT NULL);
--- Rows are packed already, and what is packed twice is only slower.
+-- The bodies are compact already; compressing them again only costs time.
 ALTER TABLE steelyard.chunks ALTER COLUMN body SET STORAGE EXTERNAL;
 ALTER TABLE steelyard.snapshots ALTER COLUMN body SET STORAGE EXTERNAL;
 """
@@ -72,25 +72,25 @@ _WITH_ROWS = ("chunks", "row_index", "waiting", "events", "snapshots", "answers"
 
 
 class PostgresStore(SQLStore):
-    """A store in the schema ``steelyard`` of a database.
+    """Store in the schema ``steelyard`` of a PostgreSQL database.
 
     Parameters
     ----------
     url : str
-        Such as ``postgresql://learner@db.example/payments``; a password comes better from a file of
-        passwords or from the environment, as PostgreSQL's own programs take it.
+        Such as ``postgresql://learner@db.example/payments``. Put the password in ``~/.pgpass`` or in the
+        environment variable ``PGPASSWORD`` rather than into the URL.
     """
 
-    faults: tuple[type[Exception], ...] = (psycopg.Error, OSError)
+    errors: tuple[type[Exception], ...] = (psycopg.Error, OSError)
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self.path = _shown(url)
-        self._reading = threading.Lock()
+        self.path = _without_password(url)
+        self._reader_lock = threading.Lock()
         self._db: psycopg.Connection[Any] | None = None
         self._reader: psycopg.Connection[Any] | None = None
-        self._claimed: psycopg.Connection[Any] | None = None  # the session that may write
-        self._news = False  # something was written that others follow
+        self._lock_holder: psycopg.Connection[Any] | None = None  # the session with the write lock
+        self._has_changes = False  # whether the transaction must notify followers
         try:
             self._check_schema(self._session())
         except psycopg.Error as error:
@@ -100,14 +100,18 @@ class PostgresStore(SQLStore):
     # -- sessions -----------------------------------------------------------------------------------
 
     def _connect(self) -> psycopg.Connection[Any]:
-        said = conninfo.conninfo_to_dict(self._url)
-        options = f"{said.pop('options', '')} {_ALIVE} -c search_path=steelyard"
-        settings: dict[str, Any] = {"connect_timeout": _PATIENCE, "application_name": "steelyard", **said}
+        parameters = conninfo.conninfo_to_dict(self._url)
+        options = f"{parameters.pop('options', '')} {_KEEPALIVE} -c search_path=steelyard"
+        settings: dict[str, Any] = {
+            "connect_timeout": _CONNECT_SECONDS,
+            "application_name": "steelyard",
+            **parameters,
+        }
         db = psycopg.connect(conninfo.make_conninfo(**settings, options=options), autocommit=True)
         if db.execute("SHOW fsync").fetchone() == ("off",):
             db.close()
             raise FileAccessError(
-                "the server runs with fsync=off, so that nothing it says is safe.",
+                "the server runs with fsync=off, so a commit is not durable.",
                 source=self.path,
                 hint="set fsync = on in postgresql.conf",
             )
@@ -116,19 +120,19 @@ class PostgresStore(SQLStore):
         return db
 
     def _session(self) -> psycopg.Connection[Any]:
-        """The scribe's session; a new one where the last is broken."""
+        """Return the session of the writer; reconnect if it is closed."""
         if self._db is None or self._db.closed:
-            self._claimed = None
+            self._lock_holder = None
             self._db = self._connect()
             self._db.execute(f"LISTEN {_CHANNEL}")
         return self._db
 
     def _check_schema(self, db: psycopg.Connection[Any]) -> None:
-        there = "SELECT to_regclass('steelyard.about') IS NOT NULL"
-        if db.execute(there).fetchone() == (False,):
+        exists = "SELECT to_regclass('steelyard.about') IS NOT NULL"
+        if db.execute(exists).fetchone() == (False,):
             with db.transaction():
-                db.execute("SELECT pg_advisory_xact_lock(%s)", (_SETTING_UP,))
-                if db.execute(there).fetchone() == (False,):  # nobody else was faster
+                db.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
+                if db.execute(exists).fetchone() == (False,):  # no other process has created it meanwhile
                     db.execute(_SCHEMA)
                     db.execute("INSERT INTO steelyard.about VALUES (%s)", (_SCHEMA_VERSION,))
         found = db.execute("SELECT version FROM steelyard.about").fetchone()
@@ -140,54 +144,54 @@ class PostgresStore(SQLStore):
             )
 
     def close(self) -> None:
-        if self._db is not None and self.is_claimed:
-            with suppress(psycopg.Error):  # at once, not when the server notices that the session has ended
-                self._db.execute("SELECT pg_advisory_unlock(%s)", (_LOCK,))
+        if self._db is not None and self.holds_write_lock:
+            with suppress(psycopg.Error):  # immediately, not when the server notices the end of the session
+                self._db.execute("SELECT pg_advisory_unlock(%s)", (_WRITE_LOCK,))
         for db in (self._reader, self._db):
             if db is not None:
                 with suppress(psycopg.Error):
                     db.close()
-        self._claimed = None
+        self._lock_holder = None
 
-    # -- the right to write -------------------------------------------------------------------------
+    # -- write lock ---------------------------------------------------------------------------------
 
     @property
-    def is_claimed(self) -> bool:
-        """Whether this process is the one that writes, as far as it knows without asking."""
-        return self._claimed is not None and self._claimed is self._db and not self._db.closed
+    def holds_write_lock(self) -> bool:
+        """Whether this process holds the write lock, without asking the server."""
+        return self._lock_holder is not None and self._lock_holder is self._db and not self._db.closed
 
-    def claim(self) -> bool:
-        """Be the only writer, where no other process is; asks the server each time."""
+    def acquire_write_lock(self) -> bool:
+        """Acquire or confirm the write lock by asking the server; return False if another process has it."""
         db = self._session()
-        if self.is_claimed:
-            db.execute("SELECT 1")  # a session that has died is noticed here
+        if self.holds_write_lock:
+            db.execute("SELECT 1")  # raises if the session is broken
             return True
-        if db.execute("SELECT pg_try_advisory_lock(%s)", (_LOCK,)).fetchone() == (True,):
-            self._claimed = db
-        return self.is_claimed
+        if db.execute("SELECT pg_try_advisory_lock(%s)", (_WRITE_LOCK,)).fetchone() == (True,):
+            self._lock_holder = db
+        return self.holds_write_lock
 
-    def wait_for_news(self, seconds: float) -> None:
-        """Until another process has written, or not longer than that: notices can get lost."""
+    def wait_for_changes(self, seconds: float) -> None:
+        """Wait for a notification of the writing process, or until the time is over."""
         for _ in self._session().notifies(timeout=seconds, stop_after=1):
             pass
 
     # -- statements ---------------------------------------------------------------------------------
 
     @contextmanager
-    def transaction(self, meanwhile: Meanwhile | None = None) -> Iterator[None]:  # noqa: ARG002
-        """Everything inside or nothing; on the server's disk when it returns."""
+    def transaction(self, background: BackgroundWork | None = None) -> Iterator[None]:  # noqa: ARG002
+        """Commit all changes or none; they are on the server's disk when the context manager returns."""
         db = self._db
-        if db is None or not self.is_claimed:
-            raise FileAccessError("this process has not, or no longer, the right to write.", source=self.path)
+        if db is None or not self.holds_write_lock:
+            raise FileAccessError("this process does not hold the write lock.", source=self.path)
         db.execute("BEGIN")
-        self._news = False
+        self._has_changes = False
         try:
             yield
-            if self._news:
+            if self._has_changes:
                 db.execute(f"NOTIFY {_CHANNEL}")
             self._commit(db)
         except BaseException:
-            with suppress(psycopg.Error):  # a session that is gone has rolled back already
+            with suppress(psycopg.Error):  # a closed session has rolled back already
                 db.execute("ROLLBACK")
             raise
 
@@ -195,12 +199,12 @@ class PostgresStore(SQLStore):
     def _commit(db: psycopg.Connection[Any]) -> None:
         try:
             db.execute("COMMIT")
-        except psycopg.OperationalError as error:  # it may have been done before the line was cut
+        except psycopg.OperationalError as error:  # the server may have committed before the connection broke
             raise CommitOutcomeUnknown(type(error).__name__) from error
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Everything read inside belongs to one moment."""
+    def read_snapshot(self) -> Iterator[None]:
+        """Let the writer thread read one consistent state."""
         db = self._session()
         db.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:
@@ -210,28 +214,28 @@ class PostgresStore(SQLStore):
                 db.execute("ROLLBACK")
 
     def _do(self, sql: str, *values: Any) -> list[Any]:
-        cursor = self._session().execute(_marked(sql), values)
+        cursor = self._session().execute(_with_placeholders(sql), values)
         if cursor.description is not None:
             return cursor.fetchall()
-        self._news = True
+        self._has_changes = True
         return []
 
     def _do_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         with self._session().cursor() as cursor:
-            cursor.executemany(_marked(sql), rows)
-        self._news = True
+            cursor.executemany(_with_placeholders(sql), rows)
+        self._has_changes = True
 
     def _read(self, sql: str, *values: Any) -> list[Any]:
-        with self._reading:
+        with self._reader_lock:
             try:
-                return self._ask(sql, values)
-            except psycopg.OperationalError:  # the server was started again: a new line, once
-                return self._ask(sql, values)
+                return self._query(sql, values)
+            except psycopg.OperationalError:  # the server was restarted: reconnect once
+                return self._query(sql, values)
 
-    def _ask(self, sql: str, values: Sequence[Any]) -> list[Any]:
+    def _query(self, sql: str, values: Sequence[Any]) -> list[Any]:
         if self._reader is None or self._reader.closed:
             self._reader = self._connect()
-        return self._reader.execute(_marked(sql), values).fetchall()
+        return self._reader.execute(_with_placeholders(sql), values).fetchall()
 
     # -- erasing ------------------------------------------------------------------------------------
 
@@ -271,21 +275,21 @@ class _Noted:
             self._left.append(int(found.group()))
 
 
-def _marked(sql: str) -> str:
+def _with_placeholders(sql: str) -> str:
     return sql.replace("?", "%s")
 
 
-def _shown(url: str) -> str:
-    """The address without what is secret."""
+def _without_password(url: str) -> str:
+    """Return host and database of a URL."""
     try:
-        said = conninfo.conninfo_to_dict(url)
+        parameters = conninfo.conninfo_to_dict(url)
     except psycopg.Error as error:
         raise FileAccessError(
-            "this is not an address of a PostgreSQL database.",
+            "this is not the URL of a PostgreSQL database.",
             source="the store",
             hint="for example postgresql://learner@db.example/payments",
         ) from error
-    return f"postgresql://{said.get('host', '')}/{said.get('dbname', '')}"
+    return f"postgresql://{parameters.get('host', '')}/{parameters.get('dbname', '')}"
 
 
 def _first_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""What a store must do: keep models, events, rows and snapshots, all or nothing, and erase for good."""
+"""Interface of a store: models, events, rows and snapshots, written in transactions."""
 
 from __future__ import annotations
 
@@ -7,21 +7,28 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["About", "CommitOutcomeUnknown", "Event", "Meanwhile", "Snapshot", "Store", "Waiting"]
+__all__ = [
+    "BackgroundWork",
+    "CommitOutcomeUnknown",
+    "Event",
+    "PendingRow",
+    "RowReference",
+    "Snapshot",
+    "Store",
+]
 
-Meanwhile = Callable[
-    [], Callable[[], None] | None
-]  # asked for work when a commit begins; None: there is none
-About = tuple[str | None, str | None]  # id and subject of a row that an answer speaks of
+# Called when a commit begins; returns work to do during the commit, or None.
+BackgroundWork = Callable[[], Callable[[], None] | None]
+RowReference = tuple[str | None, str | None]  # id and subject of a row that a stored response mentions
 
 
-class CommitOutcomeUnknown(Exception):  # noqa: N818  a state of the world
-    """A transaction was being made durable when the store failed: whether it counts is not known."""
+class CommitOutcomeUnknown(Exception):  # noqa: N818  a state, not an error of the caller
+    """The store failed during a commit, so the transaction may or may not be durable."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """One change of a model, in the order of versions."""
+    """One change of a model; events are ordered by version."""
 
     version: int
     at: float
@@ -31,7 +38,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A model at some version."""
+    """The complete state of a model at one version."""
 
     version: int
     at: float
@@ -40,8 +47,8 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """A row that was answered and waits for its label."""
+class PendingRow:
+    """A predicted row that is stored until its label arrives."""
 
     id: str
     at: float
@@ -50,23 +57,24 @@ class Waiting:
 
 
 class Store(Protocol):
-    """Only the scribe writes, inside :meth:`transaction`; what it returns from is on disk.
+    """Durable storage of the service.
 
-    ``claim`` makes this process the only writer, where that can be had; ``wait_for_news`` is for those who
-    follow another process, ``reading`` lets them see one moment.
+    Only the writer thread of the process that holds the write lock changes a store, inside
+    :meth:`transaction`; when the context manager returns, the transaction is durable. Other processes follow
+    with ``wait_for_changes`` and read a consistent state inside ``read_snapshot``.
     """
 
-    faults: tuple[type[Exception], ...]  # what it raises when the disk or the server fails
+    errors: tuple[type[Exception], ...]  # raised when the disk or the database server fails
 
-    def transaction(self, meanwhile: Meanwhile | None = None) -> AbstractContextManager[None]:
-        """Everything inside or nothing; a store that can commit in the background does other work then."""
+    def transaction(self, background: BackgroundWork | None = None) -> AbstractContextManager[None]:
+        """Commit all changes or none; a store that commits in a thread runs the background work meanwhile."""
         ...
 
-    def reading(self) -> AbstractContextManager[None]: ...
+    def read_snapshot(self) -> AbstractContextManager[None]: ...
     @property
-    def is_claimed(self) -> bool: ...
-    def claim(self) -> bool: ...
-    def wait_for_news(self, seconds: float) -> None: ...
+    def holds_write_lock(self) -> bool: ...
+    def acquire_write_lock(self) -> bool: ...
+    def wait_for_changes(self, seconds: float) -> None: ...
     def close(self) -> None: ...
     def models(self) -> list[tuple[str, str]]: ...
     def put_model(self, name: str, spec: str, at: float) -> None: ...
@@ -76,7 +84,7 @@ class Store(Protocol):
     def drop_events(self, model: str, until: int) -> None: ...
     def put_snapshot(self, model: str, snapshot: Snapshot, keep: int) -> None: ...
     def last_snapshot(self, model: str) -> Snapshot | None: ...
-    def last_version(self, model: str) -> int: ...
+    def last_versions(self) -> dict[str, int]: ...
     def snapshot(
         self, model: str, *, version: int | None = None, at: float | None = None
     ) -> Snapshot | None: ...
@@ -93,19 +101,25 @@ class Store(Protocol):
         self, model: str, *, ids: Sequence[str] = (), subject: str | None = None
     ) -> list[tuple[int, int]]: ...
     def known_ids(self, model: str, ids: Sequence[str]) -> list[str]: ...
-    def wait(self, model: str, waiting: Sequence[Waiting]) -> None: ...
-    def waiting(self, model: str, ids: Sequence[str]) -> list[Waiting]: ...
-    def waiting_ids(self, model: str, ids: Sequence[str]) -> list[str]: ...
-    def drop_waiting(
+    def put_pending(self, model: str, rows: Sequence[PendingRow]) -> None: ...
+    def pending(self, model: str, ids: Sequence[str]) -> list[PendingRow]: ...
+    def drop_pending(
         self, model: str, *, ids: Sequence[str] = (), subject: str | None = None, before: float | None = None
     ) -> int: ...
-    def count_waiting(self, model: str) -> int: ...
-    def n_waiting(self, model: str) -> int: ...
-    def answer_to(self, model: str, key: str) -> tuple[str, str] | None: ...
-    def keep_answer(
-        self, model: str, key: str, fingerprint: str, body: str, *, at: float, about: Sequence[About] = ()
+    def count_pending(self, model: str) -> int: ...
+    def n_pending(self, model: str) -> int: ...
+    def response_to(self, model: str, key: str) -> tuple[str, str] | None: ...
+    def put_response(
+        self,
+        model: str,
+        key: str,
+        fingerprint: str,
+        body: str,
+        *,
+        at: float,
+        rows: Sequence[RowReference] = (),
     ) -> None: ...
-    def blank_answers(
+    def blank_responses(
         self,
         model: str,
         blank: str,
@@ -114,7 +128,7 @@ class Store(Protocol):
         subject: str | None = None,
         before: float | None = None,
     ) -> int: ...
-    def drop_answers(self, before: float) -> None: ...
+    def drop_responses(self, before: float) -> None: ...
     def add_points(self, model: str, points: Sequence[dict[str, Any]]) -> None: ...
     def points(self, model: str, since: float | None, limit: int) -> list[dict[str, Any]]: ...
     def add_certificate(self, model: str, version: int, at: float, body: str) -> None: ...
