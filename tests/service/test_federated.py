@@ -310,4 +310,5 @@ def test_acknowledged_site_updates_survive_any_power_loss(history, crash_at, see
         assert facts_of(writer) in expected[n_done - 1 : n_done + 1]
     elif "heart" in writer.published:
         assert facts_of(writer) == expected[0]
+    writer.store.close()  # now, before another test runs and the disk is gone
     vfs.unregister()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import httpx
 import pytest
 
@@ -60,6 +62,21 @@ def test_follower_has_federated_model(session, follower):
         session.do(Publish("heart", agreed_site(name, numbers(60, number)).publish()))
     until(lambda: "heart" in follower.published and follower.published["heart"].version == 2)
     assert follower.published["heart"].summary() == session.model("heart").summary()
+
+
+def test_idle_follower_logs_no_errors_and_loads_no_model_again(session, follower, caplog, monkeypatch):
+    session.do(Learn("m", batch(records(60))))
+    assert level(session, follower)
+    n_loads = []
+    monkeypatch.setattr("steelyard.service.writer.recover_session", lambda *_: n_loads.append(1))
+    monkeypatch.setattr("steelyard.service.replication.recover_session", lambda *_: n_loads.append(1))
+    caplog.clear()
+    time.sleep(2.5)  # two polls
+    assert not caplog.records
+    assert not n_loads
+    session.do(Learn("m", batch(records(5, first=60))))
+    assert level(session, follower)
+    assert not n_loads
 
 
 def test_follower_refuses_changes_with_hint(session, follower):
