@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import os
 import time
 
 import pytest
@@ -19,6 +20,8 @@ from tests.service.server import serving
 from tests.service.sessions import ModelSession, batch
 from tests.service.test_guarantees import fresh
 from tests.service.test_wire import MODEL, is_problem, unlabelled
+
+JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture
@@ -256,6 +259,43 @@ def test_key_of_one_model_cannot_access_another(tmp_path):
         is_problem(http.get("/v2/models/theirs", headers=one), 403)
 
 
+def test_keys_add_keeps_owner_and_mode_of_file(tmp_path):
+    path = tmp_path / "keys.toml"
+    Keys.add(path, ["admin"])
+    path.chmod(0o640)
+    if os.geteuid() == 0:
+        os.chown(path, 1234, 1235)
+    before = path.stat()
+    Keys.add(path, ["predict"])
+    after = path.stat()
+    assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
+    Keys.revoke(path, Keys(path).all()[0].id)
+    assert path.stat().st_uid == before.st_uid
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change owners")
+def test_new_key_file_belongs_to_owner_of_folder(tmp_path):
+    os.chown(tmp_path, 1234, 1235)
+    Keys.add(tmp_path / "keys.toml", ["admin"])
+    status = (tmp_path / "keys.toml").stat()
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (1234, 1235, 0o600)
+
+
+def test_unreadable_key_file_gives_503_until_it_is_back(tmp_path, caplog):
+    path = tmp_path / "keys.toml"
+    headers = {"Authorization": f"Bearer {Keys.add(path, ['admin'])[1]}"}
+    with serving(make_app(Writer(SQLiteStore(tmp_path / "store.db")), keys=Keys(path))) as http:
+        assert http.get("/v1/models", headers=headers).status_code == 200
+        path.rename(tmp_path / "moved.toml")
+        for _ in range(3):
+            is_problem(http.get("/v1/models", headers=headers), 503)
+        assert http.get("/health/ready").status_code == 503
+        assert caplog.text.count("requests are refused") == 1
+        (tmp_path / "moved.toml").rename(path)
+        assert http.get("/health/ready").status_code == 200
+        assert http.get("/v1/models", headers=headers).status_code == 200
+
+
 # -- limits -----------------------------------------------------------------------------------------
 
 
@@ -282,7 +322,7 @@ def test_slow_body_times_out(http, monkeypatch):
         time.sleep(0.6)
         yield b"]}"
 
-    is_problem(http.post(f"{MODEL}/learn", content=half_a_body()), 408)
+    is_problem(http.post(f"{MODEL}/learn", content=half_a_body(), headers=JSON), 408)
     assert http.post(f"{MODEL}/learn", json={"rows": records(3, first=1_000)}).status_code == 200
 
 
@@ -290,7 +330,7 @@ def test_number_too_large_for_double_is_refused(http):
     body = '{"rows": [{"amount": %s, "country": "DE", "customer": "c1", "row": "x", "fraud": 1}]}' % (
         "9" * 400
     )
-    is_problem(http.post(f"{MODEL}/learn", content=body.encode()), 422)
+    is_problem(http.post(f"{MODEL}/learn", content=body.encode(), headers=JSON), 422)
 
 
 # -- forgetting and settings ------------------------------------------------------------------------

@@ -8,9 +8,12 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
+from steelyard.exceptions import ParameterError
+from steelyard.service import Spec
 from steelyard.service.clock import SteadyClock
 from steelyard.service.commands import Learn, Put, Tick
 from steelyard.service.row_windows import RowRange, RowWindowIndex
+from steelyard.tables.columns import RowError
 from tests.service.data import Clock, records, spec
 from tests.service.sessions import ModelSession, batch
 
@@ -155,3 +158,41 @@ def test_clock_jump_keeps_idempotency_keys_and_windows(where):
     clocks.advance(34.0, -60 * DAY)
     assert session.do(Learn("m", batch(records(10)), key="k", fingerprint="k")) == first
     assert session.model().n_rows == 10
+
+
+# -- rows dated in the future -----------------------------------------------------------------------
+
+
+def _timed(times, first=0):
+    return batch([{**row, "at": at} for row, at in zip(records(len(times), first=first), times, strict=True)])
+
+
+def test_row_dated_in_future_is_refused_and_changes_nothing(where):
+    session = ModelSession(where, Clock(1e9))
+    session.do(Put("m", spec(time="at", memory="30d")))
+    session.do(Learn("m", _timed([1e9, 1e9 + 1.0, 1e9 + DAY])))
+    with pytest.raises(RowError, match="later than allowed") as refused:
+        session.do(Learn("m", _timed([1e9, 4e9], first=10)))
+    assert refused.value.row == 1
+    assert session.model().n_rows == 3
+    session.do(Learn("m", _timed([1e9 + 2.0], first=20)))
+    assert session.model().n_rows == 4
+    assert session.model().summary() == session.again().model().summary()
+
+
+def test_max_future_can_be_changed_and_switched_off(where):
+    session = ModelSession(where, Clock(1e9))
+    session.do(Put("m", spec(time="at", max_future=None)))
+    session.do(Learn("m", _timed([4e9])))
+    session.do(Put("m", spec(time="at", max_future="2h")))
+    with pytest.raises(RowError):
+        session.do(Learn("m", _timed([1e9 + 8_000.0], first=10)))
+    with pytest.raises(ParameterError, match="max_future"):
+        spec(max_future=7)
+    with pytest.raises(ParameterError, match="size must be"):
+        spec(max_future="soon")
+
+
+def test_stored_spec_of_0_2_accepts_all_times():
+    assert Spec.from_store({"target": "y", "time": "at"}).max_future is None
+    assert Spec.from_mapping({"target": "y", "time": "at"}).max_future == "1d"

@@ -17,6 +17,7 @@ from tests.service.data import SPEC, records
 from tests.service.server import serving
 
 MODEL = "/v1/models/payments"
+JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture
@@ -168,11 +169,11 @@ def test_bad_value_error_names_row_and_column(http):
 
 
 def test_too_large_body_and_unknown_content_type_are_refused(http):
-    is_problem(http.post(f"{MODEL}/learn", content=b" " * 300_000), 413)
+    is_problem(http.post(f"{MODEL}/learn", content=b" " * 300_000, headers=JSON), 413)
     xml = {"content-type": "text/xml"}
     is_problem(http.post(f"{MODEL}/learn", content=b"<x/>", headers=xml), 415)
-    is_problem(http.post(f"{MODEL}/learn", content=b'{"rows": [{"a": 1'), 422)
-    is_problem(http.post(f"{MODEL}/learn", content=b"[" * 100_000), 422)
+    is_problem(http.post(f"{MODEL}/learn", content=b'{"rows": [{"a": 1', headers=JSON), 422)
+    is_problem(http.post(f"{MODEL}/learn", content=b"[" * 1_500, headers=JSON), 422)
 
 
 def test_inference_protocol_equals_predict(http):
@@ -289,11 +290,11 @@ def test_fast_routes_match_only_their_paths(http):
 def test_fast_routes_apply_authorization_and_limits(http, verb):
     http.post(f"{MODEL}/learn", json={"rows": records(40)})
     before = http.get(MODEL).json()
-    is_problem(http.post(f"{MODEL}/{verb}", content=b"x" * 300_000), 413)
+    is_problem(http.post(f"{MODEL}/{verb}", content=b"x" * 300_000, headers=JSON), 413)
     is_problem(http.post(f"{MODEL}/{verb}", content=b"{}", headers={"Content-Type": "text/none"}), 415)
     is_problem(http.post(f"{MODEL}/{verb}", content=b"{}", headers={"Content-Type": ""}), 415)
     twice = b'{"rows": [{"amount": 1, "amount": 2, "country": "DE", "customer": "c", "row": "z"}]}'
-    is_problem(http.post(f"{MODEL}/{verb}", content=twice), 422)
+    is_problem(http.post(f"{MODEL}/{verb}", content=twice, headers=JSON), 422)
     assert http.get(MODEL).json()["digest"] == before["digest"]
     figures = http.get("/metrics").text
     assert f'route="/v1/models/{{model}}/{verb}",status="413"' in figures

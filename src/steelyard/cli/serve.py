@@ -177,8 +177,11 @@ def _tell_state(writer: Any, store: str) -> None:
 def _listen(app: Any, host: str, port: int, tls_cert: Path | None, tls_key: Path | None) -> None:
     import uvicorn
 
+    from steelyard.service.http.protocol import LimitedProtocol
+
     config = uvicorn.Config(
         app,
+        http=LimitedProtocol,
         host=host,
         port=port,
         log_level="warning",

@@ -356,7 +356,7 @@ class Engine:
         """Restore a model from :meth:`state`."""
         engine = cls.__new__(cls)
         engine.name = name
-        engine.spec = Spec.from_mapping(state["spec"])
+        engine.spec = Spec.from_store(state["spec"])
         engine.version = int(state["version"])
         engine.n_rows, engine.n_learned = int(state["n_rows"]), int(state["n_learned"])
         engine._text_labels = state["text_labels"]

@@ -137,7 +137,7 @@ class PooledSession(ModelSession):
     @classmethod
     def recover(cls, store: Store, name: str, spec: str) -> PooledSession:
         """Restore a model from its site updates, its snapshot and the events after it."""
-        session = cls(store, PooledEngine(name, Spec.from_mapping(json.loads(spec))))
+        session = cls(store, PooledEngine(name, Spec.from_store(json.loads(spec))))
         snapshot = store.last_snapshot(name)
         state: dict[str, Any] = {"version": 0, "gone": {}} if snapshot is None else decode(snapshot.body)
         version, gone = int(state["version"]), {site: tuple(age) for site, age in state["gone"].items()}
@@ -254,5 +254,5 @@ def new_session(store: Store, name: str, spec: Spec) -> ModelSession:
 
 def recover_session(store: Store, name: str, spec: str) -> ModelSession:
     """Restore the session of a model from the store."""
-    kind = PooledSession if Spec.from_mapping(json.loads(spec)).sites else ModelSession
+    kind = PooledSession if Spec.from_store(json.loads(spec)).sites else ModelSession
     return kind.recover(store, name, spec)

@@ -36,6 +36,7 @@ __all__ = [
     "RequestLimits",
     "TooLargeError",
     "check_duplicate_fields",
+    "check_not_in_future",
     "fill_missing",
     "from_body",
     "from_records",
@@ -78,6 +79,25 @@ class RequestLimits:
     rows: int = 200_000
     columns: int = 10_000
     values: int = 50_000_000
+    unpacked: int = 512 << 20
+
+    def check_json(self, body: bytes) -> None:
+        """Raise TooLargeError if JSON has more objects and lists than rows allow."""
+        n_found, limit = body.count(b"[") + body.count(b"{"), 2 * self.rows + 1_000
+        if n_found > limit:
+            raise TooLargeError(
+                f"a request can have {limit:,} JSON objects and lists; got {n_found:,}. Nothing was changed.",
+                hint="send it in several requests",
+            )
+
+    def check_unpacked(self, n_bytes: int) -> None:
+        """Raise TooLargeError if decompressed data is too large."""
+        if n_bytes > self.unpacked:
+            raise TooLargeError(
+                f"a request can have {self.unpacked:,} bytes after decompression; got {n_bytes:,}. "
+                "Nothing was changed.",
+                hint="send it in several requests",
+            )
 
     def check(self, n_rows: int, n_columns: int) -> None:
         """Raise TooLargeError if a limit is exceeded."""
@@ -104,19 +124,22 @@ def from_body(
     """Parse the rows of a body; ``text_columns`` are read as text."""
     limits = limits or RequestLimits()
     if kind in {"json", "jsonl"}:
+        limits.check_json(body)
         return from_records(_records(body, kind), text_columns, limits)
     _check_signature(body, kind)
-    source = _arrow_stream(body) if kind == "arrow" else open_source(io.BytesIO(body))
+    source = _arrow_stream(body, limits) if kind == "arrow" else open_source(io.BytesIO(body))
     try:
         names = list(source.names)
         known = [name for name in text_columns if name in names]
         columns = Columns(categorical=tuple(known))
         limits.check(0, len(names))
         columns.chosen(names, _SOURCE)  # raises if two columns have the same name
-        parts, n_rows = [], 0
+        parts, n_rows, n_characters = [], 0, 0
         for part in source.batches(names, source.kinds(columns, names)):
             n_rows += part.n_rows
-            limits.check(n_rows, len(names))  # compressed rows can be a thousand times larger than the body
+            limits.check(n_rows, len(names))
+            n_characters += _n_characters(part)
+            limits.check_unpacked(n_characters)  # a dictionary repeats its texts
             parts.append(part)
     finally:
         source.close()
@@ -125,14 +148,72 @@ def from_body(
     return ColumnBatch.joined(parts)
 
 
-def _arrow_stream(body: bytes) -> ArrowSource:
+def _n_characters(batch: ColumnBatch) -> int:
+    """Return the total length of all texts."""
+    if isinstance(batch.columns, BlockColumns):  # numbers only
+        return 0
+    columns = [values.tolist() for values in batch.columns.values() if values.dtype == object]
+    return sum(len(text) for texts in columns for text in texts if text is not None)
+
+
+def _arrow_stream(body: bytes, limits: RequestLimits) -> ArrowSource:
     import pyarrow as pa
 
     try:
+        n_bytes = _n_unpacked_bytes(body)
         reader = pa.ipc.open_stream(body)
-        return ArrowSource(lambda _: reader, reader.schema, _SOURCE, None, reader.close)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(f"the stream is damaged or truncated: {error}.", source=_SOURCE) from error
+    limits.check_unpacked(n_bytes)
+    return ArrowSource(lambda _: reader, reader.schema, _SOURCE, None, reader.close)
+
+
+def _n_unpacked_bytes(body: bytes) -> int:
+    """Return the size of all buffers of an Arrow stream after decompression, without decompressing them.
+
+    The metadata of a message is a flatbuffer: Message.header (field 2) is a RecordBatch, or a DictionaryBatch
+    whose field 1 is one. RecordBatch has a vector of buffers (field 2: offset and length, 8 bytes each) and,
+    if compressed, field 3. A compressed buffer begins with its decompressed length, or -1 if it is stored as
+    it is. Decompression allocates exactly this length, so it cannot be understated.
+    """
+    import pyarrow as pa
+
+    n_bytes = 0
+    reader = pa.ipc.MessageReader.open_stream(body)
+    try:
+        while True:
+            message = reader.read_next_message()
+            if message.type not in {"record batch", "dictionary"}:
+                continue
+            metadata, data = memoryview(message.metadata), memoryview(message.body)
+            batch = _table_field(metadata, _offset(metadata, 0), 2)
+            if message.type == "dictionary":
+                batch = _table_field(metadata, _offset(metadata, batch), 1)
+            batch = _offset(metadata, batch)
+            vector = _offset(metadata, _table_field(metadata, batch, 2))
+            is_compressed = bool(_table_field(metadata, batch, 3))
+            (n_buffers,) = struct.unpack_from("<I", metadata, vector)
+            for k in range(n_buffers):
+                offset, length = struct.unpack_from("<qq", metadata, vector + 4 + 16 * k)
+                unpacked = struct.unpack_from("<q", data, offset)[0] if is_compressed and length >= 8 else -1
+                n_bytes += length if unpacked < 0 else unpacked
+    except StopIteration:
+        return n_bytes
+    except struct.error as error:
+        raise ValueError("the metadata of a message is damaged") from error
+
+
+def _offset(metadata: memoryview, position: int) -> int:
+    """Follow a relative offset of a flatbuffer."""
+    return position + int(struct.unpack_from("<I", metadata, position)[0])
+
+
+def _table_field(metadata: memoryview, table: int, number: int) -> int:
+    """Return the position of a field of a flatbuffer table; 0 if the field is absent."""
+    vtable = table - struct.unpack_from("<i", metadata, table)[0]
+    size = struct.unpack_from("<H", metadata, vtable)[0]
+    entry = struct.unpack_from("<H", metadata, vtable + 4 + 2 * number)[0] if 4 + 2 * number < size else 0
+    return table + entry if entry else 0
 
 
 def _check_signature(body: bytes, kind: str) -> None:
@@ -381,6 +462,21 @@ def times(batch: ColumnBatch, name: str | None, now: float) -> Any:
     return seconds
 
 
+def check_not_in_future(seconds: FloatArray, name: str, limit: float) -> None:
+    """Raise RowError if a time is later than the limit."""
+    late = seconds > limit
+    if late.any():
+        row = int(late.argmax())
+        raise RowError(
+            f"the time {seconds[row]:.16g} is {(seconds[row] - limit) / 86_400:,.1f} days later than allowed; "
+            "nothing was changed.",
+            source=_position(row, name),
+            row=row,
+            column=name,
+            hint="times are seconds since 1970; the setting max_future changes the limit",
+        )
+
+
 # -- combining and selecting ------------------------------------------------------------------------
 
 
@@ -431,7 +527,7 @@ def select(batch: ColumnBatch, rows: Any) -> ColumnBatch:
 
 # -- stored rows ------------------------------------------------------------------------------------
 
-# A stored chunk is a header, a MessagePack map and one block of doubles: the numeric columns, then the times.
+# A stored chunk is a header, a MessagePack map and one block of doubles with the numeric columns.
 # The checksum of the header covers both. Version 1 had a persistence tree instead of the map, and a checksum
 # of the block only; still older chunks are a persistence tree alone.
 _MAGIC = b"\x93ROWS\0\0\2"

@@ -60,7 +60,7 @@ class ModelSession:
         """Restore a model from its last snapshot and the events after it."""
         snapshot = store.last_snapshot(name)
         if snapshot is None:
-            session = cls(store, Engine(name, Spec.from_mapping(json.loads(spec))))
+            session = cls(store, Engine(name, Spec.from_store(json.loads(spec))))
         else:
             session = cls(store, Engine.from_state(name, decode(snapshot.body)))
             session.snapshot_at = snapshot.at
@@ -101,7 +101,7 @@ class ModelSession:
             ranges = [RowRange(*piece) for piece in body["pieces"]]
             self.engine.forget(self._rows_of(ranges))
         elif event.kind == "configure":
-            self.engine.configure(Spec.from_mapping(json.loads(body["spec"])))
+            self.engine.configure(Spec.from_store(json.loads(body["spec"])))
         else:
             raise DataError(f"the store has an event {event.kind!r}, which this version does not know.")
         return ranges
@@ -125,6 +125,8 @@ class ModelSession:
         spec, engine = self.engine.spec, self.engine
         engine.check_rows(batch, labelled=True)
         times = wire.times(batch, spec.time, now)
+        if spec.time is not None:
+            wire.check_not_in_future(times, spec.time, now + spec.max_future_seconds)
         if spec.keeps_rows and spec.time is not None and engine.can_forget:
             order = np.argsort(times, kind="stable")  # RowWindowIndex needs sorted times
             batch, times = wire.select(batch, order), times[order]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -32,7 +33,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _SOURCE = "the spec"
 _DEFAULT_SEED = 0  # recovery replays events, which must draw the same random numbers
 # Settings that can change without learning rows again.
-_CHANGEABLE = frozenset({"learner", "memory", "rows"})
+_CHANGEABLE = frozenset({"learner", "memory", "rows", "max_future"})
 _CHANGEABLE_PARAMETERS = {
     "ProximalSVC": frozenset({"C", "class_weight", "objective", "threshold", "penalize_intercept"})
 }
@@ -65,6 +66,9 @@ class Spec:
         How missing values are treated: an error, the mean of the column, or zero.
     sites : bool
         Whether the model is federated: it combines the updates of several sites and learns no rows.
+    max_future : str or None
+        How much later than the clock the time of a row can be, such as "1d"; later rows are refused, because
+        one wrong date would expire all others. None: no limit.
     """
 
     target: str
@@ -77,6 +81,7 @@ class Spec:
     rows: str = "window"
     missing: str = "refuse"
     sites: bool = False
+    max_future: str | None = "1d"
 
     @classmethod
     def from_mapping(cls, values: Any) -> Spec:
@@ -98,6 +103,11 @@ class Spec:
         spec = cls(**values)
         spec._check()
         return spec
+
+    @classmethod
+    def from_store(cls, values: Mapping[str, Any]) -> Spec:
+        """Restore a stored spec; those of version 0.2 have no ``max_future`` and keep accepting all times."""
+        return cls.from_mapping({"max_future": None, **values})
 
     def _check(self) -> None:
         for name in ("target", "time", "subject", "id"):
@@ -126,6 +136,7 @@ class Spec:
                 f'memory must be "all", "drift", rows, a time or {{half_life = rows}}; got {self.memory!r}.',
                 source=_SOURCE,
             )
+        self._check_max_future()
         self._check_learner()
         self._check_sites()
         if self.window is not None and self.rows != "window":
@@ -134,6 +145,12 @@ class Spec:
                 source=_SOURCE,
                 hint='set rows = "window"',
             )
+
+    def _check_max_future(self) -> None:
+        value = self.max_future
+        if value is None or (isinstance(value, str) and isinstance(window_size(value), timedelta)):
+            return
+        raise ParameterError(f'max_future must be a time such as "1d"; got {value!r}.', source=_SOURCE)
 
     def _check_learner(self) -> None:
         """Raise ParameterError now for parameters that the first rows would refuse."""
@@ -149,7 +166,7 @@ class Spec:
             raise ParameterError(f"sites must be true or false; got {self.sites!r}.", source=_SOURCE)
         if not self.sites:
             return
-        plain = Spec(self.target, learner=self.learner, rows="none", sites=True)
+        plain = Spec(self.target, learner=self.learner, rows="none", sites=True, max_future=self.max_future)
         unusable = [name for name in vars(self) if getattr(self, name) != getattr(plain, name)]
         if unusable:
             raise ParameterError(
@@ -192,6 +209,12 @@ class Spec:
             size: int | timedelta = window_size(self.memory)
             return size
         return None
+
+    @property
+    def max_future_seconds(self) -> float:
+        """Seconds by which the time of a row can be later than the clock."""
+        limit = None if self.max_future is None else window_size(self.max_future)
+        return limit.total_seconds() if isinstance(limit, timedelta) else math.inf
 
     @property
     def keeps_rows(self) -> bool:

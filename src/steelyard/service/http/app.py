@@ -9,7 +9,7 @@ import json
 import math
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,7 +33,7 @@ from steelyard.service.http import bodies, federated, inference, page
 from steelyard.service.http.answers import columns_of, prediction
 from steelyard.service.http.keys import Key, Keys
 from steelyard.service.http.metrics import Metrics
-from steelyard.service.http.middleware import FastRoutes, Handler, error_middleware
+from steelyard.service.http.middleware import FastRoutes, Handler, OriginCheck, error_middleware
 from steelyard.service.http.openapi import description
 from steelyard.service.http.problems import Problem, respond
 from steelyard.service.spec import Spec
@@ -64,13 +64,29 @@ _MAX_POINTS, _MAX_CERTIFICATES = 2_000, 50  # in a response
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a request: bytes of the body, rows, columns, values; and of concurrent event streams."""
+    """Limits of requests.
+
+    Parameters
+    ----------
+    body : int
+        Bytes of a body.
+    rows, columns, values : int
+        Numbers of rows, columns and values of a request.
+    unpacked : int
+        Bytes of the buffers and texts of an Arrow stream after decompression.
+    listeners : int
+        Concurrent event streams.
+    all_bodies : int
+        Bytes of all bodies in memory.
+    """
 
     body: int = 64 << 20
     rows: int = 200_000
     columns: int = 10_000
     values: int = 50_000_000
     listeners: int = 100
+    unpacked: int = 512 << 20
+    all_bodies: int = 512 << 20
 
 
 # Modules with further routes; each function takes the service and returns (method, path, handler).
@@ -83,7 +99,8 @@ class Service:
     def __init__(self, writer: Writer, keys: Keys | None, limits: Limits) -> None:
         self.writer, self.keys, self.limits = writer, keys, limits
         self.metrics = Metrics(writer)
-        self._request_limits = wire.RequestLimits(limits.rows, limits.columns, limits.values)
+        self.budget = bodies.ByteBudget(limits.all_bodies)
+        self.request_limits = wire.RequestLimits(limits.rows, limits.columns, limits.values, limits.unpacked)
         self._past_models: dict[tuple[str, int], PublishedModel] = {}
         self._listeners: set[asyncio.Queue[str]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -98,6 +115,8 @@ class Service:
         if self.keys is None:
             return None
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if self.keys.problem() is not None:
+            raise commands.Unavailable("the keys of this service cannot be read.", hint="see the log")
         key = self.keys.find(token.strip()) if scheme.lower() == "bearer" else None
         if key is None:
             raise Problem(401, "this service requires a key.", "send it as `Authorization: Bearer ...`")
@@ -142,14 +161,20 @@ class Service:
             else:
                 response.set_exception(error)
 
+    async def read_json(self, request: Request, max_bytes: int | None = None) -> tuple[bytes, dict[str, Any]]:
+        """Read a JSON body; return its bytes and the parsed object."""
+        return await bodies.read_json(
+            request, max_bytes or self.limits.body, self.budget, self.request_limits
+        )
+
     async def _rows(self, body: bytes, form: str, published: PublishedModel) -> ColumnBatch:
         limit = _MAX_BYTES_ON_LOOP[form]
         if published.is_serving:
             limit = min(limit, _MAX_BYTES_ON_LOOP_WHILE_SERVING)
         if len(body) < limit:
-            return wire.from_body(body, form, published.text_columns, limits=self._request_limits)
+            return wire.from_body(body, form, published.text_columns, limits=self.request_limits)
         return await run_in_threadpool(
-            wire.from_body, body, form, published.text_columns, limits=self._request_limits
+            wire.from_body, body, form, published.text_columns, limits=self.request_limits
         )
 
     @staticmethod
@@ -194,8 +219,8 @@ class Service:
         """Create a model or change its settings."""
         name = request.path_params["model"]
         self.authorize(request, "admin", name)
-        body = bodies.json_body(await bodies.read_body(request, _MAX_SPEC_BYTES))
-        response = await self.submit(commands.Put(name, Spec.from_mapping(body)))
+        _, values = await self.read_json(request, _MAX_SPEC_BYTES)
+        response = await self.submit(commands.Put(name, Spec.from_mapping(values)))
         is_new = response.pop("made")
         return JSONResponse(response, status_code=201 if is_new else 200)
 
@@ -204,7 +229,7 @@ class Service:
         name = request.path_params["model"]
         self.authorize(request, "learn", name)
         published = self.model(name)
-        body = await bodies.read_body(request, self.limits.body)
+        body = await bodies.read_body(request, self.limits.body, self.budget)
         batch = await self._rows(body, bodies.form_of(request), published)
         response = await self.submit(commands.Learn(name, batch, **self.idempotency(request, body)))
         return Response(msgspec.json.encode(response), media_type="application/json")
@@ -215,11 +240,11 @@ class Service:
         """Predict labels, scores and probabilities; with ``remember``, store the rows for delayed labels."""
         name = request.path_params["model"]
         self.authorize(request, "predict", name)
-        body = await bodies.read_body(request, self.limits.body)
+        body = await bodies.read_body(request, self.limits.body, self.budget)
         form = bodies.form_of(request)
         options = dict(request.query_params)
         if form == "json":
-            values = bodies.json_body(body)
+            values = await bodies.json_object(body, self.request_limits)
             options.update({key: values[key] for key in ("remember", "as_of") if key in values})
         published = await self._model_as_of(name, options.get("as_of"))
         batch = await self._rows(body, form, published)
@@ -271,7 +296,8 @@ class Service:
         now = self.writer.clock()
         if spec.time is not None and spec.time in batch.columns:
             present = [time is not None for time in wire.texts(batch, spec.time)]
-            wire.times(wire.select(batch, np.array(present)), spec.time, now)  # raises if a time is not valid
+            times = wire.times(wire.select(batch, np.array(present)), spec.time, now)
+            wire.check_not_in_future(times, spec.time, now + spec.max_future_seconds)
         id_column = spec.id if spec.id in batch.columns else None
         ids = [row_id or uuid.uuid4().hex for row_id in wire.identifiers(batch, id_column)]
         if len(set(ids)) < len(ids):
@@ -293,8 +319,8 @@ class Service:
         """Learn remembered rows whose labels have arrived."""
         name = request.path_params["model"]
         self.authorize(request, "learn", name)
-        body = await bodies.read_body(request, self.limits.body)
-        labels = bodies.json_body(body).get("labels")
+        body, values = await self.read_json(request)
+        labels = values.get("labels")
         if not isinstance(labels, dict) or not labels:
             raise Problem(422, 'expected {"labels": {"id": label, ...}}.')
         if len(labels) > self.limits.rows:
@@ -307,7 +333,7 @@ class Service:
         """Forget rows by ids, subject, time or values."""
         name = request.path_params["model"]
         self.authorize(request, "forget", name)
-        body = await bodies.read_body(request, self.limits.body)
+        body = await bodies.read_body(request, self.limits.body, self.budget)
         selection = await self._selection(request, body, self.model(name))
         command = commands.Forget(name, **selection, **self.idempotency(request, body))
         return JSONResponse(await self.submit(command))
@@ -316,7 +342,7 @@ class Service:
         form = bodies.form_of(request)
         if form != "json":
             return {"batch": await self._rows(body, form, published)}
-        values = bodies.json_body(body)
+        values = await bodies.json_object(body, self.request_limits)
         if len(values) != 1 or not set(values) <= {"ids", "subject", "rows", "before"}:
             raise Problem(422, "select rows in exactly one way: ids, subject, rows or before.")
         ((way, value),) = values.items()
@@ -410,8 +436,9 @@ class Service:
         return JSONResponse({"live": True})
 
     async def ready(self, _request: Request) -> Response:
-        """Return 200 if models are loaded and the writer runs or follows without lag."""
+        """Return 200 if models are loaded, keys can be read, and the writer runs or follows without lag."""
         ready = self.writer.is_alive and self.writer.behind < _MAX_LAG_SECONDS
+        ready = ready and (self.keys is None or self.keys.problem() is None)
         role = "learner" if self.writer.leads else "predictor"
         return JSONResponse({"ready": ready, "role": role}, status_code=200 if ready else 503)
 
@@ -449,7 +476,13 @@ class Service:
             self.writer.store.close()
 
 
-def make_app(writer: Writer, *, keys: Keys | None = None, limits: Limits | None = None) -> Starlette:
+def make_app(
+    writer: Writer,
+    *,
+    keys: Keys | None = None,
+    limits: Limits | None = None,
+    allowed_hosts: Sequence[str] = (),
+) -> Starlette:
     """Return the service as an ASGI application.
 
     Parameters
@@ -457,9 +490,11 @@ def make_app(writer: Writer, *, keys: Keys | None = None, limits: Limits | None 
     writer : Writer
         The writer; it is started and stopped with the application.
     keys : Keys, optional
-        API keys; without them every request is allowed.
+        API keys; without them every request to this machine is allowed, except those of foreign web pages.
     limits : Limits, optional
-        Limits of a request.
+        Limits of requests.
+    allowed_hosts : sequence of str, optional
+        Without keys, host names that are accepted in addition to those of this machine.
     """
     service = Service(writer, keys, limits or Limits())
     model = "/v1/models/{model}"
@@ -484,12 +519,13 @@ def make_app(writer: Writer, *, keys: Keys | None = None, limits: Limits | None 
     ]
     handlers = {(method, path): error_middleware(handler, path, service) for method, path, handler in routes}
     verbs = {verb: handlers["POST", f"{model}/{verb}"] for verb in ("learn", "predict")}
+    origin_check = [Middleware(OriginCheck, allowed_hosts)] if keys is None else []
     return Starlette(
         routes=[
             Route(path, handler, methods=[method], name=f"{method} {path}")
             for (method, path), handler in handlers.items()
         ],
-        middleware=[Middleware(FastRoutes, verbs)],
+        middleware=[*origin_check, Middleware(FastRoutes, verbs)],
         lifespan=service.lifespan,
         exception_handlers={HTTPException: _http_problem},  # type: ignore[dict-item]
     )

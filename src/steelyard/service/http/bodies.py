@@ -9,16 +9,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from steelyard.service import rows as wire
 from steelyard.service.http.problems import Problem
 
-__all__ = ["file_response", "form_of", "header", "json_body", "read_body", "write_columns"]
+__all__ = [
+    "ByteBudget",
+    "file_response",
+    "form_of",
+    "header",
+    "json_object",
+    "read_body",
+    "read_json",
+    "write_columns",
+]
 
 _MAX_BODY_SECONDS = 120.0
 _TIMEOUT = "timeout of the body"
+_MAX_BYTES_ON_LOOP = 100_000
 _ARROW = "application/vnd.apache.arrow.stream"
 
 
@@ -30,7 +41,32 @@ def header(request: Request, name: bytes) -> str | None:
     return None
 
 
-async def read_body(request: Request, max_bytes: int) -> bytes:
+class ByteBudget:
+    """Limit of the bytes of all bodies in memory; each counts from its arrival until its response.
+
+    Parameters
+    ----------
+    max_bytes : int
+        Limit; further bodies are refused with status 503.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.n_bytes = 0
+
+    def add(self, request: Request, n_bytes: int) -> None:
+        """Count bytes of a request."""
+        if self.n_bytes + n_bytes > self.max_bytes:
+            raise Problem(503, "too many large requests at once; nothing was changed.", "try again shortly")
+        self.n_bytes += n_bytes
+        request.scope["steelyard.bytes"] = request.scope.get("steelyard.bytes", 0) + n_bytes
+
+    def release(self, request: Request) -> None:
+        """Stop counting the bytes of a request."""
+        self.n_bytes -= request.scope.pop("steelyard.bytes", 0)
+
+
+async def read_body(request: Request, max_bytes: int, budget: ByteBudget) -> bytes:
     """Read the body; raise Problem as soon as it is too large or too slow."""
     declared = header(request, b"content-length") or ""
     if declared.isdecimal() and int(declared) > max_bytes:
@@ -47,6 +83,7 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
                 raise Problem(400, "the client disconnected before the body was complete.")
             parts.append(message.get("body", b""))
             size += len(parts[-1])
+            budget.add(request, len(parts[-1]))
             if size > max_bytes:
                 raise _too_large(max_bytes)
             is_more = message.get("more_body", False)
@@ -65,9 +102,12 @@ def _too_large(max_bytes: int) -> Problem:
 
 
 def form_of(request: Request) -> str:
-    """Return the form of the body by its content type; JSON without one."""
-    value = header(request, b"content-type")
-    content_type = "application/json" if value is None else value.partition(";")[0].strip().lower()
+    """Return the form of the body by its content type.
+
+    A content type is required: browsers send requests without one, or with one of those that are not
+    supported here, to other origins without asking.
+    """
+    content_type = (header(request, b"content-type") or "").partition(";")[0].strip().lower()
     form = wire.CONTENT_TYPES.get(content_type)
     if form is None:
         known = ", ".join(wire.CONTENT_TYPES)
@@ -75,8 +115,25 @@ def form_of(request: Request) -> str:
     return form
 
 
-def json_body(body: bytes) -> dict[str, Any]:
-    """Parse a body that must be a JSON object."""
+async def read_json(
+    request: Request, max_bytes: int, budget: ByteBudget, limits: wire.RequestLimits
+) -> tuple[bytes, dict[str, Any]]:
+    """Read a body with the content type of JSON; return it and the parsed object."""
+    body = await read_body(request, max_bytes, budget)
+    if form_of(request) != "json":
+        raise Problem(415, "expected a JSON object.", "use the content type application/json")
+    return body, await json_object(body, limits)
+
+
+async def json_object(body: bytes, limits: wire.RequestLimits) -> dict[str, Any]:
+    """Parse a body that must be a JSON object, in a thread if it is large."""
+    if len(body) < _MAX_BYTES_ON_LOOP:
+        return _json_object(body, limits)
+    return await run_in_threadpool(_json_object, body, limits)
+
+
+def _json_object(body: bytes, limits: wire.RequestLimits) -> dict[str, Any]:
+    limits.check_json(body)
     try:
         value = msgspec.json.decode(body)
         wire.check_duplicate_fields(body, value)

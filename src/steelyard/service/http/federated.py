@@ -62,7 +62,9 @@ class _Sites:
         content_type = request.headers.get("content-type", _BYTES).partition(";")[0].strip().lower()
         if content_type != _BYTES:
             raise Problem(415, f"the content type {content_type!r} is not supported.", f"use {_BYTES}")
-        body = await bodies.read_body(request, min(self.service.limits.body, _MAX_UPDATE_BYTES))
+        body = await bodies.read_body(
+            request, min(self.service.limits.body, _MAX_UPDATE_BYTES), self.service.budget
+        )
         site_update = await run_in_threadpool(self._site_update, body, site)
         try:
             response = await self.service.submit(commands.Publish(name, site_update))

@@ -10,7 +10,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from steelyard.service.http import bodies
 from steelyard.service.http.problems import Problem
 from steelyard.tables.columns import ColumnBatch
 
@@ -80,7 +79,7 @@ def routes(service: Service) -> list[tuple[str, str, Callable[[Request], Awaitab
     async def infer(request: Request) -> Response:
         name = request.path_params["model"]
         service.authorize(request, "predict", name)
-        body = bodies.json_body(await bodies.read_body(request, service.limits.body))
+        _, body = await service.read_json(request)
         published = service.model(name)
         batch = _batch(body)
         answers, probabilities = await run_in_threadpool(published.predict, batch)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import os
 import secrets
+import stat
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError
+from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError, SteelyardError
 
 __all__ = ["SCOPES", "Key", "Keys"]
 
 SCOPES = ("predict", "learn", "forget", "site", "admin")
 _PREFIX = "sy"
+_log = logging.getLogger("steelyard.service")
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,8 @@ class Keys:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._loaded: tuple[int, int] | None = None  # modification time and size
+        self._problem: str | None = None
+        self._loaded: tuple[int, int, int] | None = None  # times of the last changes, and size
         self._keys: dict[str, Key] = {}
         self._refresh()
 
@@ -64,6 +68,19 @@ class Keys:
         same = hmac.compare_digest(_hash(secret).encode(), expected.encode())
         return key if same else None
 
+    def problem(self) -> str | None:
+        """Return why the file cannot be read, or None; a new problem is logged."""
+        try:
+            self._refresh()
+        except SteelyardError as error:
+            problem: str | None = str(error)
+        else:
+            problem = None
+        if problem is not None and problem != self._problem:
+            _log.error("requests are refused: %s", problem)
+        self._problem = problem
+        return problem
+
     def all(self) -> list[Key]:
         """Return all keys."""
         self._refresh()
@@ -72,8 +89,8 @@ class Keys:
     def _refresh(self) -> None:
         try:
             status = self.path.stat()
-            status_now = (status.st_mtime_ns, status.st_size)
-            if status_now == self._loaded:
+            state = (status.st_mtime_ns, status.st_ctime_ns, status.st_size)
+            if state == self._loaded:
                 return
             text = self.path.read_text("utf-8")
         except OSError as error:
@@ -83,7 +100,7 @@ class Keys:
                 hint="steelyard serve keys add creates it",
             ) from error
         self._keys = _parsed(text, str(self.path))
-        self._loaded = status_now
+        self._loaded = state
 
     @classmethod
     def add(
@@ -157,10 +174,24 @@ def _write(path: Path, keys: Sequence[Key]) -> None:
     # Created with this mode, so that no other user can ever read it.
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
+        _set_owner(path, descriptor)
         file.write("\n".join(lines).encode())
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+
+
+def _set_owner(path: Path, descriptor: int) -> None:
+    """Keep owner and mode of a file that is rewritten; give a new file the owner of its folder.
+
+    An administrator who adds a key with sudo must not make the file unreadable for the service.
+    """
+    is_new = not path.exists()
+    model = (path.parent if is_new else path).stat()
+    if os.geteuid() == 0:
+        os.fchown(descriptor, model.st_uid, model.st_gid)
+    if not is_new:
+        os.fchmod(descriptor, stat.S_IMODE(model.st_mode))
 
 
 def _toml(text: str) -> str:

@@ -1,12 +1,14 @@
-"""Middleware: errors as problem details, metrics, the request log, and fast routing of two handlers."""
+"""Middleware: foreign web pages, errors as problem details, metrics, request log, fast routing."""
 
 from __future__ import annotations
 
+import functools
+import ipaddress
 import logging
 import time
 import traceback
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -21,11 +23,68 @@ from steelyard.service.http.problems import Problem, problem_of, respond
 if TYPE_CHECKING:
     from steelyard.service.http.app import Service
 
-__all__ = ["FastRoutes", "Handler", "error_middleware"]
+__all__ = ["FastRoutes", "Handler", "OriginCheck", "error_middleware"]
 
 _log = logging.getLogger("steelyard.service")
 _MODELS = "/v1/models/"
 Handler = Callable[[Request], Awaitable[Response]]
+
+
+class OriginCheck:
+    """ASGI middleware that refuses requests of foreign web pages to a service without keys.
+
+    The Host header must name this machine, or an allowed host; otherwise a page whose domain name resolves to
+    127.0.0.1 (DNS rebinding) could read and change models. Requests that change something must not come from
+    another origin: browsers send simple requests across origins without asking.
+
+    Parameters
+    ----------
+    app : ASGI application
+        Application for accepted requests.
+    allowed_hosts : sequence of str
+        Host names, without port, that are accepted in addition to those of this machine.
+    """
+
+    def __init__(self, app: ASGIApp, allowed_hosts: Sequence[str] = ()) -> None:
+        self._app, self._allowed = app, frozenset(host.lower() for host in allowed_hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        problem = self._problem(scope) if scope["type"] == "http" else None
+        await (self._app if problem is None else respond(problem))(scope, receive, send)
+
+    def _problem(self, scope: Scope) -> Problem | None:
+        host, origin, site = "", None, "same-origin"
+        for name, value in scope["headers"]:
+            if name == b"host":
+                host = value.decode("latin-1").lower()
+            elif name == b"origin":
+                origin = value.decode("latin-1").lower()
+            elif name == b"sec-fetch-site":
+                site = value.decode("latin-1")
+        if not _is_local(host) and _hostname(host) not in self._allowed:
+            return Problem(
+                421, f"this service is not {host[:80]!r}.", "use the address that it printed, or keys"
+            )
+        is_foreign = site not in {"same-origin", "none"} or (
+            origin is not None and origin.partition("://")[2] != host
+        )
+        if is_foreign and scope["method"] not in {"GET", "HEAD"}:
+            return Problem(403, "requests of other web pages are refused.", "use keys to allow them")
+        return None
+
+
+def _hostname(host: str) -> str:
+    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+
+
+@functools.lru_cache(maxsize=64)
+def _is_local(host: str) -> bool:
+    """Return whether a Host header names this machine."""
+    name = _hostname(host)
+    try:
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 class FastRoutes:
@@ -78,6 +137,7 @@ def error_middleware(handler: Handler, path: str, service: Service) -> Handler:
             where = "".join(traceback.format_tb(error.__traceback__))
             _log.error("failure %s: %s\n%s", name, type(error).__name__, where)
             response = respond(Problem(500, f"the service failed; see {name} in its log."))
+        service.budget.release(request)
         seconds = time.perf_counter() - begin
         model = request.path_params.get("model")
         service.metrics.request_finished(request.method, path, response.status_code, seconds, model)

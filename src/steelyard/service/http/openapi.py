@@ -59,6 +59,7 @@ _SCHEMAS: dict[str, Any] = {
             "rows": {"enum": ["none", "until labelled", "window"]},
             "missing": {"enum": ["refuse", "mean", "zero"]},
             "sites": {"type": "boolean"},
+            "max_future": {"type": ["string", "null"]},
         },
     },
     "Model": {

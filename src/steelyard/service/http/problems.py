@@ -26,6 +26,7 @@ _TITLES = {
     410: "Gone",
     413: "Too large",
     415: "Content type not supported",
+    421: "Not this service",
     422: "The content was refused; nothing was changed",
     429: "Too many requests",
     500: "Internal error",
