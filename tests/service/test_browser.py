@@ -62,9 +62,9 @@ def test_page_of_ensemble_shows_experts_and_lists_many_classes(http, browser):
     assert len(experts) > 2
     for expert in experts:
         page.get_by_role("cell", name=expert["name"], exact=True).wait_for()
-    page.get_by_role("heading", name="Pace").wait_for()
+    page.get_by_role("heading", name="Latency").wait_for()
     page.goto(f"{http.base_url}/models/letters")
-    page.get_by_text("of a class on average").wait_for()
+    page.get_by_text("Average recall of").wait_for()
     page.get_by_text("and 2 more classes").wait_for()
     assert page.get_by_text("AUC").count() == 0
     page.close()
@@ -78,7 +78,7 @@ def test_page_marks_drift_in_the_curve(http, browser):
 
     page.route("**/v1/models/payments", with_drift)
     page.goto(f"{http.base_url}/models/payments")
-    page.get_by_text("Dashed lines: the data had changed (2 seen here).").wait_for()
+    page.get_by_text("Dashed lines: concept drift (2 in this chart).").wait_for()
     page.close()
 
 

@@ -468,8 +468,8 @@ def check_not_in_future(seconds: FloatArray, name: str, limit: float) -> None:
     if late.any():
         row = int(late.argmax())
         raise RowError(
-            f"the time {seconds[row]:.16g} is {(seconds[row] - limit) / 86_400:,.1f} days later than allowed; "
-            "nothing was changed.",
+            f"the time {seconds[row]:.16g} is {(seconds[row] - limit) / 86_400:,.1f} days later than "
+            "allowed; nothing was changed.",
             source=_position(row, name),
             row=row,
             column=name,
