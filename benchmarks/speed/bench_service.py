@@ -2,7 +2,7 @@
 
     python benchmarks/speed/bench_service.py [--quick] [--only learn|single|predict|recover]
 
-1. Learning: Arrow batches of 1,000 x 30 over HTTP, durable, against `partial_fit` plus a synced append of the
+1. Learning: durable Arrow batches of 1,000 x 30 over HTTP, against `partial_fit` plus a synced append of the
    same bytes to a file.
 2. Single rows: 64 clients with one row per request, against one synced append per request, and against an echo
    application of the same framework. On a disk whose sync is faster than a request of the framework, group
@@ -127,8 +127,8 @@ class Pipe:
         self._reader, self._writer = await asyncio.open_connection(self.host, self.port, limit=1 << 20)
 
     async def post(self, path: str, body: bytes, headers: dict[str, str]) -> bytes:
-        said = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        head = f"POST {path} HTTP/1.1\r\nhost: {self.host}\r\n{said}content-length: {len(body)}\r\n\r\n"
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        head = f"POST {path} HTTP/1.1\r\nhost: {self.host}\r\n{lines}content-length: {len(body)}\r\n\r\n"
         self._writer.write(head.encode() + body)
         answered = await self._reader.readuntil(b"\r\n\r\n")
         length = int(re.search(rb"(?i)content-length: (\d+)", answered).group(1))  # type: ignore[union-attr]

@@ -205,22 +205,24 @@ class Engine:
 
     def check_rows(self, batch: ColumnBatch, *, labelled: bool) -> None:
         """Raise DataError if rows lack a column that this model needs."""
-        special = {self.spec.time, self.spec.subject, self.spec.id, self.spec.target}
-        needed = [self.spec.target] if labelled else []
-        needed += [name for name in (self.spec.time, self.spec.subject, self.spec.id) if name and labelled]
+        spec, columns = self.spec, batch.columns
+        needed = [spec.target, spec.time, spec.subject, spec.id] if labelled else []
         if self._has_columns:
             needed += self._encoder.columns_
-        names = list(batch.columns)
         for name in needed:
-            if name not in batch.columns:
-                closest = near(name, names)
+            if name is not None and name not in columns:
+                closest = near(name, list(columns))
                 raise DataError(
-                    f"the column {name!r} is missing; there are {', '.join(map(repr, names[:20]))}.",
+                    f"the column {name!r} is missing; there are {', '.join(map(repr, list(columns)[:20]))}.",
                     source="the request",
                     hint=f"did you mean {closest!r}?" if closest else None,
                 )
-        if not self._has_columns and labelled and not [name for name in names if name not in special]:
+        if not self._has_columns and labelled and not self._feature_names(batch):
             raise DataError("there is no feature column.", source="the request")
+
+    def _feature_names(self, batch: ColumnBatch) -> list[str]:
+        special = {self.spec.time, self.spec.subject, self.spec.id, self.spec.target}
+        return [name for name in batch.columns if name not in special]
 
     # -- events -------------------------------------------------------------------------------------
 
@@ -239,8 +241,7 @@ class Engine:
         encoder = copy.deepcopy(self._encoder) if self._encoder_learns else self._encoder
         try:
             if not self._has_columns:
-                special = {self.spec.time, self.spec.subject, self.spec.id, self.spec.target}
-                self._encoder.settle(add, [name for name in add.columns if name not in special], ())
+                self._encoder.settle(add, self._feature_names(add), ())
             labels = self._labels(add)
             chunk = _chunk(self._encoder, add, labels, learn=True)
             answers = self._predicted(chunk, predictions)

@@ -414,9 +414,9 @@ def texts(batch: ColumnBatch, name: str | None) -> list[str | None]:
 
 def identifiers(batch: ColumnBatch, column: str | None) -> list[str | None]:
     """Return a column of ids or subjects; raise RowError for a value that a store cannot look up."""
-    found = texts(batch, column)
     if column is None:
-        return found
+        return [None] * batch.n_rows
+    found = texts(batch, column)
     for row, name in enumerate(found):
         if name is not None and not is_identifier(name):
             raise RowError(

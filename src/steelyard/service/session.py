@@ -134,7 +134,7 @@ class ModelSession:
         ids, subjects = wire.identifiers(batch, spec.id), wire.identifiers(batch, spec.subject)
         if spec.id is not None:
             self._check_new(ids)
-        extra = {"times": times, "given": None if predictions is None else vars(predictions)}
+        extra = {"times": times.tolist(), "given": None if predictions is None else vars(predictions)}
         pause = partial(self._yield, batch.n_rows)
         pause()
         body = wire.pack(batch, extra)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
 import steelyard
@@ -167,7 +168,7 @@ class Spec:
         if not self.sites:
             return
         plain = Spec(self.target, learner=self.learner, rows="none", sites=True, max_future=self.max_future)
-        unusable = [name for name in vars(self) if getattr(self, name) != getattr(plain, name)]
+        unusable = [name for name in asdict(self) if getattr(self, name) != getattr(plain, name)]
         if unusable:
             raise ParameterError(
                 f"a model with sites = true learns no rows, so {unusable[0]} = "
@@ -200,7 +201,7 @@ class Spec:
 
     # -- derived properties -------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def window(self) -> int | timedelta | None:
         """Number of rows or length of time after which rows expire; None without a sliding window."""
         if isinstance(self.memory, int) or (
@@ -210,13 +211,13 @@ class Spec:
             return size
         return None
 
-    @property
+    @cached_property
     def max_future_seconds(self) -> float:
         """Seconds by which the time of a row can be later than the clock."""
         limit = None if self.max_future is None else window_size(self.max_future)
         return limit.total_seconds() if isinstance(limit, timedelta) else math.inf
 
-    @property
+    @cached_property
     def keeps_rows(self) -> bool:
         """Whether the store keeps the rows in the window."""
         return self.rows == "window"

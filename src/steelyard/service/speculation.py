@@ -19,14 +19,16 @@ from steelyard.service.queue import RequestQueue
 from steelyard.service.session import LearnedRows, ModelSession
 from steelyard.tables.columns import ColumnBatch
 
-__all__ = ["Speculation", "concatenated"]
+__all__ = ["Speculation", "SpeculativeBatch", "concatenated"]
 
 _log = logging.getLogger("steelyard.service")
 _MIN_ROWS = 200  # fewer rows are learned faster than a thread is started
 
 
 @dataclass
-class _Batch:
+class SpeculativeBatch:
+    """Requests that are the next group of the writer, and their learned rows."""
+
     requests: list[Request]
     committed: PublishedModel | None = None  # the model without the rows of this batch
     learned: LearnedRows | None = None  # None: to be learned when the requests are processed
@@ -51,23 +53,18 @@ class Speculation:
 
     def __init__(self, queue: RequestQueue, clock: Callable[[], float], max_requests: int) -> None:
         self._queue, self._clock, self._max_requests = queue, clock, max_requests
-        self._batch: _Batch | None = None
+        self.batch: SpeculativeBatch | None = None
         self.has_failed = False  # an error left the model of the batch in an unknown state
-
-    @property
-    def requests(self) -> list[Request]:
-        """The requests of the batch; they are the next group of the writer."""
-        return [] if self._batch is None else list(self._batch.requests)
 
     def prepare(self, sessions: Mapping[str, ModelSession]) -> Callable[[], None] | None:
         """Take requests with many rows from the queue; return the function that learns them, or None."""
-        if self._batch is not None:
+        if self.batch is not None:
             return None
         requests = self._take(sessions)
         if not requests:
             return None
-        self._batch = _Batch(list(requests))
-        return partial(self._learn, self._batch, requests, sessions[requests[0].model])
+        self.batch = SpeculativeBatch(list(requests))
+        return partial(self._learn, self.batch, requests, sessions[requests[0].model])
 
     def _take(self, sessions: Mapping[str, ModelSession]) -> list[Learn]:
         queued = self._queue.first(self._max_requests)
@@ -84,7 +81,7 @@ class Speculation:
         self._queue.take(len(requests))
         return [request for request in requests if request.future.set_running()]
 
-    def _learn(self, batch: _Batch, requests: list[Learn], session: ModelSession) -> None:
+    def _learn(self, batch: SpeculativeBatch, requests: list[Learn], session: ModelSession) -> None:
         try:
             batch.committed = session.engine.published()
             batch.learned = session.learn_in_memory(concatenated(session, requests), now=self._clock())
@@ -96,26 +93,26 @@ class Speculation:
 
     def take(self, requests: list[Request]) -> LearnedRows | None:
         """End the batch if these are its requests; return the learned rows, if there are any."""
-        batch = self._batch
+        batch = self.batch
         if batch is None or not requests or batch.requests[0] is not requests[0]:
             return None
-        self._batch = None
+        self.batch = None
         return batch.learned
 
     def committed_model(self, name: str) -> PublishedModel | None:
         """Return the model without the batch; None if the session has no uncommitted rows."""
-        batch = self._batch
+        batch = self.batch
         return batch.committed if batch is not None and batch.requests[0].model == name else None
 
     def invalidate(self) -> None:
         """Discard the learned state, because the models were recovered; keep the requests."""
         self.has_failed = False
-        if self._batch is not None:
-            self._batch = _Batch(self._batch.requests)
+        if self.batch is not None:
+            self.batch = SpeculativeBatch(self.batch.requests)
 
     def reject(self, error: Callable[[], Exception]) -> bool:
         """Fail the requests of the batch; return whether there was a batch."""
-        batch, self._batch = self._batch, None
+        batch, self.batch = self.batch, None
         for request in [] if batch is None else batch.requests:
             request.future.set_exception(error())
         return batch is not None

@@ -205,7 +205,7 @@ class Writer:
             self._step_down()
         if self._queue.is_closed and not self._is_leader:
             self._reject_queued(stopping_error)
-        return self._queue.is_closed and not self._queue and not self._speculation.requests
+        return self._queue.is_closed and not self._queue and self._speculation.batch is None
 
     # -- following ----------------------------------------------------------------------------------
 
@@ -241,8 +241,8 @@ class Writer:
 
     def _next_group(self) -> list[Request]:
         """Return the speculative batch, a due tick, or the next requests; empty if none arrives."""
-        if self._speculation.requests:
-            return self._speculation.requests
+        if self._speculation.batch is not None:
+            return list(self._speculation.batch.requests)
         wait = self._next_tick - time.monotonic()
         if wait <= 0:
             self._next_tick = time.monotonic() + _TICK_SECONDS
@@ -258,7 +258,7 @@ class Writer:
 
     def _process(self, requests: list[Request]) -> None:
         outcomes: list[Outcome] = []
-        learned = self._speculation.take(requests)
+        learned = None if self._speculation.batch is None else self._speculation.take(requests)
         try:
             if self._needs_recovery or self._speculation.has_failed:
                 self.recover()
@@ -287,7 +287,7 @@ class Writer:
                 request.future.set_result(outcome)
 
     def _background_work(self) -> Callable[[], None] | None:
-        return None if self._closing else self._speculation.prepare(self._sessions)
+        return None if self._closing or not self._queue else self._speculation.prepare(self._sessions)
 
     def _erase(self) -> Exception | None:
         try:
@@ -331,7 +331,8 @@ class Writer:
             session = self._sessions.get(name)
             if session is None:
                 continue
-            current, committed = self.published.get(name), self._speculation.committed_model(name)
+            current, is_ahead = self.published.get(name), self._speculation.batch is not None
+            committed = self._speculation.committed_model(name) if is_ahead else None
             if current is not None and current.version == (committed or session.engine).version:
                 continue
             published = committed or session.engine.published()
@@ -361,8 +362,12 @@ class Writer:
         for request in requests:
             now = self.clock()
             try:
-                run = partial(self._run_request, request, now)
-                outcomes.append((request, run_once(self.store, request, run, now)))
+                if request.key is None:
+                    response = self._run_request(request, now)
+                else:
+                    run = partial(self._run_request, request, now)
+                    response = run_once(self.store, request, run, now)
+                outcomes.append((request, response))
             except SteelyardError as error:
                 outcomes.append((request, error))
         return outcomes
