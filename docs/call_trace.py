@@ -146,12 +146,12 @@ def http_learn(_: Path) -> Walk:
                 await send("POST", "/v1/models/m/learn", {"rows": batch})
             entered = list(walk.entered.items())
             commit = [name for name, _ in entered].index(("service/stores/sqlite.py", "SQLiteStore._commit"))
-            walk.entered = dict(entered[: commit + 1])
-            sys.setprofile(None)
+            to_commit.entered = dict(entered[: commit + 1])
 
+    to_commit = Walk()
     with Walk() as walk:
         asyncio.run(learn(walk))
-    return walk
+    return to_commit
 
 
 WALKS: dict[str, Callable[[Path], Walk]] = {
