@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from steelyard.exceptions import DataError
+from steelyard.exceptions import DataError, FileAccessError
 from steelyard.service import Writer
 from steelyard.service import rows as wire
 from steelyard.service.commands import Conflict, Forget, GoneError, Label, Learn, Put, Remember
@@ -147,3 +149,24 @@ def test_http_erased_response_gives_410_and_invalid_ids_give_422(store):
         for wrong in ({"ids": ["a\0b"]}, {"subject": "x" * 501}, {"ids": [""]}):
             is_problem(http.post(f"{MODEL}/forget", json=wrong), 422)
         is_problem(http.post(f"{MODEL}/labels", json={"labels": {"a\0b": 1}}), 422)
+
+
+def test_forget_in_postgresql_does_not_wait_for_locked_table(cluster):
+    import psycopg
+
+    where = cluster.empty()
+    session = ModelSession(where)
+    session.do(Put("m", spec()))
+    rows = [{**row, "customer": "Customer-of-row"} for row in records(10)]
+    session.do(Learn("m", batch([*rows, *records(30, first=10)])))
+    assert b"Customer-of-row" in session.bytes(), "the control: before forgetting it is there"
+    with psycopg.connect(where) as backup:
+        backup.execute("LOCK TABLE steelyard.chunks IN ACCESS SHARE MODE")  # as pg_dump does
+        begin = time.monotonic()
+        with pytest.raises(FileAccessError, match="still on the disk"):
+            session.do(Forget("m", subject="Customer-of-row"))
+        assert time.monotonic() - begin < 15.0
+        assert session.do(Learn("m", batch(records(5, first=90))))["learned"] == 5
+    session.do(Forget("m", ids=["r90"]))
+    assert b"Customer-of-row" not in session.bytes()
+    assert session.model().summary() == session.again().model().summary()

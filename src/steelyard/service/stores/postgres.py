@@ -26,6 +26,7 @@ _WRITE_LOCK = 0x53746C79  # "Stly", the key of the advisory lock
 _SETUP_LOCK = _WRITE_LOCK + 1
 _CHANNEL = "steelyard"
 _CONNECT_SECONDS = 5
+_ERASE_LOCK_SECONDS = 2
 # The server notices within half a minute that a client machine has disappeared.
 _KEEPALIVE = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
 _SCHEMA = """
@@ -68,7 +69,7 @@ CREATE TABLE steelyard.certificates (
 ALTER TABLE steelyard.chunks ALTER COLUMN body SET STORAGE EXTERNAL;
 ALTER TABLE steelyard.snapshots ALTER COLUMN body SET STORAGE EXTERNAL;
 """
-_WITH_ROWS = ("chunks", "row_index", "waiting", "events", "snapshots", "answers", "answer_index")
+_TABLES_WITH_ROWS = ("chunks", "row_index", "waiting", "events", "snapshots", "answers", "answer_index")
 
 
 class PostgresStore(SQLStore):
@@ -91,6 +92,7 @@ class PostgresStore(SQLStore):
         self._reader: psycopg.Connection[Any] | None = None
         self._lock_holder: psycopg.Connection[Any] | None = None  # the session with the write lock
         self._has_changes = False  # whether the transaction must notify followers
+        self._to_erase = set(_TABLES_WITH_ROWS)  # at first all: an earlier process may have deleted rows
         try:
             self._check_schema(self._session())
         except psycopg.Error as error:
@@ -215,6 +217,7 @@ class PostgresStore(SQLStore):
 
     def _do(self, sql: str, *values: Any) -> list[Any]:
         cursor = self._session().execute(_with_placeholders(sql), values)
+        self._note_deletions(sql, cursor.rowcount)
         if cursor.description is not None:
             return cursor.fetchall()
         self._has_changes = True
@@ -223,7 +226,14 @@ class PostgresStore(SQLStore):
     def _do_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         with self._session().cursor() as cursor:
             cursor.executemany(_with_placeholders(sql), rows)
+            self._note_deletions(sql, cursor.rowcount)
         self._has_changes = True
+
+    def _note_deletions(self, sql: str, n_rows: int) -> None:
+        """Remember the table of a DELETE or UPDATE statement: both leave dead rows."""
+        if n_rows > 0 and sql.startswith(("DELETE FROM ", "UPDATE ")):
+            table = sql.removeprefix("DELETE FROM ").removeprefix("UPDATE ").partition(" ")[0]
+            self._to_erase |= {table} & set(_TABLES_WITH_ROWS)
 
     def _read(self, sql: str, *values: Any) -> list[Any]:
         with self._reader_lock:
@@ -240,39 +250,53 @@ class PostgresStore(SQLStore):
     # -- erasing ------------------------------------------------------------------------------------
 
     def erase(self) -> None:
-        """After deletions were committed: the tables are written anew without what was deleted.
+        """Rewrite the tables from which rows were deleted, so that the deleted bytes leave the disk.
 
-        What stood in the server's own write-ahead log goes when the server recycles it.
+        A table that another session has locked, for example a backup, is not waited for longer than
+        ``_ERASE_LOCK_SECONDS``, because learning stops meanwhile; the next call rewrites it. The write-ahead
+        log of the server loses the bytes when the server recycles it.
         """
         db = self._session()
+        db.execute(f"SET lock_timeout = '{_ERASE_LOCK_SECONDS}s'")
+        try:
+            for table in sorted(self._to_erase):
+                if self._rewrite(db, table):
+                    self._to_erase.discard(table)
+        except psycopg.errors.LockNotAvailable:
+            pass  # the table stays in the set
+        finally:
+            db.execute("RESET lock_timeout")
+        if self._to_erase:
+            raise FileAccessError(
+                f"another session uses the table {min(self._to_erase)!r}, so the forgotten rows are still on "
+                "the disk of the database.",
+                source=self.path,
+                hint="forget again when backups and open transactions have ended",
+            )
+
+    @staticmethod
+    def _rewrite(db: psycopg.Connection[Any], table: str) -> bool:
+        """Rewrite a table without its deleted rows; return False if another session can still see some."""
         for _ in range(3):
-            left: list[int] = []
-            noted = _Noted(left)
-            db.add_notice_handler(noted)
+            counter = _DeadRowCounter()
+            db.add_notice_handler(counter)
             try:
-                for table in _WITH_ROWS:
-                    db.execute(f"VACUUM (FULL, VERBOSE) steelyard.{table}")
+                db.execute(f"VACUUM (FULL, VERBOSE) steelyard.{table}")
             finally:
-                db.remove_notice_handler(noted)
-            if not any(left):
-                return
-        raise FileAccessError(
-            "another session of the database still sees what was deleted, so that it cannot be erased yet.",
-            source=self.path,
-            hint="end transactions that stay open, then forget again",
-        )
+                db.remove_notice_handler(counter)
+            if not counter.n_rows:
+                return True
+        return False
 
 
-class _Noted:
-    """Hears from VACUUM how many dead rows must stay because somebody may still see them."""
+class _DeadRowCounter:
+    """Notice handler that reads from VACUUM how many dead rows it had to keep."""
 
-    def __init__(self, left: list[int]) -> None:
-        self._left = left
+    n_rows = 0
 
-    def __call__(self, said: Any) -> None:
-        found = re.search(r"\d+", said.message_detail or "")  # the first number, in any language
-        if found:
-            self._left.append(int(found.group()))
+    def __call__(self, notice: Any) -> None:
+        found = re.search(r"\d+", notice.message_detail or "")  # the first number, in any language
+        self.n_rows += int(found.group()) if found else 0
 
 
 def _with_placeholders(sql: str) -> str:
