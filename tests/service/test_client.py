@@ -25,9 +25,9 @@ OF_OTHERS = {
     "/v2/models/{model}": "the Open Inference Protocol has clients of its own",
     "/v2/models/{model}/ready": "the Open Inference Protocol has clients of its own",
     "/v2/models/{model}/infer": "the Open Inference Protocol has clients of its own",
-    "/health/live": "for whoever watches over the process",
-    "/health/ready": "for whoever watches over the process",
-    "/health/learner": "for whoever watches over the process",
+    "/health/live": "for monitoring",
+    "/health/ready": "for monitoring",
+    "/health/learner": "for monitoring",
 }
 
 
@@ -93,7 +93,7 @@ def test_client_requests_and_openapi_description_match(witness):
     assert len(client.certificates("c")) == 1
     assert from_bytes(client.file("c")).class_count_.sum() == 62
     with pytest.raises(RefusedError):
-        client.learn("nobody", records(1))
+        client.learn("unknown", records(1))
     described = {
         (method.upper(), path)
         for path, operations in transport.description["paths"].items()

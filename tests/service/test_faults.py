@@ -152,9 +152,9 @@ def test_commit_with_unknown_outcome_is_reported_as_unknown(tmp_path):
     writer = Writer(SQLiteStore(tmp_path / "s.db", vfs=vfs.name), clock=Clock())
     writer.process([Put("m", spec())])
     fault.n = fault.seen + 1
-    wish = Learn("m", batch(records(5)))
-    writer.process([wish])
-    assert "not known" in str(wish.future.exception(0))
+    request = Learn("m", batch(records(5)))
+    writer.process([request])
+    assert "not known" in str(request.future.exception(0))
     fault.n = 10**9
     again = Learn("m", batch(records(5)))
     writer.process([again])
@@ -219,7 +219,7 @@ def test_file_size_limit_refuses_requests_and_loses_nothing(tmp_path):
 def test_full_disk_refuses_requests_and_loses_nothing(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "steelyard-trial", str(disk)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "steelyard-test", str(disk)]
     if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("no small disk can be mounted here (it needs root and the right to mount)")
     try:
@@ -301,8 +301,8 @@ def test_writer_thread_survives_clock_jumps(tmp_path):
     try:
         for number, now in enumerate((1e9, 5e8, 3e9, 1e9)):
             clock.now = now
-            wish = Put("m", spec()) if number == 0 else Learn("m", batch(records(5, first=10 * number)))
-            assert writer.submit(wish).future.result(20)
+            request = Put("m", spec()) if number == 0 else Learn("m", batch(records(5, first=10 * number)))
+            assert writer.submit(request).future.result(20)
         assert writer.is_alive
     finally:
         writer.close()

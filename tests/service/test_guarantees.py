@@ -234,8 +234,8 @@ def test_delayed_labels_evaluate_stored_prediction_and_are_learned(session):
     session.do(Remember("m", waiting))
     assert session.store.n_pending("m") == 20
     labels = {row["row"]: row["fraud"] for row in rows[60:]}
-    answer = session.do(Label("m", {**labels, "nobody": 1}))
-    assert (answer["labelled"], answer["unknown"]) == (20, ["nobody"])
+    answer = session.do(Label("m", {**labels, "unknown-row": 1}))
+    assert (answer["labelled"], answer["unknown"]) == (20, ["unknown-row"])
     assert session.store.n_pending("m") == 0
     assert session.model().summary()["classes"] == fresh(rows).classes()
     assert session.again().model().summary() == session.model().summary()

@@ -378,10 +378,10 @@ def test_changed_C_reaches_learner_inside_exponential_decay(tmp_path):
     session.do(Learn("m", batch(rows)))
     session.do(Put("m", spec(learner={"class": "ProximalSVC", "C": 0.01}, **changes)))
     expected = fresh(rows, learner={"class": "ProximalSVC", "C": 0.01}, **changes).published()
-    asked = batch(unlabelled(records(5, seed=3)))
-    assert session.model().predict(asked)[0].scores == pytest.approx(expected.predict(asked)[0].scores)
-    assert session.again().model().predict(asked)[0].scores == pytest.approx(
-        expected.predict(asked)[0].scores
+    probe = batch(unlabelled(records(5, seed=3)))
+    assert session.model().predict(probe)[0].scores == pytest.approx(expected.predict(probe)[0].scores)
+    assert session.again().model().predict(probe)[0].scores == pytest.approx(
+        expected.predict(probe)[0].scores
     )
 
 

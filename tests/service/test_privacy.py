@@ -32,8 +32,8 @@ def remember(session, rows, key, **more):
         PendingRow(row["row"], session.clock(), row["customer"], wire.pack(batch([row]), answer))
         for row in [{k: v for k, v in row.items() if k != "fraud"} for row in rows]
     ]
-    told = {"labels": [0] * len(rows), "scores": [0.123456789] * len(rows)}
-    return session.do(Remember("m", waiting, told, key=key, fingerprint=key, **more))
+    prediction = {"labels": [0] * len(rows), "scores": [0.123456789] * len(rows)}
+    return session.do(Remember("m", waiting, prediction, key=key, fingerprint=key, **more))
 
 
 def asked_again(session, key):
@@ -74,10 +74,10 @@ def test_forget_labelled_row_erases_its_prediction_response(session):
 
 
 def test_forget_erases_responses_that_list_unknown_ids(session):
-    session.do(Label("m", {"nobody": 1}, key="l", fingerprint="l"))
-    assert session.do(Forget("m", ids=["nobody"]))["certificate"]["answers_erased"] == 1
+    session.do(Label("m", {"unknown": 1}, key="l", fingerprint="l"))
+    assert session.do(Forget("m", ids=["unknown"]))["certificate"]["answers_erased"] == 1
     with pytest.raises(GoneError):
-        session.do(Label("m", {"nobody": 1}, key="l", fingerprint="l"))
+        session.do(Label("m", {"unknown": 1}, key="l", fingerprint="l"))
 
 
 def test_forget_in_model_without_window_drops_pending_rows_and_is_incomplete(where):

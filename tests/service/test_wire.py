@@ -264,7 +264,7 @@ def test_client_round_trip(http):
         assert client.label("c", dict.fromkeys(answer["ids"], 0))["labelled"] == 2
         assert client.forget("c", ids=["r5"])["forgotten"] == 1
         with pytest.raises(RefusedError, match="no model") as refused:
-            client.learn("nobody", records(1))
+            client.learn("unknown", records(1))
         assert refused.value.status == 404
         assert client.model("c")["rows"] == 61
 

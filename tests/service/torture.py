@@ -292,8 +292,8 @@ def main() -> None:
     said = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         counted = torture(said.store or str(Path(folder) / "store.db"), said.kills, said.seed)
-    told = ", ".join(f"{n:,} {what}" for what, n in counted.items())
-    sys.stdout.write(f"{told}: nothing lost, nothing twice\n")
+    summary = ", ".join(f"{n:,} {what}" for what, n in counted.items())
+    sys.stdout.write(f"{summary}: nothing lost, nothing twice\n")
 
 
 if __name__ == "__main__":

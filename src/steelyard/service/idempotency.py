@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from steelyard.service.commands import Conflict, GoneError, Remember, Request
-from steelyard.service.stores import RowReference, Store
+from steelyard.service.stores import RowReference
+from steelyard.service.stores.sql import Store
 
 __all__ = ["ERASED_RESPONSE", "Response", "run_once"]
 

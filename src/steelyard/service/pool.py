@@ -18,7 +18,8 @@ from steelyard.service.commands import Conflict, Forget, NotFoundError
 from steelyard.service.engine import Engine, PublishedModel
 from steelyard.service.session import ModelSession
 from steelyard.service.spec import Spec
-from steelyard.service.stores import Snapshot, Store
+from steelyard.service.stores import Snapshot
+from steelyard.service.stores.sql import Store
 from steelyard.tables.encoding import TableEncoder
 
 __all__ = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from steelyard.service.pool import recover_session
 from steelyard.service.session import ModelSession
-from steelyard.service.stores import Store
+from steelyard.service.stores.sql import Store
 
 __all__ = ["catch_up"]
 

@@ -19,7 +19,8 @@ from steelyard.service.engine import EarlierPredictions, Engine
 from steelyard.service.idempotency import ERASED_RESPONSE
 from steelyard.service.row_windows import RowRange, RowWindowIndex
 from steelyard.service.spec import Spec
-from steelyard.service.stores import Event, PendingRow, Snapshot, Store
+from steelyard.service.stores import Event, PendingRow, Snapshot
+from steelyard.service.stores.sql import Store
 from steelyard.tables.columns import ColumnBatch
 
 __all__ = ["LearnedRows", "ModelSession"]

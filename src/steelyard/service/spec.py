@@ -31,7 +31,6 @@ _ROWS = ("none", "until labelled", "window")
 _MISSING = ("refuse", "mean", "zero")
 _KINDS = ("number", "category")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
-_SOURCE = "the spec"
 _DEFAULT_SEED = 0  # recovery replays events, which must draw the same random numbers
 # Settings that can change without learning rows again.
 _CHANGEABLE = frozenset({"learner", "memory", "rows", "max_future"})
@@ -88,17 +87,13 @@ class Spec:
     def from_mapping(cls, values: Any) -> Spec:
         """Create a spec from the values of a file or a request; raise ParameterError if one is not valid."""
         if not isinstance(values, Mapping):
-            raise ParameterError(
-                f"expected a table of settings; got {type(values).__name__}.", source=_SOURCE
-            )
+            raise _error(f"expected a table of settings; got {type(values).__name__}.")
         known = list(inspect.signature(cls).parameters)
         unknown = [name for name in values if name not in known]
         if unknown:
-            raise ParameterError(
-                f"there is no setting {unknown[0]!r}; the settings are {', '.join(known)}.", source=_SOURCE
-            )
+            raise _error(f"there is no setting {unknown[0]!r}; the settings are {', '.join(known)}.")
         if "target" not in values:
-            raise ParameterError("target, the column of labels, is missing.", source=_SOURCE)
+            raise _error("target, the column of labels, is missing.")
         if values.get("sites") is True:
             values = {"rows": "none", **values}
         spec = cls(**values)
@@ -114,36 +109,28 @@ class Spec:
         for name in ("target", "time", "subject", "id"):
             value = getattr(self, name)
             if not (isinstance(value, str) and value) and not (value is None and name != "target"):
-                raise ParameterError(f"{name} must be the name of a column; got {value!r}.", source=_SOURCE)
+                raise _error(f"{name} must be the name of a column; got {value!r}.")
         special = [name for name in (self.target, self.time, self.subject, self.id) if name is not None]
         if len(set(special)) < len(special):
-            raise ParameterError("target, time, subject and id must be different columns.", source=_SOURCE)
+            raise _error("target, time, subject and id must be different columns.")
         if self.rows not in _ROWS:
-            raise ParameterError(
-                f"rows must be one of {', '.join(_ROWS)}; got {self.rows!r}.", source=_SOURCE
-            )
+            raise _error(f"rows must be one of {', '.join(_ROWS)}; got {self.rows!r}.")
         if self.missing not in _MISSING:
-            raise ParameterError(
-                f"missing must be one of {', '.join(_MISSING)}; got {self.missing!r}.", source=_SOURCE
-            )
+            raise _error(f"missing must be one of {', '.join(_MISSING)}; got {self.missing!r}.")
         if self.columns != "auto":
             self._check_columns(special)
         if not isinstance(self.learner, Mapping | None):
-            raise ParameterError(
-                f"learner must be a table of settings; got {self.learner!r}.", source=_SOURCE
-            )
+            raise _error(f"learner must be a table of settings; got {self.learner!r}.")
         if isinstance(self.memory, bool) or not isinstance(self.memory, str | int | Mapping):
-            raise ParameterError(
-                f'memory must be "all", "drift", rows, a time or {{half_life = rows}}; got {self.memory!r}.',
-                source=_SOURCE,
+            raise _error(
+                f'memory must be "all", "drift", rows, a time or {{half_life = rows}}; got {self.memory!r}.'
             )
         self._check_max_future()
         self._check_learner()
         self._check_sites()
         if self.window is not None and self.rows != "window":
-            raise ParameterError(
+            raise _error(
                 f"a window of {self.memory!r} needs stored rows to expire them; rows is {self.rows!r}.",
-                source=_SOURCE,
                 hint='set rows = "window"',
             )
 
@@ -151,7 +138,7 @@ class Spec:
         value = self.max_future
         if value is None or (isinstance(value, str) and isinstance(window_size(value), timedelta)):
             return
-        raise ParameterError(f'max_future must be a time such as "1d"; got {value!r}.', source=_SOURCE)
+        raise _error(f'max_future must be a time such as "1d"; got {value!r}.')
 
     def _check_learner(self) -> None:
         """Raise ParameterError now for parameters that the first rows would refuse."""
@@ -164,40 +151,31 @@ class Spec:
     def _check_sites(self) -> None:
         """Raise ParameterError if a federated model, which learns no rows, has settings about rows."""
         if not isinstance(self.sites, bool):
-            raise ParameterError(f"sites must be true or false; got {self.sites!r}.", source=_SOURCE)
+            raise _error(f"sites must be true or false; got {self.sites!r}.")
         if not self.sites:
             return
         plain = Spec(self.target, learner=self.learner, rows="none", sites=True, max_future=self.max_future)
         unusable = [name for name in asdict(self) if getattr(self, name) != getattr(plain, name)]
         if unusable:
-            raise ParameterError(
+            raise _error(
                 f"a model with sites = true learns no rows, so {unusable[0]} = "
                 f"{getattr(self, unusable[0])!r} has no effect.",
-                source=_SOURCE,
                 hint="a federated model has the settings target, sites and learner",
             )
         settings = dict(self.learner or {"class": "ProximalSVC"})
         if settings.get("class") != "ProximalSVC" or {"features", "feature_map"} & set(settings):
-            raise ParameterError(
-                "a federated model must be a ProximalSVC without random features.", source=_SOURCE
-            )
+            raise _error("a federated model must be a ProximalSVC without random features.")
         if settings.get("C") == "auto":
-            raise ParameterError(
-                "sites do not publish statistics of folds, so C must be a number.", source=_SOURCE
-            )
+            raise _error("sites do not publish statistics of folds, so C must be a number.")
 
     def _check_columns(self, special: list[str]) -> None:
         if not isinstance(self.columns, Mapping) or not self.columns:
-            raise ParameterError(
-                f'columns must be "auto" or a table of names and kinds; got {self.columns!r}.', source=_SOURCE
-            )
+            raise _error(f'columns must be "auto" or a table of names and kinds; got {self.columns!r}.')
         for name, kind in self.columns.items():
             if kind not in _KINDS:
-                raise ParameterError(
-                    f"column {name!r} must be number or category; got {kind!r}.", source=_SOURCE
-                )
+                raise _error(f"column {name!r} must be number or category; got {kind!r}.")
             if name in special:
-                raise ParameterError(f"column {name!r} cannot be a feature too.", source=_SOURCE)
+                raise _error(f"column {name!r} cannot be a feature too.")
 
     # -- derived properties -------------------------------------------------------------------------
 
@@ -234,9 +212,7 @@ class Spec:
         name = settings.pop("class", None)
         maker = getattr(steelyard, name, None) if name in LEARNERS else None
         if maker is None:
-            raise ParameterError(
-                f"learner.class must be one of {', '.join(LEARNERS)}; got {name!r}.", source=_SOURCE
-            )
+            raise _error(f"learner.class must be one of {', '.join(LEARNERS)}; got {name!r}.")
         features = settings.pop("features", None)
         if features is not None:
             settings["feature_map"] = RandomFeatures(features, random_state=_DEFAULT_SEED)
@@ -245,31 +221,21 @@ class Spec:
             settings["random_state"] = _DEFAULT_SEED
         unknown = [key for key in settings if key not in known]
         if unknown:
-            raise ParameterError(
-                f"{name} has no parameter {unknown[0]!r}; it has {', '.join(known)}.", source=_SOURCE
-            )
+            raise _error(f"{name} has no parameter {unknown[0]!r}; it has {', '.join(known)}.")
         return self._with_memory(maker(**settings))
 
     def _with_memory(self, learner: Any) -> Any:
         if isinstance(self.memory, Mapping):
             if set(self.memory) != {"half_life"}:
-                raise ParameterError(
-                    f"memory as a table must be {{half_life = rows}}; got {dict(self.memory)!r}.",
-                    source=_SOURCE,
-                )
+                raise _error(f"memory as a table must be {{half_life = rows}}; got {dict(self.memory)!r}.")
             half_life = self.memory["half_life"]
             if isinstance(half_life, bool) or not isinstance(half_life, int | float) or not half_life > 0:
-                raise ParameterError(
-                    f"half_life must be a number of rows; got {half_life!r}.", source=_SOURCE
-                )
+                raise _error(f"half_life must be a number of rows; got {half_life!r}.")
             return ExponentialDecay(learner, half_life)
         if self.memory == "drift":
             return AdaptiveWindows(learner)
         if self.window is not None and not hasattr(learner, "forget"):
-            raise ParameterError(
-                f"{type(learner).__name__} cannot forget rows, so it cannot have a sliding window.",
-                source=_SOURCE,
-            )
+            raise _error(f"{type(learner).__name__} cannot forget rows, so it cannot have a sliding window.")
         return learner
 
     # -- changes ------------------------------------------------------------------------------------
@@ -280,26 +246,23 @@ class Spec:
         changed = [name for name in old if old[name] != new[name]]
         frozen = [name for name in changed if name not in _CHANGEABLE]
         if frozen:
-            raise ParameterError(
+            raise _error(
                 f"{frozen[0]} cannot be changed after a model is created: it is {old[frozen[0]]!r} and would "
                 f"become {new[frozen[0]]!r}.",
-                source=_SOURCE,
                 hint="create a new model with another name",
             )
         if "learner" in changed:
             self._check_learner_change(old["learner"], new["learner"])
         if "rows" in changed and other.keeps_rows:
-            raise ParameterError(
+            raise _error(
                 f"rows cannot change from {self.rows!r} to {other.rows!r}: rows learned before could not be "
                 "found to forget them.",
-                source=_SOURCE,
                 hint="create a new model with another name",
             )
         if "memory" in changed and self._kind_of_memory != other._kind_of_memory:
-            raise ParameterError(
+            raise _error(
                 f"memory cannot change from {self.memory!r} to {other.memory!r}: that needs rows that are "
-                "not stored, or another kind of learner.",
-                source=_SOURCE,
+                "not stored, or another kind of learner."
             )
 
     @staticmethod
@@ -308,9 +271,8 @@ class Spec:
         allowed = _CHANGEABLE_PARAMETERS.get(name, frozenset())
         for key in {*old, *new} - allowed:
             if old.get(key) != new.get(key):
-                raise ParameterError(
+                raise _error(
                     f"learner.{key} cannot be changed after a model is created.",
-                    source=_SOURCE,
                     hint=f"parameters that can be changed: {', '.join(sorted(allowed)) or 'none'}",
                 )
 
@@ -319,6 +281,10 @@ class Spec:
         values = asdict(self)
         values["learner"] = dict(self.learner or {"class": "ProximalSVC"})
         return values
+
+
+def _error(message: str, hint: str | None = None) -> ParameterError:
+    return ParameterError(message, source="the spec", hint=hint)
 
 
 def check_name(name: str) -> str:

@@ -38,7 +38,8 @@ from steelyard.service.replication import catch_up
 from steelyard.service.session import LearnedRows, ModelSession
 from steelyard.service.spec import check_name
 from steelyard.service.speculation import Speculation, concatenated
-from steelyard.service.stores import CommitOutcomeUnknown, Store
+from steelyard.service.stores import CommitOutcomeUnknown
+from steelyard.service.stores.sql import Store
 
 __all__ = ["Writer"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -9,230 +10,145 @@ from steelyard.service.rows import CONTENT_TYPES
 
 __all__ = ["description"]
 
+_TEXT, _INTEGER, _NUMBER, _OBJECT = ({"type": t} for t in ("string", "integer", "number", "object"))
 _LABEL = {"type": ["string", "integer"]}
-_ROW = {"type": "object", "additionalProperties": {"type": ["number", "string", "boolean", "null"]}}
-_ROWS: dict[str, Any] = {
-    "type": "object",
-    "required": ["rows"],
-    "properties": {"rows": {"type": "array", "minItems": 1, "items": _ROW}},
+_OPTIONAL_TEXT = {"type": ["string", "null"]}
+
+
+def _list(items: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items, **more}
+
+
+def _record(required: str = "", **properties: Any) -> dict[str, Any]:
+    """Return the schema of an object; ``required`` lists properties, separated by blanks."""
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    return {**schema, "required": required.split()} if required else schema
+
+
+def _map_of(values: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": values, **more}
+
+
+_ROWS = _list(_map_of({"type": ["number", "string", "boolean", "null"]}), minItems=1)
+_TENSOR = _record(
+    "name datatype shape data", name=_TEXT, datatype=_TEXT, shape=_list(_INTEGER), data={"type": "array"}
+)
+_SELECTIONS = {
+    "ids": _list(_TEXT),
+    "subject": _TEXT,
+    "rows": _ROWS,
+    "before": {"type": "string", "format": "date-time"},
 }
-_TENSOR: dict[str, Any] = {
-    "type": "object",
-    "required": ["name", "datatype", "shape", "data"],
-    "properties": {
-        "name": {"type": "string"},
-        "datatype": {"type": "string"},
-        "shape": {"type": "array", "items": {"type": "integer"}},
-        "data": {"type": "array"},
-    },
-}
+_SPEC = {"$ref": "#/components/schemas/Spec"}
 _SCHEMAS: dict[str, Any] = {
-    "Problem": {
-        "type": "object",
-        "required": ["title", "status", "detail"],
-        "properties": {
-            "type": {"type": "string"},
-            "title": {"type": "string"},
-            "status": {"type": "integer"},
-            "detail": {"type": "string"},
-            "hint": {"type": "string"},
-            "row": {"type": "integer"},
-            "column": {"type": "string"},
-        },
-    },
-    "Spec": {
-        "type": "object",
-        "required": ["target"],
-        "properties": {
-            "target": {"type": "string", "minLength": 1},
-            "time": {"type": ["string", "null"]},
-            "subject": {"type": ["string", "null"]},
-            "id": {"type": ["string", "null"]},
-            "columns": {
-                "oneOf": [
-                    {"const": "auto"},
-                    {"type": "object", "additionalProperties": {"enum": ["number", "category"]}},
-                ]
-            },
-            "learner": {"type": ["object", "null"]},
-            "memory": {"type": ["string", "integer", "object"]},
-            "rows": {"enum": ["none", "until labelled", "window"]},
-            "missing": {"enum": ["refuse", "mean", "zero"]},
-            "sites": {"type": "boolean"},
-            "max_future": {"type": ["string", "null"]},
-        },
-    },
-    "Model": {
-        "type": "object",
-        "required": ["name", "version", "digest", "classes", "rows", "waiting_for_labels", "spec"],
-        "properties": {
-            "name": {"type": "string"},
-            "version": {"type": "integer"},
-            "digest": {"type": "string"},
-            "classes": {"type": "object", "additionalProperties": {"type": "number"}},
-            "rows": {"type": "integer"},
-            "learned": {"type": "integer"},
-            "columns": {"type": "object", "additionalProperties": {"type": "string"}},
-            "waiting_for_labels": {"type": "integer"},
-            "experts": {"type": "array", "items": {"type": "object"}},
-            "drifts": {"type": "array", "items": {"type": "integer"}},
-            "latency_ms": {"type": "object"},
-            "spec": {"$ref": "#/components/schemas/Spec"},
-        },
-    },
-    "Made": {
-        "type": "object",
-        "required": ["name", "version", "spec"],
-        "properties": {
-            "name": {"type": "string"},
-            "version": {"type": "integer"},
-            "spec": {"$ref": "#/components/schemas/Spec"},
-        },
-    },
-    "Learned": {
-        "type": "object",
-        "required": ["learned", "version"],
-        "properties": {"learned": {"type": "integer"}, "version": {"type": "integer"}},
-    },
-    "Prediction": {
-        "type": "object",
-        "required": ["labels", "scores", "version"],
-        "properties": {
-            "labels": {"type": "array", "items": _LABEL},
-            "scores": {"type": "array"},
-            "classes": {"type": "array", "items": _LABEL},
-            "probabilities": {"type": "array", "items": {"type": "object"}},
-            "ids": {"type": "array", "items": {"type": "string"}},
-            "version": {"type": "integer"},
-        },
-    },
-    "Labelled": {
-        "type": "object",
-        "required": ["labelled", "unknown", "version"],
-        "properties": {
-            "labelled": {"type": "integer"},
-            "unknown": {"type": "array", "items": {"type": "string"}},
-            "version": {"type": "integer"},
-        },
-    },
-    "Forgotten": {
-        "type": "object",
-        "required": ["forgotten", "version", "certificate"],
-        "properties": {
-            "forgotten": {"type": "integer"},
-            "version": {"type": "integer"},
-            "certificate": {"type": "object"},
-        },
-    },
-    "Measures": {
-        "type": "object",
-        "required": ["now", "points"],
-        "properties": {"now": {"type": "object"}, "points": {"type": "array"}},
-    },
-    "Predict": {
-        "type": "object",
-        "required": ["rows"],
-        "properties": {
-            **_ROWS["properties"],
-            "remember": {"type": "boolean"},
-            "as_of": {"type": ["integer", "string"]},
-        },
-    },
-    "Labels": {
-        "type": "object",
-        "required": ["labels"],
-        "properties": {"labels": {"type": "object", "minProperties": 1, "additionalProperties": _LABEL}},
-    },
+    "Problem": _record(
+        "title status detail",
+        type=_TEXT,
+        title=_TEXT,
+        status=_INTEGER,
+        detail=_TEXT,
+        hint=_TEXT,
+        row=_INTEGER,
+        column=_TEXT,
+    ),
+    "Spec": _record(
+        "target",
+        target={"type": "string", "minLength": 1},
+        time=_OPTIONAL_TEXT,
+        subject=_OPTIONAL_TEXT,
+        id=_OPTIONAL_TEXT,
+        columns={"oneOf": [{"const": "auto"}, _map_of({"enum": ["number", "category"]})]},
+        learner={"type": ["object", "null"]},
+        memory={"type": ["string", "integer", "object"]},
+        rows={"enum": ["none", "until labelled", "window"]},
+        missing={"enum": ["refuse", "mean", "zero"]},
+        sites={"type": "boolean"},
+        max_future=_OPTIONAL_TEXT,
+    ),
+    "Model": _record(
+        "name version digest classes rows waiting_for_labels spec",
+        name=_TEXT,
+        version=_INTEGER,
+        digest=_TEXT,
+        classes=_map_of(_NUMBER),
+        rows=_INTEGER,
+        learned=_INTEGER,
+        columns=_map_of(_TEXT),
+        waiting_for_labels=_INTEGER,
+        experts=_list(_OBJECT),
+        drifts=_list(_INTEGER),
+        latency_ms=_OBJECT,
+        spec=_SPEC,
+    ),
+    "Made": _record("name version spec", name=_TEXT, version=_INTEGER, spec=_SPEC),
+    "Learned": _record("learned version", learned=_INTEGER, version=_INTEGER),
+    "Prediction": _record(
+        "labels scores version",
+        labels=_list(_LABEL),
+        scores={"type": "array"},
+        classes=_list(_LABEL),
+        probabilities=_list(_OBJECT),
+        ids=_list(_TEXT),
+        version=_INTEGER,
+    ),
+    "Labelled": _record(
+        "labelled unknown version", labelled=_INTEGER, unknown=_list(_TEXT), version=_INTEGER
+    ),
+    "Forgotten": _record(
+        "forgotten version certificate", forgotten=_INTEGER, version=_INTEGER, certificate=_OBJECT
+    ),
+    "Measures": _record("now points", now=_OBJECT, points={"type": "array"}),
+    "Predict": _record(
+        "rows", rows=_ROWS, remember={"type": "boolean"}, as_of={"type": ["integer", "string"]}
+    ),
+    "Labels": _record("labels", labels=_map_of(_LABEL, minProperties=1)),
     "Forget": {
         "oneOf": [
-            {
-                "type": "object",
-                "required": [name],
-                "additionalProperties": False,
-                "properties": {name: schema},
-            }
-            for name, schema in {
-                "ids": {"type": "array", "items": {"type": "string"}},
-                "subject": {"type": "string"},
-                "rows": _ROWS["properties"]["rows"],
-                "before": {"type": "string", "format": "date-time"},
-            }.items()
+            {**_record(name, **{name: schema}), "additionalProperties": False}
+            for name, schema in _SELECTIONS.items()
         ]
     },
-    "Rows": _ROWS,
-    "Models": {
-        "type": "object",
-        "required": ["models"],
-        "properties": {"models": {"type": "array", "items": {"$ref": "#/components/schemas/Model"}}},
-    },
-    "Certificates": {
-        "type": "object",
-        "required": ["certificates"],
-        "properties": {"certificates": {"type": "array", "items": {"type": "object"}}},
-    },
+    "Rows": _record("rows", rows=_ROWS),
+    "Models": _record("models", models=_list({"$ref": "#/components/schemas/Model"})),
+    "Certificates": _record("certificates", certificates=_list(_OBJECT)),
     "SiteUpdate": {"type": "string", "description": "The bytes of a steelyard.federated.SiteUpdate."},
-    "Received": {
-        "type": "object",
-        "required": ["site", "epoch", "version", "news", "rows", "model_version", "digest"],
-        "properties": {
-            "site": {"type": "string"},
-            "epoch": {"type": "integer"},
-            "version": {"type": "integer"},
-            "news": {"type": "boolean"},
-            "rows": {"type": "number"},
-            "model_version": {"type": "integer"},
-            "digest": {"type": "string"},
-        },
-    },
-    "Dropped": {
-        "type": "object",
-        "required": ["dropped", "model_version", "certificate"],
-        "properties": {
-            "dropped": {"type": "string"},
-            "model_version": {"type": "integer"},
-            "certificate": {"type": "object"},
-        },
-    },
-    "Sites": {
-        "type": "object",
-        "required": ["model_version", "digest", "rows", "sites", "gone"],
-        "properties": {
-            "model_version": {"type": "integer"},
-            "digest": {"type": ["string", "null"]},
-            "rows": {"type": "number"},
-            "sites": {"type": "array", "items": {"type": "object"}},
-            "gone": {"type": "object"},
-        },
-    },
-    "Metadata": {
-        "type": "object",
-        "required": ["name", "versions", "platform", "inputs", "outputs"],
-        "properties": {
-            "name": {"type": "string"},
-            "versions": {"type": "array", "items": {"type": "string"}},
-            "platform": {"type": "string"},
-            "inputs": {"type": "array", "items": {"type": "object"}},
-            "outputs": {"type": "array", "items": {"type": "object"}},
-        },
-    },
-    "Infer": {
-        "type": "object",
-        "required": ["inputs"],
-        "properties": {
-            "id": {"type": "string"},
-            "inputs": {"type": "array", "minItems": 1, "items": _TENSOR},
-        },
-    },
-    "Inferred": {
-        "type": "object",
-        "required": ["model_name", "model_version", "outputs"],
-        "properties": {
-            "model_name": {"type": "string"},
-            "model_version": {"type": "string"},
-            "id": {"type": "string"},
-            "outputs": {"type": "array", "items": _TENSOR},
-        },
-    },
+    "Received": _record(
+        "site epoch version news rows model_version digest",
+        site=_TEXT,
+        epoch=_INTEGER,
+        version=_INTEGER,
+        news={"type": "boolean"},
+        rows=_NUMBER,
+        model_version=_INTEGER,
+        digest=_TEXT,
+    ),
+    "Dropped": _record(
+        "dropped model_version certificate", dropped=_TEXT, model_version=_INTEGER, certificate=_OBJECT
+    ),
+    "Sites": _record(
+        "model_version digest rows sites gone",
+        model_version=_INTEGER,
+        digest=_OPTIONAL_TEXT,
+        rows=_NUMBER,
+        sites=_list(_OBJECT),
+        gone=_OBJECT,
+    ),
+    "Metadata": _record(
+        "name versions platform inputs outputs",
+        name=_TEXT,
+        versions=_list(_TEXT),
+        platform=_TEXT,
+        inputs=_list(_OBJECT),
+        outputs=_list(_OBJECT),
+    ),
+    "Infer": _record("inputs", id=_TEXT, inputs=_list(_TENSOR, minItems=1)),
+    "Inferred": _record(
+        "model_name model_version outputs",
+        model_name=_TEXT,
+        model_version=_TEXT,
+        id=_TEXT,
+        outputs=_list(_TENSOR),
+    ),
 }
 _MODEL = {
     "name": "model",

@@ -17,7 +17,7 @@ from psycopg import conninfo
 
 from steelyard.exceptions import FileAccessError, FileFormatError
 from steelyard.service.stores import BackgroundWork, CommitOutcomeUnknown
-from steelyard.service.stores.sql import SQLStore
+from steelyard.service.stores.sql import Store
 
 __all__ = ["PostgresStore"]
 
@@ -72,7 +72,7 @@ ALTER TABLE steelyard.snapshots ALTER COLUMN body SET STORAGE EXTERNAL;
 _TABLES_WITH_ROWS = ("chunks", "row_index", "waiting", "events", "snapshots", "answers", "answer_index")
 
 
-class PostgresStore(SQLStore):
+class PostgresStore(Store):
     """Store in the schema ``steelyard`` of a PostgreSQL database.
 
     Parameters

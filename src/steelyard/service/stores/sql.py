@@ -1,18 +1,16 @@
-"""Statements of a store, in the SQL that SQLite and PostgreSQL share.
-
-The modules ``sqlite`` and ``postgres`` add the connection, transactions, the write lock and erasing.
-"""
+"""Store: models, events, rows and snapshots, in the SQL that SQLite and PostgreSQL share."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from steelyard.exceptions import FileFormatError
-from steelyard.service.stores import Event, PendingRow, RowReference, Snapshot
+from steelyard.service.stores import BackgroundWork, Event, PendingRow, RowReference, Snapshot
 
-__all__ = ["SQLStore"]
+__all__ = ["Store"]
 
 _MAX_PARAMETERS = 500  # in one statement
 _TABLES_BY_MODEL = (
@@ -28,12 +26,47 @@ _TABLES_BY_MODEL = (
 )
 
 
-class SQLStore:
-    """Tables of a store; ``path`` names the store in error messages."""
+class Store:
+    """Durable storage of the service.
 
-    path: str
+    Only the writer thread of the process that holds the write lock changes a store, inside
+    :meth:`transaction`; when the context manager returns, the transaction is durable. Other processes follow
+    with ``wait_for_changes`` and read a consistent state inside ``read_snapshot``.
+    """
+
+    path: str  # names the store in error messages
+    errors: tuple[type[Exception], ...]  # raised when the disk or the database server fails
 
     # -- implemented by each database ---------------------------------------------------------------
+
+    def transaction(self, background: BackgroundWork | None = None) -> AbstractContextManager[None]:
+        """Commit all changes or none; a store that commits in a thread runs the background work meanwhile."""
+        raise NotImplementedError
+
+    def read_snapshot(self) -> AbstractContextManager[None]:
+        """Let the writer thread read one consistent state."""
+        raise NotImplementedError
+
+    @property
+    def holds_write_lock(self) -> bool:
+        """Whether this process holds the write lock."""
+        raise NotImplementedError
+
+    def acquire_write_lock(self) -> bool:
+        """Acquire or confirm the write lock; return False, or raise, if another process has it."""
+        raise NotImplementedError
+
+    def wait_for_changes(self, seconds: float) -> None:
+        """Wait until another process commits, or until the time is over."""
+        raise NotImplementedError
+
+    def erase(self) -> None:
+        """Remove deleted data from the files of the database."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close all connections and release the write lock."""
+        raise NotImplementedError
 
     def _do(self, sql: str, *values: Any) -> list[Any]:
         """Execute one statement on the connection of the writer; ``?`` marks a value."""

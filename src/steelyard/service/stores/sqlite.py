@@ -14,7 +14,7 @@ import apsw
 
 from steelyard.exceptions import FileAccessError, FileFormatError
 from steelyard.service.stores import BackgroundWork, CommitOutcomeUnknown
-from steelyard.service.stores.sql import SQLStore
+from steelyard.service.stores.sql import Store
 
 __all__ = ["SQLiteStore", "check_sqlite"]
 
@@ -76,7 +76,7 @@ def check_sqlite() -> None:
         )
 
 
-class SQLiteStore(SQLStore):
+class SQLiteStore(Store):
     """Store in one SQLite file.
 
     Parameters
