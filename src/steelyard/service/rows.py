@@ -162,10 +162,11 @@ def _arrow_stream(body: bytes, limits: RequestLimits) -> ArrowSource:
     try:
         n_bytes = _n_unpacked_bytes(body)
         reader = pa.ipc.open_stream(body)
+        source = ArrowSource(lambda _: reader, reader.schema, _SOURCE, None, reader.close)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(f"the stream is damaged or truncated: {error}.", source=_SOURCE) from error
     limits.check_unpacked(n_bytes)
-    return ArrowSource(lambda _: reader, reader.schema, _SOURCE, None, reader.close)
+    return source
 
 
 def _n_unpacked_bytes(body: bytes) -> int:
