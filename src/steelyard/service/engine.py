@@ -370,11 +370,10 @@ class Engine:
 def _copy_parameters(source: Any, learner: Any) -> None:
     """Set the parameters of a learner, and of the learner inside a wrapper, to those of another one."""
     parameters = source.get_params(deep=False)
-    for name in ("estimator", "learner"):
-        inner = parameters.pop(name, None)
-        for target in (name, f"{name}_"):
-            if inner is not None and hasattr(learner, target):
-                _copy_parameters(inner, getattr(learner, target))
+    inner = parameters.pop("estimator", None)
+    for target in ("estimator", "estimator_"):
+        if inner is not None and hasattr(learner, target):
+            _copy_parameters(inner, getattr(learner, target))
     learner.set_params(**parameters)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, FileFormatError
-from steelyard.persistence import decode
+from steelyard.persistence.tree import decode
 from steelyard.tables.arrow_sources import ArrowSource
 from steelyard.tables.columns import (
     BlockColumns,

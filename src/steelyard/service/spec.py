@@ -15,7 +15,7 @@ import steelyard
 from steelyard.exceptions import ParameterError, SteelyardError
 from steelyard.features import RandomFeatures
 from steelyard.windowing import AdaptiveWindows, ExponentialDecay
-from steelyard.windowing.windows import window_size
+from steelyard.windowing.sliding import window_size
 
 __all__ = ["LEARNERS", "Spec"]
 
@@ -143,7 +143,7 @@ class Spec:
     def _check_learner(self) -> None:
         """Raise ParameterError now for parameters that the first rows would refuse."""
         learner = self.make_learner()
-        for candidate in (learner, getattr(learner, "estimator", None), getattr(learner, "learner", None)):
+        for candidate in (learner, getattr(learner, "estimator", None)):
             check = getattr(candidate, "_check_params", None)
             if check is not None:
                 check()
