@@ -76,17 +76,18 @@ class Served:
     def state(self) -> dict[str, Any]:
         """Return the state and the version of all models."""
         return {
-            name: (published.version, published.facts().get("digest"))
+            name: (published.version, published.summary().get("digest"))
             for name, published in self.writer.published.items()
         }
 
     def ask(self, method: str, target: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes, str]:
         path, _, query = target.partition("?")
+        sent = {"host": "127.0.0.1", **headers}
         scope = {
             "type": "http", "http_version": "1.1", "method": method, "path": path, "root_path": "",
             "raw_path": path.encode(errors="replace"), "query_string": query.encode(errors="replace"),
             "scheme": "http", "server": ("test", 80), "client": ("test", 1),
-            "headers": [(k.lower().encode(), v.encode("latin-1", "replace")) for k, v in headers.items()],
+            "headers": [(k.lower().encode(), v.encode("latin-1", "replace")) for k, v in sent.items()],
         }  # fmt: skip
         parts: list[dict[str, Any]] = []
         coming = [{"type": "http.request", "body": body, "more_body": False}]

@@ -110,7 +110,7 @@ def serve_command(
     keys = None if keys_file is None else Keys(keys_file)
     kept = open_store(":memory:" if demo else store)
     # Before anything is read: what another service writes meanwhile would be missed.
-    leads = role == "learner" and not check and kept.claim()
+    leads = role == "learner" and not check and kept.acquire_write_lock()
     writer = Writer(kept, may_learn=role == "learner")
     wishes = [_wish(path) for path in specs]
     if leads:
@@ -166,7 +166,7 @@ def _tell_state(writer: Any, store: str) -> None:
             "model": name,
             "version": model.version,
             "rows": model.n_rows,
-            "digest": model.facts()["digest"][:16],
+            "digest": model.summary()["digest"][:16],
         }
         for name, model in writer.published.items()
     ]
@@ -177,8 +177,11 @@ def _tell_state(writer: Any, store: str) -> None:
 def _listen(app: Any, host: str, port: int, tls_cert: Path | None, tls_key: Path | None) -> None:
     import uvicorn
 
+    from steelyard.service.http.protocol import LimitedProtocol
+
     config = uvicorn.Config(
         app,
+        http=LimitedProtocol,
         host=host,
         port=port,
         log_level="warning",

@@ -1,22 +1,19 @@
-"""What a store says to its database, in the SQL that SQLite and PostgreSQL share.
-
-A database brings its connection, transactions, the right to write and the way to erase (``sqlite``,
-``postgres``); everything that is kept is written and found here, once for both.
-"""
+"""Store: models, events, rows and snapshots, in the SQL that SQLite and PostgreSQL share."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from steelyard.exceptions import FileFormatError
-from steelyard.service.store import About, Event, Snapshot, Waiting
+from steelyard.service.stores import BackgroundWork, Event, PendingRow, RowReference, Snapshot
 
-__all__ = ["SQLStore"]
+__all__ = ["Store"]
 
-_MANY = 500  # parameters of one statement
-_OF_MODELS = (
+_MAX_PARAMETERS = 500  # in one statement
+_TABLES_BY_MODEL = (
     "events",
     "snapshots",
     "chunks",
@@ -29,23 +26,58 @@ _OF_MODELS = (
 )
 
 
-class SQLStore:
-    """The tables of a store; ``path`` names it in sentences."""
+class Store:
+    """Durable storage of the service.
 
-    path: str
+    Only the writer thread of the process that holds the write lock changes a store, inside
+    :meth:`transaction`; when the context manager returns, the transaction is durable. Other processes follow
+    with ``wait_for_changes`` and read a consistent state inside ``read_snapshot``.
+    """
 
-    # -- what a database brings ---------------------------------------------------------------------
+    path: str  # names the store in error messages
+    errors: tuple[type[Exception], ...]  # raised when the disk or the database server fails
+
+    # -- implemented by each database ---------------------------------------------------------------
+
+    def transaction(self, background: BackgroundWork | None = None) -> AbstractContextManager[None]:
+        """Commit all changes or none; a store that commits in a thread runs the background work meanwhile."""
+        raise NotImplementedError
+
+    def read_snapshot(self) -> AbstractContextManager[None]:
+        """Let the writer thread read one consistent state."""
+        raise NotImplementedError
+
+    @property
+    def holds_write_lock(self) -> bool:
+        """Whether this process holds the write lock."""
+        raise NotImplementedError
+
+    def acquire_write_lock(self) -> bool:
+        """Acquire or confirm the write lock; return False, or raise, if another process has it."""
+        raise NotImplementedError
+
+    def wait_for_changes(self, seconds: float) -> None:
+        """Wait until another process commits, or until the time is over."""
+        raise NotImplementedError
+
+    def erase(self) -> None:
+        """Remove deleted data from the files of the database."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close all connections and release the write lock."""
+        raise NotImplementedError
 
     def _do(self, sql: str, *values: Any) -> list[Any]:
-        """One statement of the scribe's; ``?`` marks a value."""
+        """Execute one statement on the connection of the writer; ``?`` marks a value."""
         raise NotImplementedError
 
     def _do_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        """One statement of the scribe's for many rows."""
+        """Execute one statement of the writer for many rows."""
         raise NotImplementedError
 
     def _read(self, sql: str, *values: Any) -> list[Any]:
-        """A question of whoever is not the scribe: it sees what is committed."""
+        """Run a query on the connection of the readers, which sees only committed data."""
         raise NotImplementedError
 
     # -- models, events, snapshots ------------------------------------------------------------------
@@ -54,28 +86,20 @@ class SQLStore:
         return self._do("SELECT name, spec FROM models ORDER BY name")
 
     def put_model(self, name: str, spec: str, at: float) -> None:
-        self._do(
+        sql = (
             "INSERT INTO models (name, spec, at) VALUES (?, ?, ?) "
-            "ON CONFLICT (name) DO UPDATE SET spec = excluded.spec",
-            name,
-            spec,
-            at,
+            "ON CONFLICT (name) DO UPDATE SET spec = excluded.spec"
         )
+        self._do(sql, name, spec, at)
 
     def drop_model(self, name: str) -> None:
-        for table in _OF_MODELS:
-            self._do(f"DELETE FROM {table} WHERE model = ?", name)  # noqa: S608  names are ours
+        for table in _TABLES_BY_MODEL:
+            self._do(f"DELETE FROM {table} WHERE model = ?", name)  # noqa: S608  a constant name
         self._do("DELETE FROM models WHERE name = ?", name)
 
     def append(self, model: str, event: Event) -> None:
-        self._do(
-            "INSERT INTO events (model, version, at, kind, body) VALUES (?, ?, ?, ?, ?)",
-            model,
-            event.version,
-            event.at,
-            event.kind,
-            event.body,
-        )
+        sql = "INSERT INTO events (model, version, at, kind, body) VALUES (?, ?, ?, ?, ?)"
+        self._do(sql, model, event.version, event.at, event.kind, event.body)
 
     def events_after(self, model: str, version: int) -> Iterator[Event]:
         sql = "SELECT version, at, kind, body FROM events WHERE model = ? AND version > ? ORDER BY version"
@@ -87,42 +111,36 @@ class SQLStore:
 
     def put_snapshot(self, model: str, snapshot: Snapshot, keep: int) -> None:
         self._do("DELETE FROM snapshots WHERE model = ? AND version = ?", model, snapshot.version)
-        self._do(
-            "INSERT INTO snapshots (model, version, at, digest, body) VALUES (?, ?, ?, ?, ?)",
-            model,
-            snapshot.version,
-            snapshot.at,
-            snapshot.digest,
-            snapshot.body,
-        )
-        self._do(
+        sql = "INSERT INTO snapshots (model, version, at, digest, body) VALUES (?, ?, ?, ?, ?)"
+        self._do(sql, model, snapshot.version, snapshot.at, snapshot.digest, snapshot.body)
+        sql = (
             "DELETE FROM snapshots WHERE model = ? AND version NOT IN "
-            "(SELECT version FROM snapshots WHERE model = ? ORDER BY version DESC LIMIT ?)",
-            model,
-            model,
-            keep,
+            "(SELECT version FROM snapshots WHERE model = ? ORDER BY version DESC LIMIT ?)"
         )
+        self._do(sql, model, model, keep)
 
     def last_snapshot(self, model: str) -> Snapshot | None:
-        """The newest one; for the scribe, which may stand in a transaction."""
+        """Return the newest snapshot that the writer sees, inside a transaction or not."""
         sql = "SELECT version, at, digest, body FROM snapshots WHERE model = ? ORDER BY version DESC LIMIT 1"
         found = self._do(sql, model)
         return Snapshot(*found[0]) if found else None
 
-    def last_version(self, model: str) -> int:
-        """The version of the newest event or snapshot; 0 where there is none."""
+    def last_versions(self) -> dict[str, int]:
+        """Return the version of the newest event or snapshot of every model that has one."""
         sql = (
-            "SELECT max(version) FROM (SELECT version FROM events WHERE model = ? "
-            "UNION ALL SELECT version FROM snapshots WHERE model = ?) AS both_kinds"
+            "SELECT model, max(version) FROM ("
+            "SELECT model, max(version) AS version FROM events GROUP BY model "
+            "UNION ALL SELECT model, max(version) AS version FROM snapshots GROUP BY model) AS latest "
+            "GROUP BY model"
         )
-        return int(self._do(sql, model, model)[0][0] or 0)
+        return dict(self._do(sql))
 
     def snapshot(self, model: str, *, version: int | None = None, at: float | None = None) -> Snapshot | None:
         sql = "SELECT version, at, digest, body FROM snapshots WHERE model = ?"
         values: list[Any] = [model]
-        for column, most in (("version", version), ("at", at)):
-            if most is not None:
-                sql, values = f"{sql} AND {column} <= ?", [*values, most]
+        for column, limit in (("version", version), ("at", at)):
+            if limit is not None:
+                sql, values = f"{sql} AND {column} <= ?", [*values, limit]
         found = self._read(f"{sql} ORDER BY version DESC LIMIT 1", *values)
         return Snapshot(*found[0]) if found else None
 
@@ -146,12 +164,12 @@ class SQLStore:
         self._do("UPDATE chunks SET retired = ? WHERE chunk = ?", begin, chunk)
 
     def drop_chunks(self, chunks: Iterable[int]) -> None:
-        gone = [(chunk,) for chunk in chunks]
-        self._do_many("DELETE FROM chunks WHERE chunk = ?", gone)
-        self._do_many("DELETE FROM row_index WHERE chunk = ?", gone)
+        parameters = [(chunk,) for chunk in chunks]
+        self._do_many("DELETE FROM chunks WHERE chunk = ?", parameters)
+        self._do_many("DELETE FROM row_index WHERE chunk = ?", parameters)
 
     def chunks(self, model: str) -> list[tuple[int, int, int]]:
-        """Chunks, how many rows they have, and how many of the first ones no longer count."""
+        """Return (chunk, number of rows, number of expired rows at its beginning), oldest chunk first."""
         return self._do("SELECT chunk, n, retired FROM chunks WHERE model = ? ORDER BY chunk", model)
 
     def index_rows(
@@ -180,36 +198,31 @@ class SQLStore:
         return [row[0] for row in found]
 
     def _do_in(self, sql: str, model: str, ids: Sequence[str]) -> list[Any]:
-        """One statement about many ids, some at a time."""
+        """Execute a statement with ``IN (...)`` for any number of ids, in slices."""
         found: list[Any] = []
-        for begin in range(0, len(ids), _MANY):
-            some = ids[begin : begin + _MANY]
+        for begin in range(0, len(ids), _MAX_PARAMETERS):
+            some = ids[begin : begin + _MAX_PARAMETERS]
             found += self._do(sql.replace("...", ",".join("?" * len(some))), model, *some)
         return found
 
-    # -- rows that wait for labels ------------------------------------------------------------------
+    # -- pending rows -------------------------------------------------------------------------------
 
-    def wait(self, model: str, waiting: Sequence[Waiting]) -> None:
+    def put_pending(self, model: str, rows: Sequence[PendingRow]) -> None:
         self._do_many(
             "INSERT INTO waiting (model, id, at, subject, body) VALUES (?, ?, ?, ?, ?) "
             "ON CONFLICT (model, id) DO UPDATE SET at = excluded.at, subject = excluded.subject, "
             "body = excluded.body",
-            [(model, w.id, w.at, w.subject, w.body) for w in waiting],
+            [(model, row.id, row.at, row.subject, row.body) for row in rows],
         )
 
-    def waiting(self, model: str, ids: Sequence[str]) -> list[Waiting]:
+    def pending(self, model: str, ids: Sequence[str]) -> list[PendingRow]:
         sql = "SELECT id, at, subject, body FROM waiting WHERE model = ? AND id IN (...)"
-        return [Waiting(*row) for row in self._do_in(sql, model, ids)]
+        return [PendingRow(*row) for row in self._do_in(sql, model, ids)]
 
-    def waiting_ids(self, model: str, ids: Sequence[str]) -> list[str]:
-        """Which of these wait already."""
-        found = self._do_in("SELECT id FROM waiting WHERE model = ? AND id IN (...)", model, ids)
-        return [row[0] for row in found]
-
-    def drop_waiting(
+    def drop_pending(
         self, model: str, *, ids: Sequence[str] = (), subject: str | None = None, before: float | None = None
     ) -> int:
-        """Rows that wait no longer, chosen in one way; returns how many."""
+        """Delete pending rows, selected in one way; return their number."""
         if subject is not None:
             sql = "DELETE FROM waiting WHERE model = ? AND subject = ? RETURNING 1"
             return len(self._do(sql, model, subject))
@@ -217,40 +230,42 @@ class SQLStore:
             return len(self._do("DELETE FROM waiting WHERE model = ? AND at < ? RETURNING 1", model, before))
         return len(self._do_in("DELETE FROM waiting WHERE model = ? AND id IN (...) RETURNING 1", model, ids))
 
-    def count_waiting(self, model: str) -> int:
-        """As the scribe sees it."""
+    def count_pending(self, model: str) -> int:
+        """Return the number of pending rows, including uncommitted changes of the writer."""
         return int(self._do("SELECT count(*) FROM waiting WHERE model = ?", model)[0][0])
 
-    def n_waiting(self, model: str) -> int:
+    def n_pending(self, model: str) -> int:
+        """Return the committed number of pending rows."""
         return int(self._read("SELECT count(*) FROM waiting WHERE model = ?", model)[0][0])
 
-    # -- answers that were given, measures, certificates --------------------------------------------
+    # -- responses to requests with an idempotency key ----------------------------------------------
 
-    def answer_to(self, model: str, key: str) -> tuple[str, str] | None:
+    def response_to(self, model: str, key: str) -> tuple[str, str] | None:
         sql = "SELECT fingerprint, body FROM answers WHERE model = ? AND key = ?"
         found = self._do(sql, model, key)
         return found[0] if found else None
 
-    def keep_answer(
-        self, model: str, key: str, fingerprint: str, body: str, *, at: float, about: Sequence[About] = ()
+    def put_response(
+        self,
+        model: str,
+        key: str,
+        fingerprint: str,
+        body: str,
+        *,
+        at: float,
+        rows: Sequence[RowReference] = (),
     ) -> None:
-        self._do(
-            "INSERT INTO answers (model, key, fingerprint, body, at) VALUES (?, ?, ?, ?, ?)",
-            model,
-            key,
-            fingerprint,
-            body,
-            at,
-        )
-        self._index_answer(model, key, about)
+        sql = "INSERT INTO answers (model, key, fingerprint, body, at) VALUES (?, ?, ?, ?, ?)"
+        self._do(sql, model, key, fingerprint, body, at)
+        self._index_response(model, key, rows)
 
-    def _index_answer(self, model: str, key: str, about: Sequence[About]) -> None:
+    def _index_response(self, model: str, key: str, rows: Sequence[RowReference]) -> None:
         self._do_many(
             "INSERT INTO answer_index (model, key, id, subject) VALUES (?, ?, ?, ?)",
-            [(model, key, row_id, subject) for row_id, subject in about],
+            [(model, key, row_id, subject) for row_id, subject in rows],
         )
 
-    def blank_answers(
+    def blank_responses(
         self,
         model: str,
         blank: str,
@@ -259,7 +274,7 @@ class SQLStore:
         subject: str | None = None,
         before: float | None = None,
     ) -> int:
-        """Write over kept answers that speak of rows chosen in one way; returns how many."""
+        """Overwrite stored responses that mention rows selected in one way; return their number."""
         if subject is not None:
             sql = "SELECT DISTINCT key FROM answer_index WHERE model = ? AND subject = ?"
             found = self._do(sql, model, subject)
@@ -278,16 +293,18 @@ class SQLStore:
         self._do_many("DELETE FROM answer_index WHERE model = ? AND key = ?", [(model, k) for k in keys])
         return len(keys)
 
-    def drop_answers(self, before: float) -> None:
-        gone = self._do("DELETE FROM answers WHERE at < ? RETURNING model, key", before)
-        self._do_many("DELETE FROM answer_index WHERE model = ? AND key = ?", gone)
+    def drop_responses(self, before: float) -> None:
+        dropped = self._do("DELETE FROM answers WHERE at < ? RETURNING model, key", before)
+        self._do_many("DELETE FROM answer_index WHERE model = ? AND key = ?", dropped)
 
-    def index_old_answers(self) -> None:
-        """For stores from before this was noted: which ids the kept answers speak of."""
+    def index_old_responses(self) -> None:
+        """Build the index of responses in a store of schema version 1, which had none."""
         for model, key, body in self._do("SELECT model, key, body FROM answers"):
-            answer = json.loads(body)
-            ids = [*answer.get("ids", ()), *answer.get("unknown", ())]
-            self._index_answer(model, key, [(row_id, None) for row_id in ids])
+            response = json.loads(body)
+            ids = [*response.get("ids", ()), *response.get("unknown", ())]
+            self._index_response(model, key, [(row_id, None) for row_id in ids])
+
+    # -- quality over time, certificates ------------------------------------------------------------
 
     def add_points(self, model: str, points: Sequence[dict[str, Any]]) -> None:
         self._do_many(
@@ -299,7 +316,7 @@ class SQLStore:
         later, values = ("", []) if since is None else (" AND at >= ?", [since])
         found = self._read(
             f"SELECT body FROM (SELECT rowid AS place, body FROM points WHERE model = ?{later} "  # noqa: S608
-            "ORDER BY rowid DESC LIMIT ?) AS last ORDER BY place",
+            "ORDER BY rowid DESC LIMIT ?) AS latest ORDER BY place",
             model,
             *values,
             limit,

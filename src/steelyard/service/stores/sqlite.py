@@ -1,4 +1,4 @@
-"""The embedded store: one SQLite file, written by one thread, synced before anything is acknowledged."""
+"""Store in one SQLite file: one thread writes, and every commit is synced to disk before it returns."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ from typing import IO, Any
 import apsw
 
 from steelyard.exceptions import FileAccessError, FileFormatError
-from steelyard.service.sql_store import SQLStore
-from steelyard.service.store import CommitOutcomeUnknown, Meanwhile
+from steelyard.service.stores import BackgroundWork, CommitOutcomeUnknown
+from steelyard.service.stores.sql import Store
 
 __all__ = ["SQLiteStore", "check_sqlite"]
 
-_APPLICATION = 0x53746C79  # "Stly"
+_APPLICATION_ID = 0x53746C79  # "Stly"
 _SCHEMA_VERSION = 2
-_SAFE_SQLITE = (3, 51, 3)  # before it a checkpoint could reset the log under a reader and lose a commit
-_NEWS = 0.2  # seconds between two looks for what another process has written
+_MIN_SQLITE = (
+    3,
+    51,
+    3,
+)  # in older versions a checkpoint could reset the log under a reader and lose a commit
+_POLL_SECONDS = 0.2  # interval at which a follower checks for changes of another process
 _SCHEMA = """
 CREATE TABLE models (name TEXT PRIMARY KEY, spec TEXT NOT NULL, at REAL NOT NULL) STRICT;
 CREATE TABLE events (
@@ -56,59 +60,59 @@ CREATE TABLE certificates (
   model TEXT NOT NULL, version INTEGER NOT NULL, at REAL NOT NULL, body TEXT NOT NULL) STRICT;
 """
 _PAGE_BYTES = 16_384
-_LOG_PAGES = 1_000  # that the log gathers before they are copied into the file
-# What older files lack: version 2 knows whose rows a kept answer speaks of.
+_CHECKPOINT_PAGES = 1_000  # size of the write-ahead log at which SQLite copies it into the file
+# Schema version 2 added the index of stored responses.
 _ANSWER_INDEX = _SCHEMA[_SCHEMA.index("CREATE TABLE answer_index") : _SCHEMA.index("CREATE TABLE points")]
 
 
 def check_sqlite() -> None:
-    """Refuse a SQLite that can lose commits."""
+    """Raise FileAccessError if the SQLite library is older than the fix of a bug that loses commits."""
     found = tuple(map(int, apsw.sqlite_lib_version().split(".")[:3]))
-    if found < _SAFE_SQLITE:
+    if found < _MIN_SQLITE:
         raise FileAccessError(
-            f"SQLite {apsw.sqlite_lib_version()} has a fault that can lose what was committed; "
-            f"{'.'.join(map(str, _SAFE_SQLITE))} or newer is needed.",
+            f"SQLite {apsw.sqlite_lib_version()} has a bug that can lose committed data; "
+            f"{'.'.join(map(str, _MIN_SQLITE))} or newer is needed.",
             hint="pip install --upgrade apsw",
         )
 
 
-class SQLiteStore(SQLStore):
-    """A store in one file.
+class SQLiteStore(Store):
+    """Store in one SQLite file.
 
     Parameters
     ----------
     path : path or ":memory:"
-        The file; made if it is not there.
+        The file; created if it does not exist.
     vfs : str, optional
-        A file layer of apsw's; for trials with failing disks.
+        Name of an apsw virtual file system; used by tests that simulate failing disks.
     """
 
-    faults: tuple[type[Exception], ...] = (apsw.Error, OSError)
+    errors: tuple[type[Exception], ...] = (apsw.Error, OSError)
 
     def __init__(self, path: str | Path, *, vfs: str | None = None) -> None:
         check_sqlite()
         self.path, self._vfs = str(path), vfs
-        self._claim: IO[bytes] | None = None
-        self._hand = ThreadPoolExecutor(1, "steelyard-commit")  # a thread only where it is needed
-        # The scribe's thread writes, the threads of requests read: one connection each way, each with a lock.
-        self._reading = threading.Lock()
+        self._lock_file: IO[bytes] | None = None
+        self._committer = ThreadPoolExecutor(1, "steelyard-commit")  # starts its thread when first used
+        # The writer thread and the request threads use different connections; request threads share one.
+        self._reader_lock = threading.Lock()
         try:
             self._db = apsw.Connection(self.path, vfs=vfs)
-            self._settle(exclusive=vfs is not None)
+            self._configure(exclusive=vfs is not None)
             self._check_schema()
             self._reader = (
-                self._db if self._is_own else apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READONLY)
+                self._db if self._is_private else apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READONLY)
             )
         except (apsw.Error, CommitOutcomeUnknown) as error:
             raise FileAccessError(f"{error}.", source=self.path) from error
 
-    def _settle(self, *, exclusive: bool) -> None:
+    def _configure(self, *, exclusive: bool) -> None:
         self._db.set_busy_timeout(10_000)
-        if exclusive:  # a file layer without shared memory
+        if exclusive:  # the virtual file systems of the tests have no shared memory
             self._db.pragma("locking_mode", "EXCLUSIVE")
-        # Batches of rows take many pages: larger ones are written by fewer calls. A file keeps its size.
+        # Large pages need fewer writes for a batch of rows. An existing file keeps its page size.
         self._db.pragma("page_size", _PAGE_BYTES)
-        self._db.pragma("wal_autocheckpoint", _LOG_PAGES)
+        self._db.pragma("wal_autocheckpoint", _CHECKPOINT_PAGES)
         for name, value, expected in (
             ("journal_mode", "WAL", "wal"),
             ("synchronous", "FULL", 2),
@@ -119,9 +123,9 @@ class SQLiteStore(SQLStore):
             got = self._db.pragma(name)
             if got != expected and not (name == "journal_mode" and got == "memory"):
                 raise FileAccessError(
-                    f"SQLite did not take {name}={value} (it says {got!r}), without which nothing is safe.",
+                    f"SQLite did not accept {name}={value} (got {got!r}), which durability requires.",
                     source=self.path,
-                    hint="network file systems often cannot do this; put the store on a local disk",
+                    hint="network file systems often do not support it; put the store on a local disk",
                 )
 
     def _check_schema(self) -> None:
@@ -129,10 +133,10 @@ class SQLiteStore(SQLStore):
         if application == 0 and not list(self._db.execute("SELECT 1 FROM sqlite_schema LIMIT 1")):
             with self.transaction():
                 self._db.execute(_SCHEMA)
-                self._db.pragma("application_id", _APPLICATION)
+                self._db.pragma("application_id", _APPLICATION_ID)
                 self._db.pragma("user_version", _SCHEMA_VERSION)
-        elif application != _APPLICATION:
-            raise FileFormatError("this is a database, but not a store of the service.", source=self.path)
+        elif application != _APPLICATION_ID:
+            raise FileFormatError("this database is not a store of the service.", source=self.path)
         elif version == 1:
             self._upgrade()
         elif version != _SCHEMA_VERSION:
@@ -144,22 +148,22 @@ class SQLiteStore(SQLStore):
 
     def _upgrade(self) -> None:
         with self.transaction():
-            if self._db.pragma("user_version") == 1:  # nobody else was faster
+            if self._db.pragma("user_version") == 1:  # no other process has upgraded it meanwhile
                 self._db.execute(_ANSWER_INDEX)
-                self.index_old_answers()
+                self.index_old_responses()
                 self._db.pragma("user_version", _SCHEMA_VERSION)
 
     @contextmanager
-    def transaction(self, meanwhile: Meanwhile | None = None) -> Iterator[None]:
-        """Everything inside or nothing; on disk when it returns."""
+    def transaction(self, background: BackgroundWork | None = None) -> Iterator[None]:
+        """Commit all changes or none; they are on disk when the context manager returns."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
-            work = None if meanwhile is None else meanwhile()
+            work = None if background is None else background()
             if work is None:
                 self._commit()
             else:
-                committed = self._hand.submit(self._commit)
+                committed = self._committer.submit(self._commit)
                 try:
                     work()
                 finally:
@@ -172,12 +176,12 @@ class SQLiteStore(SQLStore):
     def _commit(self) -> None:
         try:
             self._db.execute("COMMIT")
-        except self.faults as error:  # a log that was written and not synced may be found whole later
+        except self.errors as error:  # an unsynced log may still be complete after a crash
             raise CommitOutcomeUnknown(type(error).__name__) from error
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Everything read inside belongs to one moment; for the scribe's thread."""
+    def read_snapshot(self) -> Iterator[None]:
+        """Let the writer thread read one consistent state."""
         self._db.execute("BEGIN")
         try:
             yield
@@ -185,47 +189,47 @@ class SQLiteStore(SQLStore):
             self._db.execute("ROLLBACK")
 
     @property
-    def is_claimed(self) -> bool:
-        """Whether this process is the one that writes."""
-        return self._claim is not None or self._is_own
+    def holds_write_lock(self) -> bool:
+        """Whether this process holds the write lock."""
+        return self._lock_file is not None or self._is_private
 
     @property
-    def _is_own(self) -> bool:
+    def _is_private(self) -> bool:
         return self._vfs is not None or self.path == ":memory:"
 
-    def wait_for_news(self, seconds: float) -> None:
-        """Until another process has written, or not longer than that."""
+    def wait_for_changes(self, seconds: float) -> None:
+        """Wait until another process commits, or until the time is over."""
         end, known = time.monotonic() + seconds, self._db.pragma("data_version")
         while self._db.pragma("data_version") == known and time.monotonic() < end:
-            time.sleep(_NEWS)
+            time.sleep(_POLL_SECONDS)
 
-    def claim(self) -> bool:
-        """Be the only writer of this file; refused while another process is."""
-        if self.is_claimed:
+    def acquire_write_lock(self) -> bool:
+        """Lock the file for writing; raises FileAccessError if another process holds the lock."""
+        if self.holds_write_lock:
             return True
         import fcntl
 
-        # A file beside it: closing the store's own file elsewhere would let go SQLite's locks.
-        claim = Path(self.path + "-writer").open("ab")  # noqa: SIM115  held until the store is closed
+        # A separate file: closing a descriptor of the database file would release the locks of SQLite.
+        lock_file = Path(self.path + "-writer").open("ab")  # noqa: SIM115  closed by close()
         try:
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            claim.close()
+            lock_file.close()
             raise FileAccessError(
-                "another process writes this store; two writers would lose what they acknowledged.",
+                "another process writes to this store, and a store has one writer.",
                 source=self.path,
-                hint="stop the other service, or give this one a store of its own",
+                hint="stop the other service, or use another store",
             ) from error
-        self._claim = claim
+        self._lock_file = lock_file
         return True
 
     def close(self) -> None:
-        if self._claim is not None:
-            self._claim.close()
-            self._claim = None
+        if self._lock_file is not None:
+            self._lock_file.close()
+            self._lock_file = None
         if self._reader is not self._db:
             self._reader.close()
-        self._hand.shutdown()
+        self._committer.shutdown()
         self._db.close()
 
     def _do(self, sql: str, *values: Any) -> list[Any]:
@@ -235,13 +239,13 @@ class SQLiteStore(SQLStore):
         self._db.executemany(sql, rows)
 
     def _read(self, sql: str, *values: Any) -> list[Any]:
-        with self._reading:
+        with self._reader_lock:
             return list(self._reader.execute(sql, values))
 
     # -- the file -----------------------------------------------------------------------------------
 
     def erase(self) -> None:
-        """After deletions were committed: nothing of what was deleted stays in the file or its log."""
+        """Remove deleted data from the write-ahead log; ``secure_delete`` has overwritten it in the file."""
         if self.path == ":memory:":
             return
         for _ in range(3):
@@ -249,13 +253,13 @@ class SQLiteStore(SQLStore):
             if not busy:
                 return
         raise FileAccessError(
-            "a reader kept the write-ahead log open, so that what was deleted may still stand in it.",
+            "a reader keeps the write-ahead log open, so deleted data may still be in it.",
             source=self.path,
-            hint="it goes with the next write; close other programs that read the store",
+            hint="close other programs that read the store; the next erase removes the data",
         )
 
     def backup(self, path: str | Path) -> None:
-        """A copy of the whole store as it is now."""
+        """Copy the store to another file."""
         with apsw.Connection(str(path)) as target, target.backup("main", self._reader, "main") as copy:
             while not copy.done:
                 copy.step(1000)
