@@ -21,7 +21,7 @@ from steelyard.cli import main
 from steelyard.cli.live_display import LiveDisplay
 from steelyard.cli.registry import available
 from steelyard.evaluation import PrequentialEvaluator
-from steelyard.streams import demo_stream
+from steelyard.streams import ArrayStream, demo_stream
 from tests.runner import cli_runner
 
 
@@ -243,3 +243,13 @@ def test_live_display_shows_progress_measures_share_and_counts(monkeypatch):
         "▲",
     ):
         assert part in text
+
+
+def test_live_display_share_of_rarest_class_counts_its_rows():
+    from steelyard.cli.live_display import _class_shares
+
+    stream = ArrayStream(np.arange(4000.0)[:, None] % 7, np.array(["a", "b", "c", "a"] * 1000), chunk=100)
+    evaluator = PrequentialEvaluator({"model": ProximalSVC()}, window=1000)
+    for chunk in stream:
+        evaluator.step(chunk)
+    assert _class_shares(evaluator) == pytest.approx([0.25] * len(_class_shares(evaluator)), abs=0.01)

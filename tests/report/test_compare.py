@@ -56,7 +56,7 @@ def test_headline_of_difference_within_confidence_intervals(runs):
     near = json.loads(json.dumps(runs[1]))
     near["summary"][0]["mean_g_mean"] += 0.001
     page = render_comparison(runs[1], near, ("one", "other"))
-    assert "“other” is better by 0.001 G-mean, which is not statistically significant" in page
+    assert "“other” is better by 0.001 in G-mean, which is not statistically significant" in page
 
 
 def test_compare_runs_warns_about_different_rows_and_windows(runs):

@@ -116,7 +116,8 @@ class LiveDisplay:
         fraction = self._stream.fraction_read()
         counts = f"{evaluator.n_rows:,} rows · {rate:,.0f} rows/s"
         elapsed = f" · {_clock(seconds)} elapsed"
-        remaining = "" if not fraction else f" · {_clock(seconds * (1 - fraction) / fraction)} left"
+        seconds_left = seconds * (1 - fraction) / fraction if fraction else 0
+        remaining = f" · {_clock(seconds_left)} left" if seconds_left else ""
         figures = f"{counts}{elapsed}{remaining}"
         bar = ProgressBar(total=1.0, completed=fraction or 0.0, pulse=fraction is None)
         table = Table.grid(expand=True, padding=(0, 1))
@@ -141,8 +142,9 @@ def _measures(evaluator: PrequentialEvaluator, width: int, known_drifts: Sequenc
     chart_width = max(5, width - name_width - 17)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     table.add_column("model", width=name_width, no_wrap=True, overflow="ellipsis")
-    heading = _truncate(f"{title} of the last {evaluator.window:,} rows, over time", chart_width)
-    table.add_column(heading, width=chart_width, no_wrap=True)
+    heading = f"{title} of the last {evaluator.window:,} rows, over time"
+    short = f"{title} over time"
+    table.add_column(heading if len(heading) <= chart_width else short, width=chart_width, no_wrap=True)
     table.add_column("latest", justify="right", width=6, no_wrap=True)
     table.add_column("total", justify="right", width=6, no_wrap=True)
     rows: list[int] = []
@@ -189,7 +191,8 @@ def _class_shares(evaluator: PrequentialEvaluator) -> list[float]:
     code, shares = evaluator.positive_code, []
     for record in evaluator.candidates[0].tracker.records:
         rows = record.blocks[:, 1].sum(axis=0)
-        rare = rows[code] if code is not None and code < len(rows) else rows[rows > 0].min(initial=0)
+        known = code is not None and code < len(rows)
+        rare = rows[code] if known else min(rows[rows > 0], default=0)
         shares.append(float(rare / max(rows.sum(), 1)))
     return shares
 
@@ -215,6 +218,7 @@ def _class_results(evaluator: PrequentialEvaluator, width: int) -> Table:
     largest = sorted(range(len(counts)), key=lambda k: -int(rows[k]))[:_SHOWN_CLASSES]
     heads = (f"{name}, largest classes", "recall", "rows")
     table.add_row(*(Text(head, style="dim") for head in heads))
+    table.columns[1].justify = table.columns[2].justify = "right"
     for k in largest:
         recall = counts[k, k] / rows[k] if rows[k] else math.nan
         label = Text(_truncate(visible(str(labels[k])), width - 20), no_wrap=True)

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from steelyard.exceptions import DataError, FileAccessError
 from steelyard.report.charts import axis_minimum, stream_chart
 from steelyard.report.svg import GAP
-from steelyard.report.text import MEASURES, ranked
+from steelyard.report.text import MEASURES, format_parameters, in_sentence, ranked
 
 __all__ = ["compare_runs", "read_run", "render_comparison", "write_comparison"]
 
@@ -112,17 +112,18 @@ def render_comparison(a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[s
     from steelyard.report.page import render
 
     found = compare_runs(a, b, names)
-    columns = [
-        key
-        for key in (_COLUMNS_OF_MANY if found["leading"] == "macro_recall" else _COLUMNS)
+    many = found["leading"] == "macro_recall"
+    columns = {
+        key: MEASURES["mean_f1" if many and key == "f1" else key]
+        for key in (_COLUMNS_OF_MANY if many else _COLUMNS)
         if any(line.get(key) is not None for line in found["lines"])
-    ]
+    }
     lines = [
         {
             "run": line["run"],
             "model": line["model"],
             "values": line,
-            "best": _is_best(line, found["lines"], columns),
+            "best": _is_best(line, found["lines"], list(columns)),
         }
         for line in found["lines"]
     ]
@@ -179,19 +180,18 @@ def _is_best(line: Mapping[str, Any], lines: list[dict[str, Any]], columns: list
 
 
 def _headline(found: Mapping[str, Any], names: tuple[str, str]) -> str:
-    name, difference = MEASURES[found["leading"]].name, found["difference"]
+    name, difference = in_sentence(found["leading"]), found["difference"]
     if math.isnan(difference):
         return "One run has too few rows to be compared"
     if abs(difference) < _EQUAL_DIFFERENCE:
         return f"Both runs have the same {name}"
-    better = names[int(difference > 0)]
-    if not found["clear"]:
-        return f"“{better}” is better by {abs(difference):.3f} {name}, which is not statistically significant"
-    return f"“{better}” is better by {abs(difference):.3f} {name}, on average over time"
+    better_by = f"“{names[int(difference > 0)]}” is better by {abs(difference):.3f} in {name}"
+    significance = "on average over time" if found["clear"] else "which is not statistically significant"
+    return f"{better_by}, {significance}"
 
 
 def _story(found: Mapping[str, Any], a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    name, sentences = MEASURES[found["leading"]].name, []
+    name, sentences = in_sentence(found["leading"]), []
     for line, run in zip(found["best"], (a, b), strict=True):
         figure = _figure(line, found["leading"])
         sentences.append(
@@ -219,7 +219,17 @@ def _warnings(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Return name and both values of each setting that differs."""
-    flat = [_flat(run.get("provenance", {})) for run in (a, b)]
+    records = [dict(run.get("provenance", {})) for run in (a, b)]
+    models = [record.get("parameters", {}) for record in records]
+    for record, own in zip(records, models, strict=True):
+        # A model whose parameters cannot be compared one by one takes one line.
+        record["parameters"] = {
+            name: values
+            if all(set(other.get(name, ())) == set(values) for other in models)
+            else format_parameters(values)
+            for name, values in own.items()
+        }
+    flat = [_flat(record) for record in records]
     skipped = {"started", "seconds"}
     names = [name for name in dict.fromkeys([*flat[0], *flat[1]]) if name not in skipped]
     return [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
 from importlib.metadata import version
@@ -23,6 +22,7 @@ from steelyard.report.svg import GAP, number
 from steelyard.report.text import (
     MEASURES,
     describe_events,
+    format_parameters,
     headline,
     per_hundred,
     ranked,
@@ -343,12 +343,8 @@ def _provenance(result: PrequentialResult) -> list[tuple[str, str]]:
     ]
     shown = [(name, str(value)) for name, value in lines if value is not None]
     for name, parameters in known.get("parameters", {}).items():
-        shown.append((f"parameters of “{name}”", _settings(parameters)))
+        shown.append((f"parameters of “{name}”", format_parameters(parameters)))
     return shown
-
-
-def _settings(parameters: Mapping[str, str]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in parameters.items()) or "none"
 
 
 def _label_delay(result: PrequentialResult) -> str | None:

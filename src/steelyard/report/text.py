@@ -14,7 +14,9 @@ __all__ = [
     "MEASURES",
     "Measure",
     "describe_events",
+    "format_parameters",
     "headline",
+    "in_sentence",
     "per_hundred",
     "ranked",
     "summary_sentences",
@@ -95,6 +97,17 @@ def ranked(lines: Sequence[Mapping[str, Any]], leading: str) -> list[dict[str, A
     return sorted(map(dict, lines), key=mean_of, reverse=True)
 
 
+def in_sentence(measure: str) -> str:
+    """Return the name of a measure as it is written inside a sentence."""
+    name = MEASURES[measure].name
+    return name if name == "G-mean" else name.lower()
+
+
+def format_parameters(parameters: Mapping[str, Any]) -> str:
+    """Return the parameters of a model in one line."""
+    return ", ".join(f"{name}={value}" for name, value in parameters.items()) or "none"
+
+
 def per_hundred(share: float) -> str:
     """Return a share as a number out of a hundred.
 
@@ -141,7 +154,7 @@ def summary_sentences(result: PrequentialResult) -> list[str]:
     if not lines:
         return [f"The stream has {result.n_rows:,} rows, too few for a model to be tested."]
     leading, (best, *others) = result.leading, lines
-    name = MEASURES[leading].name.replace("Mean recall", "mean recall")
+    name = in_sentence(leading)
     rank = f", the best of {len(lines)} models" if others else ""
     lowest = best[f"lowest_{leading}"]
     sentences = [f"This is the result of “{best['model']}”{rank}."]
@@ -258,7 +271,7 @@ def _effect(result: PrequentialResult, model: str, begin: int, end: int) -> str:
         and not any(math.isnan(r.get(key, math.nan)) for r in (*before, lowest))
     ]
     detail = f" ({', '.join(parts)})" if parts else ""
-    subject = f"The {MEASURES[leading].name} of “{model}”"
+    subject = f"The {in_sentence(leading)} of “{model}”"
     if lowest[leading] >= level - _NOTICEABLE_DROP:
         return f"{subject} was stable: {level:.2f} before, at least {lowest[leading]:.2f} after{detail}."
     text = f"{subject} fell from {level:.2f} to {lowest[leading]:.2f}{detail}. "
