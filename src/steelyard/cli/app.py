@@ -12,6 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from steelyard._visible import visible
+from steelyard.cli.hints import command_line_hint
 from steelyard.cli.output import wrap_lines
 from steelyard.exceptions import SteelyardError
 
@@ -59,14 +60,22 @@ class ErrorHandlingGroup(click.Group):
         try:
             return super().invoke(ctx)
         except SteelyardError as error:
-            hint = "" if error.hint is None else f"\nhint: {visible(error.hint)}"
-            raise click.ClickException(visible(error.summary) + hint) from error
+            raise click.ClickException(visible(error.summary) + self._hint(ctx, error)) from error
         except BrokenPipeError:
             _discard_output()
             raise click.exceptions.Exit(_BROKEN_PIPE) from None
         except KeyboardInterrupt:
             click.echo("stopped", err=True)
             raise click.exceptions.Exit(_INTERRUPTED) from None
+
+    def _hint(self, ctx: click.Context, error: SteelyardError) -> str:
+        """Return the line with the hint of an error, in terms of the options of the command."""
+        if error.hint is None:
+            return ""
+        from steelyard.cli.fit import fit_command
+
+        command = self.get_command(ctx, ctx.invoked_subcommand or "") or self
+        return f"\nhint: {visible(command_line_hint(error.hint, command, fit_command))}"
 
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         if not standalone_mode:
