@@ -195,6 +195,7 @@ def _parse_labels(texts: tuple[str, ...]) -> list[Any]:
 @click.pass_context
 def serve_command(
     ctx: click.Context,
+    /,
     *,
     folder: str | None,
     out: Path | None,

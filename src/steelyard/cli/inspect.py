@@ -33,7 +33,7 @@ def inspect_command(file: Path, top: int, as_json: bool) -> None:
         known, kind, parts = known.model, "statistics", _parts(known)
     is_table = isinstance(known, TableModel)
     learner = known.learner if is_table else known
-    facts = {"file": str(file), "kind": kind if is_table else f"{kind} without columns"}
+    facts: dict[str, Any] = {"file": str(file), "kind": kind if is_table else f"{kind} without columns"}
     facts |= summary_of(known) if is_table else _learner_summary(learner)
     parameters = learner.get_params(deep=False)
     facts["parameters"] = {name: repr(value) for name, value in parameters.items()}

@@ -44,7 +44,7 @@ __all__ = [
 MISSING = ("refuse", "mean", "zero")  # equal to those of TableEncoder, whose import takes a second
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-Decorator = Callable[[Command], Command]
+Decorator = Callable[[Any], Any]
 
 
 def complete_models(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -83,7 +83,7 @@ class ColumnOptions:
     limit: int | None
 
 
-def collect_options(record: type, name: str) -> Decorator[Command]:
+def collect_options(record: type, name: str) -> Decorator:
     """Pass the options that are fields of a dataclass to the command as one argument of that class."""
     names = [field.name for field in fields(record)]
 
@@ -97,7 +97,7 @@ def collect_options(record: type, name: str) -> Decorator[Command]:
     return decorate
 
 
-def _in_order(*options: Decorator[Any]) -> Decorator[Command]:
+def _in_order(*options: Decorator) -> Decorator:
     """Return a decorator that adds options in the order of the help text."""
 
     def decorate(command: Command) -> Command:
@@ -108,9 +108,7 @@ def _in_order(*options: Decorator[Any]) -> Decorator[Command]:
     return decorate
 
 
-def count_option(
-    name: str, text: str, *, minimum: int = 1, default: int | None = None
-) -> Callable[[Command], Command]:
+def count_option(name: str, text: str, *, minimum: int = 1, default: int | None = None) -> Decorator:
     """Return an option for an integer N of at least ``minimum``."""
     return click.option(
         name,
@@ -122,45 +120,45 @@ def count_option(
     )
 
 
-def target_option(text: str = "Label column.", *, required: bool = False) -> Decorator[Command]:
+def target_option(text: str = "Label column.", *, required: bool = False) -> Decorator:
     """Return the option for the label column."""
     return click.option("--target", metavar="COL", required=required, help=text)
 
 
-def out_option(text: str, *, required: bool = False, metavar: str = "FILE") -> Decorator[Command]:
+def out_option(text: str, *, required: bool = False, metavar: str = "FILE") -> Decorator:
     """Return the option for the output file."""
     return click.option("-o", "--out", type=OUT_FILE, metavar=metavar, required=required, help=text)
 
 
-def settings_option(text: str = "Model parameter, for example C=10.") -> Decorator[Command]:
+def settings_option(text: str = "Model parameter, for example C=10.") -> Decorator:
     """Return the option for model parameters."""
     return click.option("--set", "settings", metavar="NAME=VALUE", multiple=True, help=text)
 
 
-time_option: Decorator[Any] = click.option("--time", metavar="COL", help="Column with the time of each row.")
-features_option: Decorator[Any] = click.option(
+time_option: Decorator = click.option("--time", metavar="COL", help="Column with the time of each row.")
+features_option: Decorator = click.option(
     "--feature", "features", metavar="COL", multiple=True, help="Use only these columns."
 )
-drop_option: Decorator[Any] = click.option(
+drop_option: Decorator = click.option(
     "--drop", metavar="COL", multiple=True, help="Do not use these columns."
 )
-missing_option: Decorator[Any] = click.option(
+missing_option: Decorator = click.option(
     "--missing",
     type=click.Choice(MISSING),
     default="refuse",
     show_default=True,
     help="Missing values: report an error, use the running mean of the column, or use zero.",
 )
-positive_option: Decorator[Any] = click.option(
+positive_option: Decorator = click.option(
     "--positive", metavar="LABEL", help="Positive class. Default: the rarer of two classes."
 )
-report_option: Decorator[Any] = click.option(
+report_option: Decorator = click.option(
     "--report", type=OUT_FILE, metavar="FILE.html", help="Write an HTML report."
 )
-query_option: Decorator[Any] = click.option(
+query_option: Decorator = click.option(
     "--query", metavar="SELECT", help="Read the rows of this query; SOURCE is the address of the database."
 )
-how_option: Decorator[Any] = click.option(
+how_option: Decorator = click.option(
     "--how",
     type=click.Choice(("auto", "pushed", "streamed")),
     default="auto",
@@ -168,12 +166,12 @@ how_option: Decorator[Any] = click.option(
     help="Databases: compute sums inside the database (pushed) or read its rows (streamed). The result is "
     "bit-identical.",
 )
-seed_option: Decorator[Any] = count_option(
+seed_option: Decorator = count_option(
     "--seed", "Random seed of the models that use one.", minimum=0, default=0
 )
-chunk_option: Decorator[Any] = count_option("--chunk", "Rows read at a time.", default=1000)
-limit_option: Decorator[Any] = count_option("--limit", "Stop after N rows.")
-address_options: Decorator[Any] = _in_order(
+chunk_option: Decorator = count_option("--chunk", "Rows read at a time.", default=1000)
+limit_option: Decorator = count_option("--limit", "Stop after N rows.")
+address_options: Decorator = _in_order(
     click.option(
         "--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on."
     ),
@@ -190,14 +188,14 @@ address_options: Decorator[Any] = _in_order(
 )
 
 
-def measure_window_option(note: str = "", default: int | None = None) -> Decorator[Command]:
+def measure_window_option(note: str = "", default: int | None = None) -> Decorator:
     """Return the option for the window of the running measures."""
     return count_option(
         "--measure-window", f"Window of the running measures, in rows.{note}", default=default
     )
 
 
-def _column_options(chunk: Decorator[Any]) -> Decorator[Command]:
+def _column_options(chunk: Decorator) -> Decorator:
     return _in_order(
         time_option,
         features_option,
@@ -218,9 +216,9 @@ def _column_options(chunk: Decorator[Any]) -> Decorator[Command]:
     )
 
 
-column_options: Decorator[Any] = _column_options(chunk_option)
+column_options: Decorator = _column_options(chunk_option)
 # Commands that test rows before they learn them: a chunk delays the labels.
-prequential_column_options: Decorator[Any] = _column_options(
+prequential_column_options: Decorator = _column_options(
     count_option(
         "--chunk",
         "Rows that are predicted before the first of them is learned, so labels are up to N rows late. "
@@ -232,7 +230,7 @@ prequential_column_options: Decorator[Any] = _column_options(
 
 def model_options(
     *, multiple: bool, peers: bool = True, default: str | None = None, note: str = ""
-) -> Decorator[Command]:
+) -> Decorator:
     """Return the options for the model and its parameters.
 
     ``peers`` mentions models of other packages in the help; they can be tested but not saved. ``note``

@@ -27,6 +27,7 @@ from steelyard.cli.options import (
 from steelyard.cli.output import emit_json, emit_table, json_option, print_message, print_status
 from steelyard.cli.positive import check_positive, positive_error
 from steelyard.cli.registry import make_models, parse_settings
+from steelyard.cli.row_order import delayed_by_time, ordered_chunks, parse_delay, shuffle_option
 from steelyard.cli.runs import command_line
 from steelyard.exceptions import ParameterError, SteelyardError
 
@@ -62,12 +63,13 @@ class StreamOptions:
     model_names: tuple[str, ...]
     settings: tuple[str, ...]
     window: str | None
-    delay: int
+    delay: str
     warmup: int
     positive: str | None
     measure_window: int | None
     on_bad_row: str
     seed: int | None
+    shuffle: int | None
     report: Path | None
     table: Path | None
     save_to: Path | None
@@ -90,7 +92,13 @@ class StreamOptions:
 @click.option(
     "--window", metavar="N|30d", help="Models forget rows older than N rows, or than 30d, 12h, 90m."
 )
-@count_option("--delay", "Labels arrive N rows late.", minimum=0, default=0)
+@click.option(
+    "--delay",
+    default="0",
+    show_default=True,
+    metavar="N|3d",
+    help="Labels arrive N rows late, or with --time a time span such as 3d, 12h or 90m.",
+)
 @count_option("--warmup", "Learn N rows before the first test.", minimum=0, default=0)
 @positive_option
 @measure_window_option(" Default: 1000, for the built-in stream 2000.")
@@ -103,6 +111,7 @@ class StreamOptions:
     help="A row that cannot be parsed ends the run, or is skipped and listed.",
 )
 @count_option("--seed", "Random seed of models, samples and the built-in stream. Default: 0.", minimum=0)
+@shuffle_option
 @report_option
 @click.option("--table", type=OUT_FILE, metavar="FILE.csv", help="Write the measures over time as CSV.")
 @click.option(
@@ -122,7 +131,7 @@ def stream_command(options: StreamOptions, columns: ColumnOptions) -> None:
 
     After an error (exit code 1) or Ctrl-C (130) the rows processed so far are still reported.
     """
-    _check(options)
+    _check(options, columns)
     models = _models(options)
     if options.save_to is not None:
         name, first = next(iter(models.items()))
@@ -145,13 +154,17 @@ def stream_command(options: StreamOptions, columns: ColumnOptions) -> None:
         raise click.exceptions.Exit(130)
 
 
-def _check(options: StreamOptions) -> None:
+def _check(options: StreamOptions, columns: ColumnOptions) -> None:
     if options.source is not None and options.target is None:
         raise click.UsageError("Missing option '--target', the label column of SOURCE.")
     if options.source is None and options.query is not None:
         raise click.UsageError("--query needs a SOURCE, the address of a database.")
     if options.source is None and options.save_to is not None:
         raise click.UsageError("--save needs a SOURCE; the built-in stream has no table columns.")
+    if options.shuffle is not None and (options.source is None or columns.time is not None):
+        raise click.UsageError("--shuffle needs a SOURCE and excludes --time.")
+    if parse_delay(options.delay)[1] is not None and columns.time is None:
+        raise click.UsageError("--delay with a time span needs --time, the column with the time of each row.")
     for every, name in ((options.report_every, "report"), (options.save_every, "save")):
         if every is not None and name not in options.files:
             raise click.UsageError(f"--{name}-every needs --{name} FILE.")
@@ -204,11 +217,13 @@ def _run(
     from steelyard.evaluation import PrequentialEvaluator
     from steelyard.evaluation.evaluator import DEFAULT_METRICS
     from steelyard.streams.chunks import small_first
+    from steelyard.tables import TableStream
 
+    delay_rows, delay_seconds = parse_delay(options.delay)
     evaluator = PrequentialEvaluator(
         models,
         window=options.measure_window or (2000 if options.source is None else 1000),
-        delay=options.delay,
+        delay=delay_rows,
         warmup=options.warmup,
         metrics=(*DEFAULT_METRICS, "pmauc"),
         positive=options.positive,
@@ -222,8 +237,13 @@ def _run(
             display.update(evaluator)
             outputs.write_due(evaluator)
 
+        chunks = small_first(
+            ordered_chunks(stream, options.shuffle) if isinstance(stream, TableStream) else stream
+        )
+        if delay_seconds is not None:
+            chunks = delayed_by_time(chunks, evaluator, delay_seconds)
         try:
-            evaluator.run(interrupt.until_stopped(small_first(stream)), after_chunk)
+            evaluator.run(interrupt.until_stopped(chunks), after_chunk)
         except SteelyardError as raised:
             error = raised
         except KeyboardInterrupt:

@@ -26,6 +26,7 @@ from steelyard.cli.options import (
 from steelyard.cli.output import emit_json, emit_table, json_option, print_status
 from steelyard.cli.positive import check_positive
 from steelyard.cli.registry import make_models, parse_settings
+from steelyard.cli.row_order import ordered_chunks, shuffle_option
 from steelyard.cli.runs import finished_result, write_report_to
 from steelyard.exceptions import DataError, ParameterError
 
@@ -57,6 +58,7 @@ _MEASURES = (
 @measure_window_option(default=1000)
 @model_options(multiple=False, default="proximal")
 @seed_option
+@shuffle_option
 @prequential_column_options
 @out_option("Save the best model, which has learned all rows.")
 @report_option
@@ -73,6 +75,7 @@ def tune_command(
     model_name: str,
     settings: tuple[str, ...],
     seed: int,
+    shuffle: int | None,
     columns: ColumnOptions,
     out: Path | None,
     report: Path | None,
@@ -99,7 +102,7 @@ def tune_command(
     evaluator = PrequentialEvaluator(
         candidates, window=measure_window, metrics=DEFAULT_METRICS, positive=positive, seed=seed
     )
-    evaluator.run(small_first(stream))
+    evaluator.run(small_first(ordered_chunks(stream, shuffle)))
     result = finished_result(evaluator, stream, positive)
     by = by or f"mean_{result.leading}"
     lines = sorted(result.summary(), key=lambda line: -_value_of(line, by))
