@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import tempfile
 import time
@@ -17,6 +16,7 @@ from steelyard.cli.endpoints import ENDPOINT, key_option, open_endpoint, open_fo
 from steelyard.cli.files import ANY_FILE, save_model
 from steelyard.cli.options import address_options, out_option, target_option
 from steelyard.cli.output import emit_json, emit_table, json_option, print_message
+from steelyard.cli.separate_labels import parse_labels
 from steelyard.exceptions import ParameterError, SteelyardError
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def open_command(
     if not numbers and not known:
         raise click.UsageError("Give the columns with --number and --category.")
     config = RoundConfig.of(
-        sites, target=target, numbers=numbers, categories=known, labels=_parse_labels(labels), step=step
+        sites, target=target, numbers=numbers, categories=known, labels=parse_labels(labels), step=step
     )
     Round(open_folder(folder), round_name).open(config)
     print_message(f"round {round_name} is open for {', '.join(config.sites)}")
@@ -162,12 +162,6 @@ def _parse_category(text: str) -> tuple[str, list[str]]:
     if not (column and equals and values):
         raise ParameterError(f"--category: expected COL=A,B; got {text!r}.")
     return column, values.split(",")
-
-
-def _parse_labels(texts: tuple[str, ...]) -> list[Any]:
-    """Return the labels as a table reader does: integers if all of them are."""
-    are_integers = all(re.fullmatch(r"-?\d{1,18}", text) for text in texts)
-    return [int(text) if are_integers else text for text in texts]
 
 
 # -- as a service -----------------------------------------------------------------------------------

@@ -77,9 +77,18 @@ def check_can_be_saved(learner: Any, name: str) -> None:
 
 
 def open_table(
-    source: Any, target: str, columns: ColumnOptions, *, on_bad_row: str = "stop", encoder: Any = None
+    source: Any,
+    target: str | None,
+    columns: ColumnOptions,
+    *,
+    on_bad_row: str = "stop",
+    encoder: Any = None,
+    id_column: str | None = None,
 ) -> TableStream:
-    """Open a labelled table with the given column options; an encoder fixes the columns instead."""
+    """Open a table with the given column options; an encoder fixes the columns instead.
+
+    An id column is not used as a feature, but kept for joining labels.
+    """
     from steelyard.tables import open_stream
 
     stream = open_stream(
@@ -87,7 +96,7 @@ def open_table(
         target,
         time=columns.time,
         features=columns.features or None,
-        drop=columns.drop,
+        drop=columns.drop if id_column is None else (*columns.drop, id_column),
         categorical=columns.categorical,
         missing=columns.missing,
         encoder=encoder,
@@ -96,6 +105,8 @@ def open_table(
         max_classes=columns.max_classes,
         on_bad_row=on_bad_row,
     )
+    if id_column is not None:
+        stream.keep([id_column])
     name = stream.name  # a closure over the stream itself would be a reference cycle that keeps its file open
     stream.on_notice = lambda message: print_message(f"note: {name}: {message}")
     return stream

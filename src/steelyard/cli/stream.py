@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from steelyard.cli.files import OUT_FILE, save_model
+from steelyard.cli.files import IN_FILE, OUT_FILE, save_model
 from steelyard.cli.interrupts import StopOnInterrupt
 from steelyard.cli.live_display import LiveDisplay
 from steelyard.cli.model_files import check_can_be_saved, open_source, open_table
@@ -29,11 +30,13 @@ from steelyard.cli.positive import check_positive, positive_error
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.cli.row_order import delayed_by_time, ordered_chunks, parse_delay, shuffle_option
 from steelyard.cli.runs import command_line
+from steelyard.cli.separate_labels import join_labels, read_labels
 from steelyard.exceptions import ParameterError, SteelyardError
 
 if TYPE_CHECKING:
     from steelyard.evaluation import PrequentialEvaluator, PrequentialResult
     from steelyard.streams import RowStream
+    from steelyard.streams.chunks import Chunk
 
 __all__ = ["stream_command"]
 
@@ -60,6 +63,8 @@ class StreamOptions:
     source: str | None
     query: str | None
     target: str | None
+    labels: Path | None
+    id_column: str | None
     model_names: tuple[str, ...]
     settings: tuple[str, ...]
     window: str | None
@@ -87,7 +92,11 @@ class StreamOptions:
 @click.command("stream")
 @click.argument("source", required=False)
 @query_option
-@target_option()
+@target_option("Label column, of SOURCE or of the file of --labels.")
+@click.option(
+    "--labels", type=IN_FILE, metavar="FILE", help="Table with the labels, joined to the rows by --id."
+)
+@click.option("--id", "id_column", metavar="COL", help="Column of SOURCE and --labels that identifies a row.")
 @model_options(multiple=True)
 @click.option(
     "--window", metavar="N|30d", help="Models forget rows older than N rows, or than 30d, 12h, 90m."
@@ -163,6 +172,10 @@ def _check(options: StreamOptions, columns: ColumnOptions) -> None:
         raise click.UsageError("--save needs a SOURCE; the built-in stream has no table columns.")
     if options.shuffle is not None and (options.source is None or columns.time is not None):
         raise click.UsageError("--shuffle needs a SOURCE and excludes --time.")
+    if (options.labels is None) != (options.id_column is None):
+        raise click.UsageError("--labels FILE and --id COL belong together.")
+    if options.labels is not None and (options.source is None or options.shuffle is not None):
+        raise click.UsageError("--labels needs a SOURCE and excludes --shuffle.")
     if parse_delay(options.delay)[1] is not None and columns.time is None:
         raise click.UsageError("--delay with a time span needs --time, the column with the time of each row.")
     for every, name in ((options.report_every, "report"), (options.save_every, "save")):
@@ -178,10 +191,27 @@ def _stream(options: StreamOptions, columns: ColumnOptions) -> RowStream:
         chunk = min(columns.chunk, _MAX_DEMO_CHUNK_ROWS)
         return demo_stream(columns.limit or _DEMO_ROWS, chunk=chunk, **seed)
     assert options.target is not None  # guaranteed by _check
-    check_positive(options.source, options.target, options.positive, columns.limit)
+    if options.labels is None:
+        check_positive(options.source, options.target, options.positive, columns.limit)
     return open_table(
-        open_source(options.source, options.query), options.target, columns, on_bad_row=options.on_bad_row
+        open_source(options.source, options.query),
+        options.target if options.labels is None else None,
+        columns,
+        on_bad_row=options.on_bad_row,
+        id_column=options.id_column,
     )
+
+
+def _chunks(stream: RowStream, options: StreamOptions) -> Iterable[Chunk]:
+    """Return the labelled chunks of the stream in the order in which they are tested."""
+    from steelyard.tables import TableStream
+
+    if not isinstance(stream, TableStream):
+        return stream
+    if options.labels is None or options.id_column is None or options.target is None:
+        return ordered_chunks(stream, options.shuffle)
+    labels = read_labels(options.labels, options.id_column, options.target)
+    return join_labels(stream, labels, options.id_column, options.target)
 
 
 def _models(options: StreamOptions) -> dict[str, Any]:
@@ -217,7 +247,6 @@ def _run(
     from steelyard.evaluation import PrequentialEvaluator
     from steelyard.evaluation.evaluator import DEFAULT_METRICS
     from steelyard.streams.chunks import small_first
-    from steelyard.tables import TableStream
 
     delay_rows, delay_seconds = parse_delay(options.delay)
     evaluator = PrequentialEvaluator(
@@ -237,9 +266,7 @@ def _run(
             display.update(evaluator)
             outputs.write_due(evaluator)
 
-        chunks = small_first(
-            ordered_chunks(stream, options.shuffle) if isinstance(stream, TableStream) else stream
-        )
+        chunks = small_first(_chunks(stream, options))
         if delay_seconds is not None:
             chunks = delayed_by_time(chunks, evaluator, delay_seconds)
         try:
