@@ -147,11 +147,7 @@ def test_broken_pipe_exits_with_141():
 
 
 @pytest.mark.parametrize(
-    ("target", "message"),
-    [
-        ("&-", "standard output is closed"),
-        ("/dev/full", "No space left on device"),
-    ],
+    ("target", "message"), [("&-", "standard output is closed"), ("/dev/full", "No space left on device")]
 )
 def test_unwritable_standard_output_gives_error_message(target, message):
     command = f"{sys.executable} -m steelyard models >{target}"

@@ -21,8 +21,7 @@ from steelyard.tables import open_stream
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 pytestmark = pytest.mark.skipif(
-    CHROMIUM is None,
-    reason="Chromium is not installed (Debian: apt install chromium)",
+    CHROMIUM is None, reason="Chromium is not installed (Debian: apt install chromium)"
 )
 
 # The report is loaded in frames of several widths; the measured sizes are written into the page.
