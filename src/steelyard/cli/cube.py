@@ -118,14 +118,14 @@ def ask_command(
     as_json: bool,
 ) -> None:
     """Build the model of a slice of CUBE, equal to a fit on its rows."""
-    known = _load(cube)
+    loaded = _load(cube)
     slices: dict[str, Any] = {}
     for text in where:
         name, equals, value = text.partition("=")
         if not equals:
             raise click.UsageError(f"--where expects COL=VALUE; got {text!r}.")
         slices.setdefault(name, []).append(value or None)
-    model = known.model(
+    model = loaded.model(
         since=since, until=until, borrow=_parse_shrink(shrink), learner=_learner(settings), **slices
     )
     emit_facts({**summary_of(model), "digest": model.learner.digest()}, as_json=as_json)
@@ -145,9 +145,9 @@ def compare_command(
     *, cube: Path, by: tuple[str, ...], settings: tuple[str, ...], report: Path | None, as_json: bool
 ) -> None:
     """Compare the common model of CUBE with the own model of each slice, largest slices first."""
-    known = _load(cube)
-    names = list(by) or known.by
-    slices = known.compare(names, _learner(settings))
+    loaded = _load(cube)
+    names = list(by) or loaded.by
+    slices = loaded.compare(names, _learner(settings))
     if as_json:
         emit_json({"by": names, "slices": [asdict(one) for one in slices]})
     else:

@@ -49,14 +49,14 @@ def evaluate_command(
     from steelyard.evaluation import PrequentialEvaluator
     from steelyard.evaluation.tracking import METRICS
 
-    known = load_table_model(model)
+    loaded = load_table_model(model)
     if positive is not None:
-        positive_of(known.learner, positive)  # an unknown label is an error before a long table is read
+        positive_of(loaded.learner, positive)  # an unknown label is an error before a long table is read
     metrics = [name for name in METRICS if name != "pmauc"]
     evaluator = PrequentialEvaluator(
-        {"model": known.learner}, metrics=metrics, positive=positive, learns=False
+        {"model": loaded.learner}, metrics=metrics, positive=positive, learns=False
     )
-    rows = known.rows(open_source(source, query), chunk=chunk, limit=limit)
+    rows = loaded.rows(open_source(source, query), chunk=chunk, limit=limit)
     evaluator.run(rows)
     result = finished_result(evaluator, rows, positive)
     facts = {"rows": result.n_rows, "positive": result.positive, **result.totals("model")}

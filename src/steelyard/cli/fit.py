@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 __all__ = ["fit_command"]
 
-_ALLOWED_WITH_CONTINUE = {"source", "out", "known", "query", "weight", "how", "chunk", "limit", "as_json"}
+_ALLOWED_WITH_CONTINUE = {"source", "out", "base", "query", "weight", "how", "chunk", "limit", "as_json"}
 
 
 @click.command("fit")
 @click.argument("source")
 @target_option("Label column; required unless --continue is given.")
 @out_option("Output file for the model.")
-@click.option("--continue", "known", type=IN_FILE, metavar="MODEL", help="Continue a saved model.")
+@click.option("--continue", "base", type=IN_FILE, metavar="MODEL", help="Continue a saved model.")
 @query_option
 @click.option("--weight", metavar="COL", help="Database column with the weight of each row.")
 @how_option
@@ -64,7 +64,7 @@ def fit_command(
     source: str,
     target: str | None,
     out: Path | None,
-    known: Path | None,
+    base: Path | None,
     query: str | None,
     weight: str | None,
     how: str,
@@ -86,7 +86,7 @@ def fit_command(
 
     if not is_address(source):
         _check_no_database_options(query, weight, how, show)
-    if target is None and (known is None or show is not None):
+    if target is None and (base is None or show is not None):
         raise click.UsageError("Missing option '--target', the label column.")
     if show is not None:
         assert target is not None
@@ -95,9 +95,9 @@ def fit_command(
     if out is None:
         raise click.UsageError("Missing option '-o', the output file for the model.")
     opened = open_source(source, query)
-    if known is not None:
+    if base is not None:
         _check_options_with_continue()
-        model = load_table_model(known)
+        model = load_table_model(base)
     else:
         assert target is not None
         # The database can compute the sums of the proximal model.
@@ -112,7 +112,7 @@ def fit_command(
         rows = opened if query is not None else open_database(source)
         learn(model, rows, _columns_of(model, columns, weight), weight=weight, how=how)
         n_rows = model.history[-1]["rows"]
-    elif known is not None:
+    elif base is not None:
         n_rows = model.learn(model.open(opened, labelled=True, chunk=columns.chunk, limit=columns.limit))
     else:
         stream = open_table(opened, model.target, columns)

@@ -36,19 +36,19 @@ def forget_command(
     and the class counts that remain. With a certificate, everyone who has the remaining rows can refit them
     and compare digests (`steelyard verify`).
     """
-    known, path = load_table_model(model), out or model
-    before = summary_of(known)["classes"]
+    loaded, path = load_table_model(model), out or model
+    before = summary_of(loaded)["classes"]
     if certificate is None:
         claim = None
-        known.forget(rows, again=again)
-        save_model(known, path)
+        loaded.forget(rows, again=again)
+        save_model(loaded, path)
     else:
-        claim = known.forget_certified(rows, again=again)
+        claim = loaded.forget_certified(rows, again=again)
         with rollback_on_error(certificate, claim.to_json() + "\n"):
-            save_model(known, path)
+            save_model(loaded, path)
         print_status(f"wrote the certificate to {certificate}")
-    print_status(f"forgot {known.history[-1]['rows']:,} rows; wrote {path}")
-    receipt = _receipt(known, before, path)
+    print_status(f"forgot {loaded.history[-1]['rows']:,} rows; wrote {path}")
+    receipt = _receipt(loaded, before, path)
     if claim is not None:
         receipt |= {"digest before": claim.digest_before, "digest after": claim.digest_after}
     emit_facts(receipt, as_json=as_json)

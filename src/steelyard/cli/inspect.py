@@ -28,21 +28,21 @@ def inspect_command(file: Path, top: int, as_json: bool) -> None:
     from steelyard.persistence import load
     from steelyard.tables import TableModel
 
-    known, kind, parts = load(file), "model", None
-    if isinstance(known, StatisticsPart):
-        known, kind, parts = known.model, "statistics", _parts(known)
-    is_table = isinstance(known, TableModel)
-    learner = known.learner if is_table else known
+    item, kind, parts = load(file), "model", None
+    if isinstance(item, StatisticsPart):
+        item, kind, parts = item.model, "statistics", _parts(item)
+    is_table = isinstance(item, TableModel)
+    learner = item.learner if is_table else item
     facts: dict[str, Any] = {"file": str(file), "kind": kind if is_table else f"{kind} without columns"}
-    facts |= summary_of(known) if is_table else _learner_summary(learner)
+    facts |= summary_of(item) if is_table else _learner_summary(learner)
     parameters = learner.get_params(deep=False)
     facts["parameters"] = {name: repr(value) for name, value in parameters.items()}
     features, history = [], []
     if is_table:
-        facts["columns"] = known.encoder.columns_
-        facts["features"] = len(known.feature_names)
-        facts["missing"] = known.encoder.missing
-        features, history = important_features(known)[:top], known.history
+        facts["columns"] = item.encoder.columns_
+        facts["features"] = len(item.feature_names)
+        facts["missing"] = item.encoder.missing
+        features, history = important_features(item)[:top], item.history
     else:
         facts["features"] = getattr(inner_learner(learner), "n_features_in_", None)
     facts |= {**_exactness(learner), **_file_facts(file)}

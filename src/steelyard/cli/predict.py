@@ -79,17 +79,17 @@ def predict_command(
     Probabilities refer to the class frequencies that the model has learned.
     """
     write = _writer(out, as_json=as_json)
-    known = load_table_model(model)
+    loaded = load_table_model(model)
     if dialect is not None:
-        _print_sql(known, source, dialect)
+        _print_sql(loaded, source, dialect)
         return
     if source is None:
         raise click.UsageError("Missing argument 'SOURCE'.")
-    decision = Decision(positive_of(known.learner, positive), threshold, cost)
+    decision = Decision(positive_of(loaded.learner, positive), threshold, cost)
 
     def lines_of(opened: Any) -> Iterator[Lines]:
-        rows = known.rows(opened, chunk=chunk, limit=limit, labelled=False, keep=keep)
-        chunks = _lines(known, rows, decision, keep=keep, proba=proba)
+        rows = loaded.rows(opened, chunk=chunk, limit=limit, labelled=False, keep=keep)
+        chunks = _lines(loaded, rows, decision, keep=keep, proba=proba)
         # An error in the first chunk is raised here, before an existing output file is replaced.
         return chain([next(chunks)], chunks)
 

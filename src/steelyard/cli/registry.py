@@ -14,7 +14,7 @@ from steelyard.exceptions import ParameterError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["LEARNERS", "Entry", "ModelSpec", "available", "make_models", "parse_settings"]
+__all__ = ["LEARNERS", "Entry", "available", "make_models", "parse_settings"]
 
 
 @dataclass(frozen=True)
@@ -70,20 +70,6 @@ def available() -> dict[str, Entry]:
     return {name: entry for name, entry in LEARNERS.items() if entry.is_available}
 
 
-@dataclass(frozen=True)
-class ModelSpec:
-    """Value of ``--model``: ``NAME`` or ``LABEL=NAME``."""
-
-    label: str
-    name: str
-
-    @classmethod
-    def parse(cls, text: str) -> ModelSpec:
-        """Parse the value of the option."""
-        label, equals, name = text.partition("=")
-        return cls(label, name) if equals else cls(text, text)
-
-
 def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
     """Parse ``C=10`` or ``LABEL.C=10``; a value that is not a Python literal is a string.
 
@@ -116,23 +102,24 @@ def make_models(specs: Sequence[str], settings: Mapping[str, Any], seed: int | N
     models: dict[str, Any] = {}
     used: set[str] = set()
     for text in specs:
-        spec = ModelSpec.parse(text)
-        if spec.label in models:
+        label, _, name = text.rpartition("=")
+        label = label or name
+        if label in models:
             raise ParameterError(
-                f"--model: {spec.label!r} is given twice.", hint="choose distinct labels: --model LABEL=NAME"
+                f"--model: {label!r} is given twice.", hint="choose distinct labels: --model LABEL=NAME"
             )
-        maker, parameters, wrapper = _maker(spec.name)
-        known = inspect.signature(maker).parameters
-        for name, value in settings.items():
-            target, dot, parameter = name.rpartition(".")
-            if (target == spec.label if dot else True) and parameter in known:
+        maker, parameters, wrapper = _maker(name)
+        accepted = inspect.signature(maker).parameters
+        for setting, value in settings.items():
+            target, dot, parameter = setting.rpartition(".")
+            if (target == label if dot else True) and parameter in accepted:
                 parameters[parameter] = value
-                used.add(name)
-        for name in _SEEDS:
-            if seed is not None and name in known:
-                parameters.setdefault(name, seed)
+                used.add(setting)
+        for seed_name in _SEEDS:
+            if seed is not None and seed_name in accepted:
+                parameters.setdefault(seed_name, seed)
         model = maker(**parameters)
-        models[spec.label] = model if wrapper is None else wrapper(model)
+        models[label] = model if wrapper is None else wrapper(model)
     unused = [name for name in settings if name not in used]
     if unused:
         raise ParameterError(

@@ -165,10 +165,10 @@ def _new_model(
         raise ParameterError(
             "--like: parameters come from the file.", hint="omit --set and --random-features"
         )
-    known = load(like)
-    known = known.model if isinstance(known, StatisticsPart) else known
-    if not isinstance(known, TableModel) or not hasattr(known.learner, "subtract"):
-        raise wrong_kind_error(like, known)
-    if target not in {None, known.target}:
-        raise ParameterError(f"--target: the label column of {like} is {known.target!r}.")
-    return known.unlearned()
+    loaded = load(like)
+    loaded = loaded.model if isinstance(loaded, StatisticsPart) else loaded
+    if not isinstance(loaded, TableModel) or not hasattr(loaded.learner, "subtract"):
+        raise wrong_kind_error(like, loaded)
+    if target not in {None, loaded.target}:
+        raise ParameterError(f"--target: the label column of {like} is {loaded.target!r}.")
+    return loaded.unlearned()
