@@ -228,7 +228,7 @@ def _watch(folder: str, out: Path, every: float) -> None:
 
     exchange, hub, last_error = open_folder(folder), Hub(), ""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # service managers stop processes with SIGTERM
-    print_message(f"watching {exchange.path} (Ctrl-C stops)")
+    print_message(f"following {exchange.path} (Ctrl-C stops)")
     try:
         while True:
             before, error_text = hub.copy(), ""
@@ -237,7 +237,7 @@ def _watch(folder: str, out: Path, every: float) -> None:
             except SteelyardError as error:
                 error_text = error.summary
             if error_text and error_text != last_error:
-                print_message(f"skipped: {error_text}")
+                print_message(f"left out: {error_text}")
             last_error = error_text
             if hub.sites and (not before.sites or hub.digest() != before.digest()):
                 save_model(hub.model(), out)
