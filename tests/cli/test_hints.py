@@ -25,7 +25,6 @@ PYTHON_ONLY = {
     "proximal/folds.py": "feature maps that follow the data are refused by `steelyard statistics`",
     "proximal/statistics.py": "tables add features by themselves",
     "proximal/row_ledger.py": "no Python argument is meant",
-    "proximal/learning.py": "track_rows is set in Python",
     "persistence/objects.py": "own classes are saved from Python",
     "persistence/tree.py": "values are saved from Python",
     "persistence/files.py": "open files are passed in Python",

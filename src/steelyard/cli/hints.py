@@ -12,7 +12,7 @@ __all__ = ["command_line_hint"]
 # An argument such as drop='id', again=True, folds=5 or time= that does not follow an option such as --set.
 _ARGUMENT = re.compile(
     r"(?<![-\w,])(?<!--set )(?<!--grid )(?<!--cost )([A-Za-z_]\w*)="
-    r"""("[^"]*"|'[^']*'|True|\d[\d.]*|(?=[\s,;.)]|$))"""
+    r"""("[^"]*"|'[^']*'|True|False|None|\d[\d.]*|(?=[\s,;.)]|$))"""
 )
 _ASIDE = re.compile(r" \(([^()]*) on the command line\)")
 _CALLS = {
