@@ -50,23 +50,24 @@ def read_file(path: Path) -> bytes:
 
 def save_model(model: Any, path: Path) -> None:
     """Save a model atomically; missing folders are created."""
-    from steelyard.persistence import to_parts, write_whole
+    from steelyard.persistence.files import write_atomically
+    from steelyard.persistence.objects import to_parts
 
-    write_whole(path, to_parts(model), source="save")
+    write_atomically(path, to_parts(model), source="save")
 
 
 @contextmanager
 def rollback_on_error(path: Path, text: str) -> Iterator[None]:
     """Write a text file, and restore its previous state if the body of the ``with`` statement fails."""
-    from steelyard.persistence import write_whole
+    from steelyard.persistence.files import write_atomically
 
     before = path.read_bytes() if path.is_file() else None
-    write_whole(path, [text.encode()], source="save")
+    write_atomically(path, [text.encode()], source="save")
     try:
         yield
     except BaseException:  # KeyboardInterrupt included
         if before is not None:
-            write_whole(path, [before], source="save")
+            write_atomically(path, [before], source="save")
         elif path.is_file():
             path.unlink()
         raise

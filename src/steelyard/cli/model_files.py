@@ -114,7 +114,7 @@ def open_table(
 
 def inner_learner(learner: Any) -> Any:
     """Return the learner inside a window wrapper, or the learner itself."""
-    return getattr(learner, "learner_", learner)
+    return getattr(learner, "estimator_", learner)
 
 
 def class_counts(learner: Any) -> Any:

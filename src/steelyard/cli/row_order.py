@@ -81,7 +81,7 @@ def _checked(stream: TableStream) -> Iterator[Chunk]:
 
 def parse_delay(text: str) -> tuple[int, float | None]:
     """Return the delay of labels in rows, and in seconds if it is a time span such as 3d or 12h."""
-    from steelyard.windowing.windows import window_size
+    from steelyard.windowing.sliding import window_size
 
     if text.isdecimal():
         return int(text), None
