@@ -322,3 +322,10 @@ def test_former_parameter_learner_is_deprecated(wrapper):
     model.fit(*_rows(50))
     with pytest.warns(FutureWarning, match="write estimator_"):
         assert model.learner_ is model.estimator_
+
+
+def test_window_does_not_keep_rows_that_left_it_in_memory():
+    X, y = _rows(5000)
+    window = SlidingWindow(ProximalSVC(), size=20).partial_fit(X, y)
+    kept = window._rows.X if window._rows.X.base is None else window._rows.X.base
+    assert kept.nbytes <= 2 * 20 * 3 * 8

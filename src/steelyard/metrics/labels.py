@@ -43,6 +43,7 @@ def encode(y: ArrayLike, source: str, name: str) -> tuple[list[Label], Codes]:
         _check_label(label := plain(y), source, name)
         return [label], np.zeros(1, dtype=np.intp)
     values = _label_array(y, source, name)
+    codes: NDArray[np.integer[Any]]
     if values.dtype != object:
         labels, codes = encode_labels(values)
     else:

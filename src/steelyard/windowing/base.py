@@ -60,7 +60,10 @@ class RowBuffer:
         )
 
     def __getitem__(self, rows: slice) -> RowBuffer:
-        return RowBuffer(self.X[rows], self.y[rows], self.time[rows])
+        part = self.X[rows], self.y[rows], self.time[rows]
+        if 2 * len(part[1]) < len(self):  # a view of few rows would keep all rows in memory
+            return RowBuffer(*(array.copy() for array in part))
+        return RowBuffer(*part)
 
 
 def _estimator_has(name: str) -> Callable[[Method], Method]:
