@@ -16,13 +16,13 @@ from papers.page import write_page
 from papers.storage import can_draw, write_report
 from papers.tables import header, lines
 from steelyard._threads import num_threads
-from steelyard.cli.app import SentenceGroup
-from steelyard.cli.output import emit_json, emit_table, json_option, talk, talk_console
+from steelyard.cli.app import ErrorHandlingGroup
+from steelyard.cli.output import emit_json, emit_table, json_option, print_status, stderr_console
 
 __all__ = ["papers_command"]
 
 
-@click.group("papers", cls=SentenceGroup)
+@click.group("papers", cls=ErrorHandlingGroup)
 def papers_command() -> None:
     """Recompute the tables and figures of the papers that this library grew out of."""
 
@@ -71,7 +71,7 @@ def run_command(names: tuple[str, ...], output: Path, as_json: bool, **options: 
     reports: list[Report] = []
     cells = Cells(output / "cells", resume=options.pop("resume"))
     if not can_draw():
-        talk("figures are not drawn: pip install 'steelyard[plots]'")
+        print_status("figures are not drawn: pip install 'steelyard[plots]'")
     try:
         with _bar() as bar:
             for number, experiment in enumerate(chosen, start=1):
@@ -125,7 +125,7 @@ def _bar() -> Progress:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        console=talk_console(),
+        console=stderr_console(),
         transient=True,
         disable=not sys.stderr.isatty(),
     )
@@ -170,7 +170,7 @@ def _show(report: Report) -> None:
     for sentence in report.unavailable:
         click.echo(f"not available: {sentence}", err=True)
     for note in result.notes:
-        talk(f"note: {note}")
+        print_status(f"note: {note}")
 
 
 def _plain(report: Report) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def test_sigterm_finishes_requests_writes_snapshot_and_exits_with_0(tmp_path):
         httpx.put(f"{service.url}/v1/models/m", json=SPEC)
         service.post("/v1/models/m/learn", json={"rows": records(20)})
         assert service.end(signal.SIGTERM) == 0
-        assert "everything that was acknowledged is kept" in service.log
+        assert "all acknowledged rows are saved" in service.log
     store = SQLiteStore(tmp_path / "store.db")
     assert store.last_snapshot("m").version == 1
     store.close()

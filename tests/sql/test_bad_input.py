@@ -54,7 +54,12 @@ def test_a_column_of_texts_with_too_many_values_is_refused_by_name(connection, h
     frame["country"] = [f"c{k}" for k in range(1500)]
     fill(connection, "wide", frame)
     told = refused(
-        connection, "column 'country' has (more than 1,000|a different value)", "wide", how, "card", drop=["card"]
+        connection,
+        "column 'country' has (more than 1,000|a different value)",
+        "wide",
+        how,
+        "card",
+        drop=["card"],
     )
     assert "--drop country" in told
 

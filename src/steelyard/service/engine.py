@@ -128,7 +128,9 @@ class PublishedModel:
         self.last_predict_time = predecessor.last_predict_time
         if self.is_serving and self.is_ready and hasattr(self._learner, "n_features_in_"):
             with suppress(SteelyardError):  # the next prediction raises it
-                predict_chunk(self._learner, Chunk(np.zeros((1, self._learner.n_features_in_)), np.zeros(1), 0, None))
+                predict_chunk(
+                    self._learner, Chunk(np.zeros((1, self._learner.n_features_in_)), np.zeros(1), 0, None)
+                )
 
     def predict(self, batch: ColumnBatch) -> tuple[Predictions, FloatArray | None]:
         """Return labels and scores, and probabilities if the learner has them."""
