@@ -162,9 +162,9 @@ class AdaptiveWindows(WindowWrapper):
         pending = self._pending.append(rows, labels)
         n_complete = len(pending) // self.block * self.block
         for begin in range(0, n_complete, self.block):
-            block = pending[begin : begin + self.block]
-            self._learn_block(block.X, block.y)
-        self._pending = pending[n_complete:]
+            block = slice(begin, begin + self.block)
+            self._learn_block(pending.X[block], pending.y[block])
+        self._pending = pending.without_oldest(n_complete)
         if n_complete:
             self.estimator_ = self._totals[self.best_]
         elif not self._totals:  # before the first full block, an estimator of the pending rows predicts

@@ -59,11 +59,10 @@ class RowBuffer:
             np.concatenate([self.time, np.zeros(len(y)) if time is None else time]),
         )
 
-    def __getitem__(self, rows: slice) -> RowBuffer:
-        part = self.X[rows], self.y[rows], self.time[rows]
-        if 2 * len(part[1]) < len(self):  # a view of few rows would keep all rows in memory
-            return RowBuffer(*(array.copy() for array in part))
-        return RowBuffer(*part)
+    def without_oldest(self, n_rows: int) -> RowBuffer:
+        """Return the newer rows; few rows are copied, because a view would keep all rows in memory."""
+        newer = self.X[n_rows:], self.y[n_rows:], self.time[n_rows:]
+        return RowBuffer(*(array.copy() for array in newer) if 2 * n_rows > len(self) else newer)
 
 
 def _estimator_has(name: str) -> Callable[[Method], Method]:

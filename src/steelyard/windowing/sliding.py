@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from steelyard._concurrency import FrozenState, VersionedValue, lock_of, shallow_copy, synchronized
@@ -22,6 +22,8 @@ from steelyard.persistence import storable
 from steelyard.windowing.base import RowBuffer, WindowWrapper
 
 __all__ = ["SlidingWindow", "window_size"]
+
+Rows = tuple[FloatArray, NDArray[Any]]
 
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
@@ -145,27 +147,25 @@ class SlidingWindow(WindowWrapper):
         times = _validated_times(time, len(labels), size, before.time[-1:])
         joined = before.append(rows, labels, times)
         n_leaving = _n_leaving(size, joined.time)
-        after = joined[n_leaving:]
+        after = joined.without_oldest(n_leaving)
         if n_leaving >= len(before):
             self.estimator_ = clone(self.estimator).fit(after.X, after.y)
         else:
             estimator = shallow_copy(self.estimator_)
             # An estimator that is changed in place also changes for other threads; the rows change with it.
             published._window = VersionedValue(_version(estimator), before, after)
-            leaving = joined[:n_leaving] if n_leaving else None
-            self.estimator_ = self._updated(estimator, joined[len(before) :], leaving, after)
+            leaving = (joined.X[:n_leaving], joined.y[:n_leaving]) if n_leaving else None
+            self.estimator_ = self._updated(estimator, (rows, labels), leaving, after)
         self._window = VersionedValue.constant(after)
 
-    def _updated(self, estimator: Any, new: RowBuffer, leaving: RowBuffer | None, after: RowBuffer) -> Any:
+    def _updated(self, estimator: Any, new: Rows, leaving: Rows | None, after: RowBuffer) -> Any:
         """Return the estimator after the update; fit a new one if it refuses to forget the leaving rows.
 
         The window knows which rows were learned. An estimator that refuses to forget them, for example
         because of rounding, is wrong about its history; one fitted on the remaining rows is right.
         """
         try:
-            return estimator.update(
-                add=(new.X, new.y), forget=None if leaving is None else (leaving.X, leaving.y)
-            )
+            return estimator.update(add=new, forget=leaving)
         except DataError as refusal:
             if leaving is None:
                 raise
