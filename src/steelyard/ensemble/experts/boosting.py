@@ -1,0 +1,206 @@
+"""Boosting experts: gradient-boosted trees over memories of increasing length."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from steelyard._types import FloatArray, IntArray
+from steelyard.ensemble.cost import CostBudget
+from steelyard.ensemble.experts.base import ExpertConfig, Rule, Stream, WindowExpert
+from steelyard.ensemble.row_buffer import Block, last_rows
+from steelyard.ensemble.trees import BoostedTrees, TreeRule, fit_cost_us
+
+__all__ = ["BoostingExpert"]
+
+_FREQUENT_PER_RARE = 20  # sampled rows of a frequent class for each row of the rarest class
+_MIN_FREQUENT_ROWS = 5000  # rows of a frequent class that are not sampled further
+_MAX_RARE_ROWS = 10_000  # most recent rows of the rarest class
+_MAX_ROWS = 40_000
+_MAX_BYTES = 64e6  # of the rows of one expert
+_COMPACT_ROWS = 500  # new rows after which the memory is compacted; the row buffer keeps more
+_REFIT_GROWTH = 0.1  # refit when the memory has grown by this share
+_DISABLE_ABOVE_ROWS = 5000  # an expert that would be refitted less often is disabled
+_FORGET_COST_US = 15_000.0  # a longer refit waits for the next call that learns
+
+
+class BoostingExpert(WindowExpert):
+    """Gradient-boosted trees, refitted when the rows it remembers have changed by a tenth.
+
+    The memory holds the recent rows of the rarest class and a random sample of the other classes, so a rare
+    class is remembered for much longer than the last few thousand rows. The sample is a function of the seed
+    and the row numbers. Refits cost a bounded share of the budget.
+
+    Parameters
+    ----------
+    config : ExpertConfig
+        Name and weight.
+    window_rows : int or None
+        Rows that the memory covers; None: all rows.
+    rows_of_class : int
+        Rows of each class that are kept beyond the window.
+    starts_at : int
+        Rows of the stream before which the expert does not take part: a shorter memory holds the same rows.
+    n_trees : int
+        Trees per plane.
+    share : float
+        Share of the budget for refits.
+    """
+
+    is_expensive = True
+    refits = True
+
+    def __init__(
+        self,
+        config: ExpertConfig,
+        *,
+        window_rows: int | None,
+        rows_of_class: int = 0,
+        starts_at: int = 0,
+        n_trees: int,
+        share: float,
+    ) -> None:
+        super().__init__(config)
+        self.window_rows, self.rows_of_class, self.starts_at = window_rows, rows_of_class, starts_at
+        self.n_trees, self.share = n_trees, share
+        self.memory: IntArray = self.held  # ascending numbers of the rows for the next fit
+        self.memory_codes: IntArray = self.held
+        self.observed = 0  # rows seen when the memory was compacted
+        self.trees: BoostedTrees | None = None
+
+    def is_affordable(self, budget: CostBudget) -> bool:
+        cost = fit_cost_us(self.n_trees, budget.n_planes, 5000, 10)
+        return budget.weighs_experts and cost <= _DISABLE_ABOVE_ROWS * 0.2 * budget.first_microseconds
+
+    def limits(self, budget: CostBudget, n_features: int) -> str:
+        if not self.is_affordable(budget):
+            return f"disabled: {budget.n_planes} planes would cost more than {budget}"
+        n = max(self._refit_rows(budget, max(len(self.held), 1000), n_features), 1.0)
+        return f"refitted every {n:.0f} rows or so"
+
+    def disable(self) -> None:
+        super().disable()
+        self.memory = self.memory_codes = self.held
+        self.trees = None
+
+    def observe(self, block: Block, stream: Stream) -> None:  # noqa: ARG002  the rows are in the buffer
+        if stream.n_seen - self.observed >= _COMPACT_ROWS:
+            self._remember(stream)
+
+    def _remember(self, stream: Stream) -> None:
+        """Add the rows since the last call to the memory, and drop rows that it need not hold."""
+        new = stream.rows.between(self.observed, stream.n_seen)
+        numbers = np.concatenate([self.memory, new.numbers])
+        codes = np.concatenate([self.memory_codes, new.codes])
+        keep = self._kept(numbers, codes, stream)
+        self.memory, self.memory_codes, self.observed = numbers[keep], codes[keep], stream.n_seen
+
+    def _kept(self, numbers: IntArray, codes: IntArray, stream: Stream) -> Any:
+        low = max(stream.low, stream.n_seen - self.window_rows if self.window_rows else 0)
+        if self.rows_of_class:
+            wanted = last_rows(numbers, codes, int(stream.n_seen - low), self.rows_of_class, stream.low)
+            return np.isin(numbers, wanted, assume_unique=True)
+        keep = np.zeros(len(numbers), dtype=bool)
+        counts = np.bincount(codes[numbers >= low])
+        present = np.flatnonzero(counts)
+        if not len(present):
+            return keep
+        rarest = int(present[np.argmin(counts[present])])
+        limit = int(min(_MAX_ROWS, _MAX_BYTES / (8.0 * stream.rows.n_columns)))
+        n_rare = min(int(counts[rarest]), _MAX_RARE_ROWS, limit // len(present))
+        n_frequent = max(_FREQUENT_PER_RARE * n_rare, _MIN_FREQUENT_ROWS)
+        n_frequent = min(n_frequent, (limit - n_rare) // max(len(present) - 1, 1))
+        for code in present.tolist():
+            rows = np.flatnonzero((codes == code) & (numbers >= low))
+            if code == rarest:
+                keep[rows[-n_rare:]] = True
+            elif len(rows) <= n_frequent:
+                keep[rows] = True
+            else:
+                order = np.argpartition(_priorities(numbers[rows], stream.seed), n_frequent)
+                keep[rows[order[:n_frequent]]] = True
+        return keep
+
+    def is_due(self, stream: Stream) -> bool:
+        waiting = stream.n_seen - self.high
+        if not waiting or stream.n_seen < self.starts_at:
+            return False
+        if 10 * int(self.held.searchsorted(stream.low)) > len(self.held):
+            return True  # a tenth of its rows has left the window
+        if not stream.budget.passes_batch(stream.n_before, stream.n_seen):
+            return False
+        n_features = stream.rows.n_columns
+        wait = self._refit_rows(stream.budget, len(self.memory), n_features)
+        covered = min(stream.n_seen, self.window_rows or stream.n_seen)
+        wait = max(wait, _REFIT_GROWTH * covered)
+        return waiting >= min(wait, 1 + stream.n_seen // 4)
+
+    def _refit_rows(self, budget: CostBudget, n_rows: int, n_features: int) -> float:
+        cost = fit_cost_us(self.n_trees, budget.n_planes, n_rows, n_features)
+        return budget.interval_rows(cost, self.share)
+
+    def update(self, stream: Stream) -> None:
+        if stream.n_seen >= self.starts_at:
+            super().update(stream)
+
+    def select(self, stream: Stream) -> IntArray:
+        self._remember(stream)
+        return self.memory
+
+    def learn(self, new: Block, leaving: Block | None, stream: Stream) -> None:
+        if len(new) or leaving is not None:
+            self._fit(stream)
+
+    def _fit(self, stream: Stream) -> None:
+        self.trees = None
+        if len(self.held):
+            X, y, *weights = stream.rows.at(self.held).training_rows()
+            self.trees = BoostedTrees(self.n_trees).fit(X, y, weights[0] if weights else None)
+
+    def forget(self, block: Block, stream: Stream) -> None:
+        keep = ~np.isin(self.memory, block.numbers)
+        self.memory, self.memory_codes = self.memory[keep], self.memory_codes[keep]
+        if not np.isin(block.numbers, self.held).any():
+            return
+        self.held = np.setdiff1d(self.held, block.numbers)
+        cost = fit_cost_us(self.n_trees, stream.budget.n_planes, len(self.held), block.X.shape[1])
+        if cost <= _FORGET_COST_US:
+            self._fit(stream)
+        else:  # without trees the expert has no influence until it is refitted
+            self.trees, self.high, self.held = None, 0, self.held[:0]
+
+    def make_rule(self, stream: Stream) -> Rule | None:  # noqa: ARG002
+        trees = self.trees
+        return None if trees is None or len(trees.classes_) < 2 else TreeRule.of(trees)
+
+    def held_rows(self) -> list[IntArray]:
+        return [self.held, self.memory]
+
+    def get_state(self) -> dict[str, Any]:
+        return {
+            **super().get_state(),
+            "memory": self.memory,
+            "observed": self.observed,
+        }  # trees follow from rows
+
+    def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
+        super().set_state(state, stream)
+        self.memory = np.asarray(state["memory"], dtype=np.int64)
+        if not stream.rows.has(self.memory):
+            raise ValueError("an expert remembers rows that are not in the buffer")
+        self.memory_codes, self.observed = stream.rows.codes_at(self.memory), int(state["observed"])
+        if self.is_ready(stream.views):
+            self._fit(stream)
+            self.refresh_rule(stream)
+
+
+def _priorities(numbers: IntArray, seed: int) -> FloatArray:
+    """Return a pseudorandom number in [0, 1) for each row number (the splitmix64 hash)."""
+    with np.errstate(over="ignore"):
+        z = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15) * np.uint64(seed + 1)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z = z ^ (z >> np.uint64(31))
+    return z.astype(np.float64) * 2.0**-64
