@@ -89,7 +89,7 @@ void bind_maps(nb::module_& m);
 void bind_planes(nb::module_& m);
 void bind_kernels(nb::module_& m);
 void bind_sequences(nb::module_& m);
-void bind_boosting(nb::module_& m);
+void bind_gradient_boosting(nb::module_& m);
 void bind_piecewise(nb::module_& m);
 void bind_row_experts(nb::module_& m);
 void bind_boundary(nb::module_& m);

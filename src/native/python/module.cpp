@@ -47,7 +47,7 @@ NB_MODULE(_native, m) {
     steelyard::bind::bind_planes(m);
     steelyard::bind::bind_kernels(m);
     steelyard::bind::bind_sequences(m);
-    steelyard::bind::bind_boosting(m);
+    steelyard::bind::bind_gradient_boosting(m);
     steelyard::bind::bind_piecewise(m);
     steelyard::bind::bind_row_experts(m);
     steelyard::bind::bind_boundary(m);

@@ -8,8 +8,8 @@
 
 #include "kernels/feature_maps.hpp"
 #include "kernels/kernels.hpp"
-#include "trees/boosting.hpp"
 #include "trees/piecewise.hpp"
+#include "trees/tree_ensemble.hpp"
 
 namespace steelyard {
 
@@ -30,7 +30,7 @@ struct RowExperts {
     };
     struct Trees {
         std::size_t expert;
-        const Forest* forest;
+        const TreeScorer* scorer;
     };
 
     std::size_t n_features;

@@ -1,4 +1,4 @@
-"""Gradient-boosted trees: a function of their rows, with the same bits on every machine."""
+"""Gradient-boosted trees: refitted from time to time, a function of the remembered rows alone."""
 
 from __future__ import annotations
 
@@ -9,76 +9,137 @@ import numpy as np
 
 from steelyard import _native
 from steelyard._types import FloatArray, IntArray
-from steelyard.ensemble.score_buffer import n_planes
 
-__all__ = ["BoostedTrees", "TreeRule", "fit_cost_us"]
+__all__ = ["BoostedTrees", "TreeRule", "fit_cost_us", "trees_per_output"]
 
-_N_LEAVES = 16
-_LEARNING_RATE = 0.1
-_MAX_PLANE_TREES = 12  # with many classes each class has fewer trees with larger steps, at least this many
-_L2_REGULARIZATION = 1.0
-_MIN_LEAF_ROWS = (5, 20)  # with fewer and with more than `_SMALL_ROWS` rows
-_SMALL_ROWS = 2000
-_MAX_COLUMNS = 24  # columns per tree, drawn at random if there are more
-_COST_US = (0.03, 0.0033)  # of a tree: per row, and per row and column
+_MAX_TREES, _MIN_TREES = 30, 12  # per output
+_TOTAL_LEARNING_RATE = 6.0  # of all trees of an output together
+_MAX_COLUMNS = 24
+_COST_US = (0.03, 0.0033)  # microseconds of a tree per row, and per value of the row
 
 
-def trees_of_plane(n_trees: int, planes: int) -> int:
-    """Return the number of trees of each plane."""
-    return max(min(_MAX_PLANE_TREES, n_trees), n_trees // planes)
+def trees_per_output(n_trees: int, n_outputs: int) -> int:
+    """Return the trees of each output: fewer, with a larger learning rate, if there are many outputs."""
+    return max(min(_MIN_TREES, n_trees), n_trees // n_outputs)
 
 
-def fit_cost_us(n_trees: int, planes: int, n_rows: int, n_columns: int) -> float:
-    """Return the microseconds of a fit on a common machine."""
+def fit_cost_us(n_trees: int, n_outputs: int, n_rows: int, n_columns: int) -> float:
+    """Return the microseconds that one fit takes on a common machine; ``n_trees`` is for one output."""
     row, value = _COST_US
-    columns = min(n_columns, _MAX_COLUMNS)
-    return planes * trees_of_plane(n_trees, planes) * n_rows * (row + value * columns)
+    per_tree = n_rows * (row + value * min(n_columns, _MAX_COLUMNS))
+    return n_outputs * trees_per_output(n_trees, n_outputs) * per_tree
 
 
+@dataclass
 class BoostedTrees:
-    """Histogram gradient boosting for the logistic loss, one ensemble of trees per plane.
+    """Gradient-boosted decision trees with the logistic loss; more than two classes are learned one-vs-rest.
+
+    The same rows give the same trees, bit by bit, on any machine and with any number of threads. NaN is a
+    missing value: each split learns the side that missing values go to. Infinite values are allowed.
 
     Parameters
     ----------
-    n_trees : int
-        Trees of one plane.
+    n_trees : int or None, default=None
+        Trees per output; None: 30 for one output, down to 12 for many.
+    learning_rate : float or None, default=None
+        Factor of the value of each leaf; None: ``6 / n_trees``.
+    max_leaves : int, default=16
+        Largest number of leaves of a tree.
+    l2_regularization : float, default=1.0
+        Added to the sum of hessians of a leaf.
+    min_rows_per_leaf : int, default=5
+        Smallest number of rows in a leaf.
+    max_columns, column_fraction : int and float, default=24 and 1.0
+        A tree uses at most ``max_columns`` and at most this fraction of the columns, drawn at random.
+    row_fraction : float, default=1.0
+        A tree uses each row with this probability.
+    max_bins : int, default=64
+        Bins per column, at most 256. More bins find finer thresholds and take longer.
+    class_weight : "balanced" or None, default="balanced"
+        "balanced": all classes have the same total weight. None: rows count by their weights, and scores
+        start from the log-odds of the class shares.
+    categories : tuple of int, default=()
+        Columns of category codes: integers from 0 to 65,535. Splits are sets of categories. NaN, negative,
+        unknown and rare codes share one side of a split.
+    seed : int, default=0
+        Seed of the random choice of columns and rows.
+    n_threads : int, default=1
+        Threads; the result does not depend on it.
     """
 
-    classes_: IntArray
-    forest: tuple[Any, ...]
-    n_features: int
+    n_trees: int | None = None
+    learning_rate: float | None = None
+    max_leaves: int = 16
+    l2_regularization: float = 1.0
+    min_rows_per_leaf: int = 5
+    max_columns: int = _MAX_COLUMNS
+    column_fraction: float = 1.0
+    row_fraction: float = 1.0
+    max_bins: int = 64
+    class_weight: str | None = "balanced"
+    categories: tuple[int, ...] = ()
+    seed: int = 0
+    n_threads: int = 1
 
-    def __init__(self, n_trees: int) -> None:
-        self.n_trees = n_trees
+    classes_: IntArray = field(init=False, repr=False, compare=False)
+    forest: tuple[Any, ...] = field(init=False, repr=False, compare=False)
+    n_features: int = field(init=False, repr=False, compare=False)
 
     def fit(self, X: FloatArray, y: IntArray, sample_weight: FloatArray | None = None) -> Self:
-        """Fit trees to these rows; with a single class there are none."""
+        """Fit trees to these rows; rows of a single class give no trees."""
         self.classes_, codes = np.unique(y, return_inverse=True)
-        self.n_features, n = X.shape[1], len(self.classes_)
-        self.forest = ()
+        self.n_features = X.shape[1]
+        n = len(self.classes_)
         if n < 2:
+            self.forest = ()
             return self
-        weights = np.ones(len(y)) if sample_weight is None else sample_weight
-        trees = trees_of_plane(self.n_trees, n_planes(n))
-        self.forest = _native.grow_forest(
+        weights = (
+            np.ones(len(y)) if sample_weight is None else np.ascontiguousarray(sample_weight, np.float64)
+        )
+        is_category = np.zeros(self.n_features, dtype=np.uint8)
+        is_category[list(self.categories)] = 1
+        trees = self.n_trees or trees_per_output(_MAX_TREES, n if n > 2 else 1)
+        self.forest = _native.fit_gradient_boosting(
             X,
             codes.astype(np.int64, copy=False),
-            np.ascontiguousarray(weights, np.float64),
+            weights,
             n,
+            is_category,
             n_trees=trees,
-            n_leaves=_N_LEAVES,
-            rate=_LEARNING_RATE * max(1.0, 60.0 / trees),
-            ridge=_L2_REGULARIZATION,
-            least_rows=_MIN_LEAF_ROWS[len(y) > _SMALL_ROWS],
-            n_columns=_MAX_COLUMNS,
-            seed=0,
+            max_leaves=self.max_leaves,
+            learning_rate=_TOTAL_LEARNING_RATE / trees if self.learning_rate is None else self.learning_rate,
+            l2_regularization=self.l2_regularization,
+            min_rows_per_leaf=self.min_rows_per_leaf,
+            max_columns=max(1, min(self.max_columns, round(self.column_fraction * self.n_features))),
+            seed=self.seed,
+            row_fraction=self.row_fraction,
+            max_bins=self.max_bins,
+            balance_classes=self.class_weight == "balanced",
+            start_from_prior=self.class_weight is None,
+            n_threads=self.n_threads,
         )
         return self
 
 
+def _ensemble(forest: tuple[Any, ...], n_outputs: int, n_features: int) -> _native.TreeEnsemble:
+    """Return the native ensemble; forests of version 0.2 have only the first four arrays."""
+    if len(forest) == 4:
+        n = len(forest[0])
+        forest = (
+            *forest,
+            np.zeros(n, dtype=np.uint8),  # NaN went right
+            np.empty(0, dtype=np.int32),
+            np.full(n, -1, dtype=np.int32),
+            np.zeros(1, dtype=np.int64),
+            np.empty(0, dtype=np.uint64),
+            np.zeros(n_outputs),
+        )
+    return _native.TreeEnsemble(*forest, n_features)
+
+
 @dataclass(frozen=True)
 class TreeRule:
-    """Sum of the trees of each plane."""
+    """Scores of fitted trees."""
 
     classes: list[int]
     forest: tuple[Any, ...]
@@ -91,17 +152,22 @@ class TreeRule:
         return cls(trees.classes_.tolist(), trees.forest, trees.n_features)
 
     def __post_init__(self) -> None:
-        trees = _native.Trees(*self.forest, n_planes(len(self.classes)), self.n_features)
-        object.__setattr__(self, "_trees", trees)
+        n_outputs = len(self.classes) if len(self.classes) > 2 else 1
+        object.__setattr__(self, "_trees", _ensemble(self.forest, n_outputs, self.n_features))
 
     def scores(self, rows: Any) -> FloatArray:
-        """Return the scores of rows."""
+        """Return the scores of rows, one column per output."""
         scores: FloatArray = self._trees.scores(rows.X)
         return scores
 
-    def join(self, scorer: _native.RowExperts, number: int) -> bool:
-        """Add the trees to a native scorer of single rows."""
-        scorer.add_trees(number, self._trees)
+    def contributions(self, rows: Any) -> FloatArray:
+        """Return SHAP values of shape (n_rows, n_outputs, n_features + 1); the last is the expected score."""
+        values: FloatArray = self._trees.contributions(rows.X)
+        return values
+
+    def join(self, experts: _native.RowExperts, number: int) -> bool:
+        """Add the trees to the experts that score single rows in one call."""
+        experts.add_trees(number, self._trees)
         return True
 
     def __reduce__(self) -> tuple[Any, ...]:

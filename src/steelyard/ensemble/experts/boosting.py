@@ -11,7 +11,7 @@ from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.experts.base import ExpertConfig, Rule, Stream, WindowExpert
 from steelyard.ensemble.row_buffer import Block, last_rows
-from steelyard.ensemble.trees import BoostedTrees, TreeRule, fit_cost_us
+from steelyard.ensemble.trees import BoostedTrees, TreeRule, fit_cost_us, trees_per_output
 
 __all__ = ["BoostingExpert"]
 
@@ -23,6 +23,9 @@ _MAX_BYTES = 64e6  # of the rows of one expert
 _COMPACT_ROWS = 500  # new rows after which the memory is compacted; the row buffer keeps more
 _REFIT_GROWTH = 0.1  # refit when the memory has grown by this share
 _DISABLE_ABOVE_ROWS = 5000  # an expert that would be refitted less often is disabled
+_LEARNING_RATE = 0.1  # of 60 and more trees; fewer trees have larger steps
+_MIN_LEAF_ROWS = (5, 20)  # with up to `_SMALL_ROWS` rows, and with more
+_SMALL_ROWS = 2000
 _FORGET_COST_US = 15_000.0  # a longer refit waits for the next call that learns
 
 
@@ -157,7 +160,14 @@ class BoostingExpert(WindowExpert):
         self.trees = None
         if len(self.held):
             X, y, *weights = stream.rows.at(self.held).training_rows()
-            self.trees = BoostedTrees(self.n_trees).fit(X, y, weights[0] if weights else None)
+            n_trees = trees_per_output(self.n_trees, stream.budget.n_planes)
+            trees = BoostedTrees(
+                n_trees=n_trees,
+                learning_rate=_LEARNING_RATE * max(1.0, 60.0 / n_trees),
+                min_rows_per_leaf=_MIN_LEAF_ROWS[len(y) > _SMALL_ROWS],
+                class_weight=None,
+            )
+            self.trees = trees.fit(X, y, weights[0] if weights else None)
 
     def forget(self, block: Block, stream: Stream) -> None:
         keep = ~np.isin(self.memory, block.numbers)

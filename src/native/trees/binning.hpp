@@ -1,0 +1,48 @@
+// Binning: every column of a table as at most 256 bins, one byte per value.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/rows.hpp"
+
+namespace steelyard {
+
+constexpr std::size_t kMaxBins = 256;
+constexpr std::size_t kMaxCategories = 65536;  // larger codes are treated as missing
+
+struct BinnedColumn {
+    std::int32_t feature;  // column of the table
+    bool is_category;
+    bool has_missing;                      // some values are in the bin `n_bins()`
+    std::vector<double> borders;           // numeric: bin b holds values above border b - 1, up to border b
+    std::vector<std::int32_t> categories;  // category: code of each bin, ascending
+
+    std::size_t n_bins() const { return is_category ? categories.size() : borders.size() + 1; }
+};
+
+// Columns whose values differ. Missing values of a column have a bin of their own, behind the others. In a category
+// column, missing are NaN, negative codes, codes from kMaxCategories on, categories with fewer rows than
+// `min_rows_per_category`, and, if there are more categories than bins, the least frequent ones.
+struct BinnedRows {
+    std::size_t n_rows = 0;
+    std::vector<BinnedColumn> columns;
+    std::vector<std::uint8_t> bins;  // (columns.size(), n_rows)
+
+    const std::uint8_t* column(std::size_t c) const { return bins.data() + c * n_rows; }
+};
+
+struct BinningSettings {
+    std::size_t max_bins;
+    std::size_t min_rows_per_category;
+    unsigned n_threads;
+};
+
+// Borders of numeric columns are quantiles of 32 * max_bins rows, the same number from each class. A column whose
+// values do not differ among those rows is binned by all rows. `is_category` has one entry per column, or none.
+BinnedRows bin_rows(Rows<double> X, std::span<const std::int64_t> codes, std::size_t n_classes,
+                    std::span<const std::uint8_t> is_category, const BinningSettings& settings);
+
+}  // namespace steelyard
