@@ -200,7 +200,7 @@ def explain_ensemble(
     shown = np.where([expert.rule is None for expert in experts], 0.0, shown)
     budget, records = stream.budget, []
     for expert, q, w in zip(experts, quality, shown, strict=True):
-        limit = expert.limits(budget, stream.rows.n_columns)
+        limit = expert.limits(budget)
         name, description = expert.config.name, expert.config.description
         records.append(ExpertRecord(name, description, float(q), float(w), expert.n_rows, limit))
     limits = {record.name: record.limits for record in records if record.limits}

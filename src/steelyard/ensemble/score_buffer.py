@@ -92,17 +92,24 @@ class ScoreBuffer:
             scores, places, keys = log.take(moved[log.rows[1]] >= 0).rows
             self._log = self._log.append(align(scores, old, self.classes), moved[places], keys)
 
-    def push(self, places: IntArray, scores: FloatArray | None, keys: NDArray[np.uint64]) -> None:
+    def push(
+        self,
+        places: IntArray,
+        scores: FloatArray | None,
+        keys: NDArray[np.uint64],
+        weights: FloatArray | None = None,
+    ) -> None:
         """Add rows whose labels have arrived; without scores they only count for the class shares.
 
         ``places`` are indices into :attr:`classes`, -1 for a class that is not there.
         """
+        weights = np.ones(len(places)) if weights is None else weights
         if (places < 0).any():
             known = places >= 0
             scores = None if scores is None else scores[known]
-            places, keys = places[known], keys[known]
-        decay = 0.5 ** (len(places) / SETTINGS.share_half_life_rows)
-        self._counts = self._counts * decay + np.bincount(places, minlength=len(self.classes))
+            places, keys, weights = places[known], keys[known], weights[known]
+        decay = 0.5 ** (weights.sum() / SETTINGS.share_half_life_rows)
+        self._counts = self._counts * decay + np.bincount(places, weights, minlength=len(self.classes))
         if scores is None:
             return
         self._log = self._log.append(scores, places, keys)

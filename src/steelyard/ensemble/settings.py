@@ -33,7 +33,7 @@ class Settings:
     long_after_drift_rows: int = (
         2500  # a long stream gets the first budget again for this many rows after a drift
     )
-    long_batch_rows: int = 400  # rows that expensive experts learn together in a long stream
+    long_batch_rows: int = 500  # rows that expensive experts learn together in a long stream
     solve_share: float = 0.15  # fraction of the budget for solving one linear system
     weigh_share: float = 0.15  # fraction of the budget for weighing the experts
     weigh_cost_us: tuple[float, float] = (1000.0, 400.0)  # fixed, and for each plane

@@ -412,7 +412,7 @@ class StreamClassifier(ForgettingMixin):
             scores = align(scores, self._snapshot.classes, classes)
         place_of = np.full(len(self._labels), -1)
         place_of[classes] = np.arange(len(classes))
-        recent.push(place_of[block.codes], scores, block.keys)
+        recent.push(place_of[block.codes], scores, block.keys, block.weights)
         # Short evidence helps after a rare drift and not in a stream that changes all the time.
         drifts = self._drift.drifts
         is_rare = len(drifts) < 2 or drifts[-1] - drifts[-2] >= SETTINGS.min_rows_between_drifts

@@ -117,7 +117,7 @@ class Expert:
         """Return whether the expert takes part with this budget and number of classes."""
         return budget.weighs_experts
 
-    def limits(self, budget: CostBudget, n_features: int) -> str:  # noqa: ARG002
+    def limits(self, budget: CostBudget) -> str:  # noqa: ARG002
         """Return how the budget restricts the expert; empty if it does not."""
         return ""
 

@@ -21,20 +21,22 @@ _MAX_RARE_ROWS = 10_000  # most recent rows of the rarest class
 _MAX_ROWS = 40_000
 _MAX_BYTES = 64e6  # of the rows of one expert
 _COMPACT_ROWS = 500  # new rows after which the memory is compacted; the row buffer keeps more
+_FIRST_ROWS = 500  # at the beginning of the stream trees are refitted more often than the budget allows
 _REFIT_GROWTH = 0.1  # refit when the memory has grown by this share
 _DISABLE_ABOVE_ROWS = 5000  # an expert that would be refitted less often is disabled
-_LEARNING_RATE = 0.1  # of 60 and more trees; fewer trees have larger steps
+_TOTAL_LEARNING_RATE = 6.0  # of all trees of an output together
+_MIN_LEARNING_RATE = 0.1
 _MIN_LEAF_ROWS = (5, 20)  # with up to `_SMALL_ROWS` rows, and with more
 _SMALL_ROWS = 2000
 _FORGET_COST_US = 15_000.0  # a longer refit waits for the next call that learns
 
 
 class BoostingExpert(WindowExpert):
-    """Gradient-boosted trees, refitted when the rows it remembers have changed by a tenth.
+    """Gradient-boosted trees, refitted as often as the budget allows; long memories when they grew by a tenth.
 
     The memory holds the recent rows of the rarest class and a random sample of the other classes, so a rare
     class is remembered for much longer than the last few thousand rows. The sample is a function of the seed
-    and the row numbers. Refits cost a bounded share of the budget.
+    and the row numbers.
 
     Parameters
     ----------
@@ -48,6 +50,8 @@ class BoostingExpert(WindowExpert):
         Rows of the stream before which the expert does not take part: a shorter memory holds the same rows.
     n_trees : int
         Trees per plane.
+    max_bins : int
+        Bins per column.
     share : float
         Share of the budget for refits.
     """
@@ -63,25 +67,26 @@ class BoostingExpert(WindowExpert):
         rows_of_class: int = 0,
         starts_at: int = 0,
         n_trees: int,
+        max_bins: int = 64,
         share: float,
     ) -> None:
         super().__init__(config)
         self.window_rows, self.rows_of_class, self.starts_at = window_rows, rows_of_class, starts_at
-        self.n_trees, self.share = n_trees, share
+        self.n_trees, self.max_bins, self.share = n_trees, max_bins, share
         self.memory: IntArray = self.held  # ascending numbers of the rows for the next fit
         self.memory_codes: IntArray = self.held
+        self.n_varying = 1  # columns that were not constant at the last fit
         self.observed = 0  # rows seen when the memory was compacted
         self.trees: BoostedTrees | None = None
 
     def is_affordable(self, budget: CostBudget) -> bool:
-        cost = fit_cost_us(self.n_trees, budget.n_planes, 5000, 10)
+        cost = fit_cost_us(40, budget.n_planes, 5000, 10)
         return budget.weighs_experts and cost <= _DISABLE_ABOVE_ROWS * 0.2 * budget.first_microseconds
 
-    def limits(self, budget: CostBudget, n_features: int) -> str:
+    def limits(self, budget: CostBudget) -> str:
         if not self.is_affordable(budget):
             return f"disabled: {budget.n_planes} planes would cost more than {budget}"
-        n = max(self._refit_rows(budget, max(len(self.held), 1000), n_features), 1.0)
-        return f"refitted every {n:.0f} rows or so"
+        return f"refitted every {max(self._refit_rows(budget, self.high), 1.0):.0f} rows or so"
 
     def disable(self) -> None:
         super().disable()
@@ -134,15 +139,19 @@ class BoostingExpert(WindowExpert):
             return True  # a tenth of its rows has left the window
         if not stream.budget.passes_batch(stream.n_before, stream.n_seen):
             return False
-        n_features = stream.rows.n_columns
-        wait = self._refit_rows(stream.budget, len(self.memory), n_features)
-        covered = min(stream.n_seen, self.window_rows or stream.n_seen)
-        wait = max(wait, _REFIT_GROWTH * covered)
-        return waiting >= min(wait, 1 + stream.n_seen // 4)
+        early = 1 + stream.n_seen // (20 if stream.n_seen <= _FIRST_ROWS else 4)
+        return waiting >= min(self._refit_rows(stream.budget, stream.n_seen), early)
 
-    def _refit_rows(self, budget: CostBudget, n_rows: int, n_features: int) -> float:
-        cost = fit_cost_us(self.n_trees, budget.n_planes, n_rows, n_features)
-        return budget.interval_rows(cost, self.share)
+    def _refit_rows(self, budget: CostBudget, n_seen: int) -> float:
+        """Return the rows between two fits: by the budget, and for long memories at least a tenth of them."""
+        growth = _REFIT_GROWTH * min(n_seen, self.window_rows or n_seen)
+        return max(
+            growth if self.starts_at else 0.0,
+            budget.interval_rows(self._fit_cost(budget, len(self.memory)), self.share),
+        )
+
+    def _fit_cost(self, budget: CostBudget, n_rows: int) -> float:
+        return fit_cost_us(self.n_trees, budget.n_planes, n_rows, self.n_varying, self.max_bins)
 
     def update(self, stream: Stream) -> None:
         if stream.n_seen >= self.starts_at:
@@ -160,10 +169,12 @@ class BoostingExpert(WindowExpert):
         self.trees = None
         if len(self.held):
             X, y, *weights = stream.rows.at(self.held).training_rows()
+            self.n_varying = int(np.count_nonzero((X != X[0]).any(axis=0)))
             n_trees = trees_per_output(self.n_trees, stream.budget.n_planes)
             trees = BoostedTrees(
                 n_trees=n_trees,
-                learning_rate=_LEARNING_RATE * max(1.0, 60.0 / n_trees),
+                learning_rate=max(_MIN_LEARNING_RATE, _TOTAL_LEARNING_RATE / n_trees),
+                max_bins=self.max_bins,
                 min_rows_per_leaf=_MIN_LEAF_ROWS[len(y) > _SMALL_ROWS],
                 class_weight=None,
             )
@@ -175,8 +186,7 @@ class BoostingExpert(WindowExpert):
         if not np.isin(block.numbers, self.held).any():
             return
         self.held = np.setdiff1d(self.held, block.numbers)
-        cost = fit_cost_us(self.n_trees, stream.budget.n_planes, len(self.held), block.X.shape[1])
-        if cost <= _FORGET_COST_US:
+        if self._fit_cost(stream.budget, len(self.held)) <= _FORGET_COST_US:
             self._fit(stream)
         else:  # without trees the expert has no influence until it is refitted
             self.trees, self.high, self.held = None, 0, self.held[:0]

@@ -68,7 +68,7 @@ class KernelExpert(WindowExpert):
     def is_affordable(self, budget: CostBudget) -> bool:
         return budget.weighs_experts and self.sampled_share(budget) > 0.0
 
-    def limits(self, budget: CostBudget, n_features: int) -> str:  # noqa: ARG002
+    def limits(self, budget: CostBudget) -> str:
         share, planes = self.sampled_share(budget), f"{budget.n_planes} plane{'s' * (budget.n_planes > 1)}"
         if not self.is_affordable(budget):
             return f"disabled: {planes} would cost more than {budget}"

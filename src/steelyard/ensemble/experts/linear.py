@@ -166,7 +166,7 @@ class MappedLinearExpert(LinearExpert):
     def is_affordable(self, budget: CostBudget) -> bool:
         return budget.weighs_experts
 
-    def limits(self, budget: CostBudget, n_features: int) -> str:  # noqa: ARG002
+    def limits(self, budget: CostBudget) -> str:
         n = self.n_mapped(budget.n_classes)
         if n == _MAPPED_FEATURES:
             return ""
@@ -206,7 +206,7 @@ class RecentLinearExpert(_LinearExpert, WindowExpert):
         )
         return stream.rows.last(n, low=stream.low)
 
-    def limits(self, budget: CostBudget, n_features: int) -> str:  # noqa: ARG002
+    def limits(self, budget: CostBudget) -> str:
         n = min(_RECENT_ROWS_OF_CLASS * budget.n_classes, _MAX_WINDOW_FACTOR * self.window_rows)
         return f"remembers {n} rows: {budget.n_classes} classes" if n > self.window_rows else ""
 

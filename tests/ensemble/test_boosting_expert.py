@@ -1,8 +1,9 @@
-"""Boosted trees as an expert of the ensemble."""
+"""Boosted trees as experts of the ensemble."""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 
 import numpy as np
@@ -13,7 +14,7 @@ from steelyard.ensemble.experts import EXPERTS
 from steelyard.ensemble.trees import BoostedTrees, TreeRule
 from steelyard.persistence import from_bytes, to_bytes
 
-TREES = [trade.name for trade in EXPERTS].index("trees")
+TREES = [config.name for config in EXPERTS].index("trees")
 
 
 def _rows(n, d, n_classes, seed):
@@ -35,34 +36,39 @@ def taught():
     return X, y, model
 
 
+def _fitted_like(expert, X, y):
+    """Return trees with the settings of an expert, fitted on the rows that it remembers."""
+    settings = {f.name: getattr(expert.trees, f.name) for f in dataclasses.fields(BoostedTrees) if f.init}
+    return BoostedTrees(**settings).fit(X[expert.held], y[expert.held])
+
+
 def _scores(expert, X):
     return expert.rule.scores(type("Rows", (), {"X": X}))
 
 
-def test_the_ensemble_hears_trees_where_they_are_right(taught):
+def test_trees_get_weight_where_they_predict_well(taught):
     _, _, model = taught
-    told = {expert.name: expert for expert in model.explain().experts}["trees"]
-    assert told.weight > 0.1
-    assert told.n_rows > 1500
-    assert "grown anew every" in told.spared
+    record = {expert.name: expert for expert in model.explain().experts}["trees"]
+    assert record.weight > 0.1
+    assert record.n_rows > 1500
+    assert "refitted every" in record.limits
 
 
-def test_trees_are_a_function_of_the_rows_that_they_remember(taught):
+def test_trees_equal_trees_fitted_on_the_remembered_rows(taught):
     X, y, model = taught
     expert = model._experts[TREES]
-    fresh = BoostedTrees().fit(X[expert.held], y[expert.held])
-    for ours, theirs in zip(expert.learner.forest, fresh.forest, strict=True):
+    fresh = _fitted_like(expert, X, y)
+    for ours, theirs in zip(expert.trees.forest, fresh.forest, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_forgotten_rows_leave_the_trees_at_once(taught):
+def test_forget_refits_the_trees_without_the_rows(taught):
     X, y, model = copy.deepcopy(taught)
     gone = np.arange(1000, 1040)
     model.forget(X[gone], y[gone])
     expert = model._experts[TREES]
     assert not np.isin(gone, expert.held).any()
-    fresh = BoostedTrees().fit(X[expert.held], y[expert.held])
-    rule = TreeRule([0, 1], fresh.forest, 6)
+    rule = TreeRule.of(_fitted_like(expert, X, y))
     np.testing.assert_array_equal(_scores(expert, X), rule.scores(type("Rows", (), {"X": X})))
 
 
@@ -75,12 +81,12 @@ def test_copies_and_files_have_the_same_trees(taught):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_files_from_before_there_were_trees_are_read(n_classes):
+def test_file_with_fewer_experts_loads(n_classes):
     X, y = _rows(1200, 5, n_classes, seed=3)
     model = StreamClassifier()
     for begin in range(0, 1000, 100):
         model.partial_fit(X[begin : begin + 100], y[begin : begin + 100])
-    model.partial_fit(X[1000:1003], y[1000:1003])  # they wait
+    model.partial_fit(X[1000:1003], y[1000:1003])  # pending rows
     state = model._get_state()
     state["experts"] = state["experts"][:TREES]
     state["evidence"]["scores"] = state["evidence"]["scores"][:, :TREES]
@@ -96,18 +102,18 @@ def test_files_from_before_there_were_trees_are_read(n_classes):
     assert older.explain().n_rows == 1200
 
 
-def test_a_memory_of_rows_holds_for_trees_too():
+def test_window_of_rows_holds_for_trees():
     X, y = _rows(1500, 4, 2, seed=4)
-    model = StreamClassifier(memory=500)
+    model = StreamClassifier(window=500)
     for begin in range(0, 1500, 20):
         model.partial_fit(X[begin : begin + 20], y[begin : begin + 20])
-    # Rows that left go when trees are grown, at the latest when a tenth of theirs has left.
+    # Trees are refitted at the latest when a tenth of their rows has left the window.
     assert model._experts[TREES].held.min() >= 1000 - 70
 
 
-def test_trees_are_left_out_of_very_many_classes_and_explain_says_so():
+def test_trees_are_disabled_with_60_classes_and_explain_reports_it():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 60, size=900)
     model = StreamClassifier().partial_fit(rng.normal(size=(900, 3)), y)
     assert model._experts[TREES].n_rows == 0
-    assert "left out" in model.explain().spared["trees"]
+    assert "disabled" in model.explain().limits["trees"]
