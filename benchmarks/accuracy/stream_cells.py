@@ -23,8 +23,8 @@ from scipy.stats import rankdata
 from stream_data import FloatArray, IntArray
 from stream_peers import OURS, Contender
 
-from steelyard.ensemble.cuts import choose_cut
-from steelyard.ensemble.evidence import Evidence
+from steelyard.thresholds import choose_threshold
+from steelyard.ensemble.score_buffer import ScoreBuffer
 
 Cell = dict[str, Any]
 
@@ -131,8 +131,8 @@ def moved(
 
     AdaptiveThresholdClassifier looks at its cut after every call; here that happens every so many rows.
     """
-    evidence, answers, learned, cut, looked_at = Evidence(1), scores > own_cut, 0, own_cut, -looks
-    evidence.know([0, 1])
+    evidence, answers, learned, cut, looked_at = ScoreBuffer(1), scores > own_cut, 0, own_cut, -looks
+    evidence.set_classes([0, 1])
     for begin in range(0, len(y), setting.chunk):
         end = min(begin + setting.chunk, len(y))
         if begin - looked_at >= looks:
@@ -147,12 +147,12 @@ def moved(
     return answers
 
 
-def _best_cut(evidence: Evidence, own_cut: float) -> float:
+def _best_cut(evidence: ScoreBuffer, own_cut: float) -> float:
     (sides,) = evidence.sides()
     positive, negative = (side[~np.isnan(side[:, 0]), 0] for side in (sides.positive, sides.negative))
     if min(len(positive), len(negative)) < 5:
         return own_cut
-    return choose_cut(positive, negative, "gmean", sides.share)
+    return choose_threshold(positive, negative, "gmean", sides.share)
 
 
 def window_means(y: IntArray, scores: FloatArray, answers: list[NDArray[np.bool_]]) -> dict[str, list[float]]:

@@ -107,7 +107,7 @@ def essence(model: Any) -> bytes:
     An interrupted one may keep other rows of the kernel matrix than before, and a factor of the same matrix
     that it has worked out anew, with other last digits. What answers come from is the same, bit for bit.
     """
-    learner = getattr(model, "learner_", None) or getattr(model, "classifier_", model)
+    learner = getattr(model, "learner_", None) or getattr(model, "estimator_", model)
     if isinstance(model, StreamClassifier):
         return _committee_essence(model)
     if not isinstance(learner, IncrementalSVC):
@@ -136,7 +136,7 @@ def _committee_essence(model: StreamClassifier) -> bytes:
     """
     tree = model._get_state()
     for expert in tree["experts"]:
-        learner = expert["learner"]
+        learner = expert.get("learner")
         if isinstance(learner, IncrementalSVC):
             rows = learner._get_state()["solution"]["rows"]
             expert["learner"] = [learner.class_count_, np.sort(rows, axis=0)]

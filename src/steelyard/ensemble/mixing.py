@@ -29,6 +29,7 @@ from steelyard.thresholds import choose_threshold
 __all__ = ["ExpertWeights", "weigh", "weigh_experts"]
 
 _NEWTON_STEPS = 8
+_NEWTON_TOLERANCE = 1e-3
 _MAX_NEWTON_STEP = 3.0
 _SLOPE_PENALTY = 3e-3  # ridge penalty of the slopes
 _MIN_SLOPE = 1e-6
@@ -131,7 +132,7 @@ def weigh_experts(sides: TwoSides, threshold: Any, priors: FloatArray) -> Expert
     tables = [_NO_TABLE] * n_experts
     for line, expert in enumerate(judged):
         tables[expert] = fitted.table(line)
-    total = weights[judged] @ fitted.log_odds
+    total = (weights[judged, None] * fitted.log_odds).sum(axis=0)
     best = choose_threshold(total[:n_positive], total[n_positive:], threshold, sides.share)
     if threshold == "gmean":
         best *= SETTINGS.threshold_trust  # at 0 both classes are about equally likely
@@ -158,37 +159,17 @@ class _Calibration:
         _, in_order = _native.rank_levels(ascending, order, n, n_positive)
         auc = in_order / (2.0 * n_known[0] * n_known[1])
         lines = np.arange(len(scores))
-        spread = (
-            ascending[lines, (0.95 * (n - 1)).astype(int)] - ascending[lines, (0.05 * (n - 1)).astype(int)]
-        )
+        low, high = ((q * (n - 1)).astype(int) for q in (0.05, 0.95))
+        spread = ascending[lines, high] - ascending[lines, low]
         spread = np.where(spread > 0.0, spread, ascending[lines, n - 1] - ascending[lines, 0])
         scale = np.where(spread > 0.0, spread / 3.3, 1.0)
-        middle = 0.5 * (
-            np.nanmedian(scores[:, :n_positive], axis=1) + np.nanmedian(scores[:, n_positive:], axis=1)
-        )
+        median = np.median if known.all() else np.nanmedian
+        middle = 0.5 * (median(scores[:, :n_positive], axis=1) + median(scores[:, n_positive:], axis=1))
         x = np.where(known, (scores - middle[:, None]) / scale[:, None], 0.0)
-        features = np.stack([np.minimum(x, 0.0), np.maximum(x, 0.0), np.ones_like(x)])
-        # Platt's targets: fewer rows give less certainty.
-        target = np.concatenate([np.ones(n_positive), np.zeros(x.shape[1] - n_positive)])[None]
-        sides = np.where(target > 0.0, n_known[0][:, None], n_known[1][:, None])
-        target = np.where(target > 0.0, (sides + 1.0) / (sides + 2.0), 1.0 / (sides + 2.0))
-        row_weights = known * 0.5 / sides
-        v = np.tile([1.0, 1.0, 0.0], (len(scores), 1))
-        penalty = np.array([_SLOPE_PENALTY, _SLOPE_PENALTY, 1e-9])
-        for _ in range(_NEWTON_STEPS):
-            p = expit(np.einsum("fer,ef->er", features, v))
-            weighted = features * (row_weights * p * (1.0 - p))
-            gradient = np.einsum("fer,er->ef", features, row_weights * (p - target)) + penalty * v
-            hessian = np.einsum("fer,ger->efg", weighted, features) + np.diag(penalty + 1e-12)
-            step = np.linalg.solve(hessian, gradient[..., None])[..., 0]
-            size = np.abs(step).max(axis=1, keepdims=True)
-            v = v - step / np.maximum(1.0, size / _MAX_NEWTON_STEP)
-            if size.max() < 1e-4:
-                break
-        below, above = np.maximum(v[:, :2], _MIN_SLOPE).T
-        bias = np.clip(v[:, 2], -_MAX_BIAS, _MAX_BIAS)
-        linear = below[:, None] * features[0] + above[:, None] * features[1] + bias[:, None]
-        return cls(middle, below / scale, above / scale, bias, np.where(known, _compressed(linear), 0.0), auc)
+        below, above, bias = _fit_slopes(x, known, n_positive, n_known)
+        linear = below[:, None] * np.minimum(x, 0.0) + above[:, None] * np.maximum(x, 0.0) + bias[:, None]
+        log_odds = np.where(known, _compressed(linear), 0.0)
+        return cls(middle, below / scale, above / scale, bias, log_odds, auc)
 
     def table(self, line: int) -> tuple[FloatArray, FloatArray]:
         """Return knots of an expert's calibration and the log-odds there."""
@@ -197,6 +178,43 @@ class _Calibration:
         high = middle + (limit + _EXCESS - bias) / self.above[line]
         values = limit + np.log1p(_EXCESS)
         return np.concatenate([low[::-1], [middle], high]), np.concatenate([-values[::-1], [bias], values])
+
+
+def _fit_slopes(x: FloatArray, known: Any, n_positive: int, n_known: IntArray) -> tuple[FloatArray, ...]:
+    """Return slopes below and above 0 and the bias of each line, by logistic regression (Newton's method).
+
+    Both classes are weighted alike. As in Platt scaling, targets are less certain the fewer rows there are.
+    """
+    positive, negative = (count[:, None].astype(np.float64) for count in n_known)
+    is_positive = np.arange(x.shape[1]) < n_positive
+    target = np.where(is_positive, (positive + 1.0) / (positive + 2.0), 1.0 / (negative + 2.0))
+    row_weights = known * np.where(is_positive, 0.5 / positive, 0.5 / negative)
+    below, above = np.minimum(x, 0.0), np.maximum(x, 0.0)
+    squared = np.square(x)
+    is_below = x < 0.0
+    a, b, c = np.ones(len(x)), np.ones(len(x)), np.zeros(len(x))
+    for _ in range(_NEWTON_STEPS):
+        p = expit(a[:, None] * below + b[:, None] * above + c[:, None])
+        g, h = row_weights * (p - target), row_weights * p * (1.0 - p)
+        gx, hx, hxx = g * x, h * x, h * squared
+        g_a = np.where(is_below, gx, 0.0).sum(axis=1) + _SLOPE_PENALTY * a
+        g_b = gx.sum(axis=1) - (g_a - _SLOPE_PENALTY * a) + _SLOPE_PENALTY * b
+        h_ac = np.where(is_below, hx, 0.0).sum(axis=1)
+        h_bc = hx.sum(axis=1) - h_ac
+        h_aa = np.where(is_below, hxx, 0.0).sum(axis=1)
+        h_bb = hxx.sum(axis=1) - h_aa + _SLOPE_PENALTY
+        h_aa = h_aa + _SLOPE_PENALTY
+        # The two slopes share no rows, so the system is solved by eliminating both.
+        step_c = (g.sum(axis=1) - h_ac * g_a / h_aa - h_bc * g_b / h_bb) / (
+            h.sum(axis=1) + 1e-9 - h_ac * h_ac / h_aa - h_bc * h_bc / h_bb
+        )
+        step_a, step_b = (g_a - h_ac * step_c) / h_aa, (g_b - h_bc * step_c) / h_bb
+        size = np.maximum(np.maximum(np.abs(step_a), np.abs(step_b)), np.abs(step_c))
+        factor = 1.0 / np.maximum(1.0, size / _MAX_NEWTON_STEP)
+        a, b, c = a - factor * step_a, b - factor * step_b, c - factor * step_c
+        if size.max() < _NEWTON_TOLERANCE:
+            break
+    return np.maximum(a, _MIN_SLOPE), np.maximum(b, _MIN_SLOPE), np.clip(c, -_MAX_BIAS, _MAX_BIAS)
 
 
 def _compressed(log_odds: FloatArray) -> FloatArray:
@@ -244,10 +262,15 @@ def _platt(total: FloatArray, n_positive: int) -> tuple[float, float]:
     for _ in range(_NEWTON_STEPS):
         p = expit(slope * total + bias)
         g, h = row_weights * (p - target), row_weights * p * (1.0 - p)
-        gradient = np.array([(g * total).sum() + 1e-3 * (slope - 1.0), g.sum()])
-        cross = (h * total).sum()
-        hessian = np.array([[(h * total * total).sum() + 1e-3, cross], [cross, h.sum() + 1e-9]])
-        step = np.linalg.solve(hessian, gradient)
-        step /= max(1.0, np.abs(step).max() / _MAX_NEWTON_STEP)
-        slope, bias = slope - float(step[0]), bias - float(step[1])
+        ht = h * total
+        g_slope, g_bias = float((g * total).sum()) + 1e-3 * (slope - 1.0), float(g.sum())
+        h_slope, h_cross, h_bias = float((ht * total).sum()) + 1e-3, float(ht.sum()), float(h.sum()) + 1e-9
+        determinant = h_slope * h_bias - h_cross * h_cross
+        step_slope = (h_bias * g_slope - h_cross * g_bias) / determinant
+        step_bias = (h_slope * g_bias - h_cross * g_slope) / determinant
+        size = max(abs(step_slope), abs(step_bias))
+        factor = 1.0 / max(1.0, size / _MAX_NEWTON_STEP)
+        slope, bias = slope - factor * step_slope, bias - factor * step_bias
+        if size < _NEWTON_TOLERANCE:
+            break
     return max(slope, 1e-3), bias

@@ -36,7 +36,7 @@ class Settings:
     long_batch_rows: int = 500  # rows that expensive experts learn together in a long stream
     solve_share: float = 0.15  # fraction of the budget for solving one linear system
     weigh_share: float = 0.15  # fraction of the budget for weighing the experts
-    weigh_cost_us: tuple[float, float] = (1000.0, 400.0)  # fixed, and for each plane
+    weigh_cost_us: tuple[float, float] = (1600.0, 400.0)  # fixed, and for each plane
     weigh_min_rows: int = 50  # rows between two weighings, at least
     max_weighed_classes: int = 200  # with more classes there are too few recent rows of each
 
