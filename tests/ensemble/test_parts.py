@@ -254,7 +254,7 @@ def test_expert_without_scores_or_with_prior_zero_gets_no_weight():
     sides.positive[:, 1] = sides.negative[:, 1] = np.nan
     weights = weigh_experts(sides, "gmean", np.array([1.0, 1.0, 0.0]))
     assert weights.weights.tolist() == [1.0, 0.0, 0.0]
-    assert weigh_experts(TwoSides(sides.positive[:4], sides.negative, 0.3), "gmean", np.ones(3)) is None
+    assert weigh_experts(TwoSides(sides.positive[:1], sides.negative, 0.3), "gmean", np.ones(3)) is None
 
 
 def test_unknown_scores_count_nothing():

@@ -211,7 +211,7 @@ class AdaptiveThresholdClassifier(Learner):
         thresholds = []
         for sides in buffer.sides():
             positive, negative = (side[~np.isnan(side[:, 0]), 0] for side in sides[:2])
-            if min(len(positive), len(negative)) < SETTINGS.min_scored_rows:
+            if min(len(positive), len(negative)) < SETTINGS.min_threshold_rows:
                 thresholds.append(np.nan)
             else:
                 thresholds.append(choose_threshold(positive, negative, self.threshold, sides.share))

@@ -134,8 +134,9 @@ def weigh_experts(sides: TwoSides, threshold: Any, priors: FloatArray) -> Expert
         tables[expert] = fitted.table(line)
     total = (weights[judged, None] * fitted.log_odds).sum(axis=0)
     best = choose_threshold(total[:n_positive], total[n_positive:], threshold, sides.share)
-    if threshold == "gmean":
-        best *= SETTINGS.threshold_trust  # at 0 both classes are about equally likely
+    if threshold == "gmean":  # at 0 both classes are about equally likely
+        is_small = min(n_positive, len(sides.negative)) < SETTINGS.min_threshold_rows
+        best *= 0.0 if is_small else SETTINGS.threshold_trust
     slope, bias = _platt(total, n_positive)
     return ExpertWeights(tables, auc, weights, best, slope, bias)
 

@@ -50,7 +50,8 @@ class Settings:
     predicted_rows: int = 100_000  # rows whose scores are kept until their labels arrive
 
     # Weights of two classes: prior * exp(auc * AUC - balanced * L - observed * N), see mixing.py.
-    min_scored_rows: int = 5  # of each class before experts are weighed
+    min_scored_rows: int = 2  # of each class before experts are weighed
+    min_threshold_rows: int = 5  # of each class before a threshold is chosen
     auc_sharpness: float = 15.0
     balanced_loss_sharpness: float = 5.0
     observed_loss_sharpness: float = 5.0

@@ -448,7 +448,9 @@ class StreamClassifier(ForgettingMixin):
         """Return new weights if enough rows have come since the last weighing, else the current ones."""
         budget, classes = stream.budget, self._class_codes()
         waited = self._n_seen - self._weighed_at
-        wait = max(SETTINGS.weigh_min_rows, budget.batch_rows, budget.weigh_rows)
+        wait = float(SETTINGS.weigh_min_rows)
+        if not self._drift.is_within(SETTINGS.short_after_drift_rows, self._n_seen):
+            wait = max(wait, budget.batch_rows, budget.weigh_rows)
         wait = min(wait, 1 + self._n_seen * budget.n_planes // 20) / (10.0 if stream.new_class else 1.0)
         if waited < wait and not (stream.new_class and len(classes) <= 3):
             return self._snapshot.weights_for(classes)

@@ -13,6 +13,7 @@ from steelyard.ensemble.experts.boosting import BoostingExpert
 from steelyard.ensemble.experts.kernel import KernelExpert
 from steelyard.ensemble.experts.labels import LabelFrequencyExpert
 from steelyard.ensemble.experts.linear import LinearExpert, MappedLinearExpert, RecentLinearExpert
+from steelyard.ensemble.experts.neighbors import NearestNeighborExpert
 
 __all__ = ["EXPERTS", "Expert", "ExpertConfig", "Rule", "Stream"]
 
@@ -46,5 +47,17 @@ EXPERTS = (
         "boosted trees over the rarest class and a sample of the others, all rows",
         4.0,
         partial(BoostingExpert, window_rows=None, starts_at=20_000, n_trees=100, max_bins=255, share=0.15),
+    ),
+    ExpertConfig(
+        "last labels",
+        "frequencies of the last labels, half-life 0.7 rows",
+        0.3,
+        partial(LabelFrequencyExpert, half_life_rows=0.7),
+    ),
+    ExpertConfig(
+        "neighbors",
+        "nearest neighbors among the last 200 rows and the last 20 of each class",
+        0.3,
+        NearestNeighborExpert,
     ),
 )
