@@ -2,10 +2,10 @@
 
 A line holds what was run (stream, contender, rows at most, chunk, late) and what came out: for windows of 500
 and of 1,000 rows (fewer in short streams) the AUC and the G-mean by the contender's own cut and by that of
-:class:`steelyard.AdaptiveThresholdClassifier` on its scores; and microseconds of processor time a row. A contender that fails
-on a stream has a line with the reason. What has a line is not run again, so that a run can be stopped and
-started anew, and two halves of a run can be done by two machines: lines are put into one file. Of two lines
-about the same the later one counts.
+:class:`steelyard.AdaptiveThresholdClassifier` on its scores; and microseconds of processor time a row. A
+contender that fails on a stream has a line with the reason. What has a line is not run again, so that a run
+can be stopped and started anew, and two halves of a run can be done by two machines: lines are put into one
+file. Of two lines about the same the later one counts.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from scipy.stats import rankdata
 from stream_data import FloatArray, IntArray
 from stream_peers import OURS, Contender
 
-from steelyard.thresholds import choose_threshold
 from steelyard.ensemble.score_buffer import ScoreBuffer
+from steelyard.thresholds import choose_threshold
 
 Cell = dict[str, Any]
 
@@ -127,7 +127,8 @@ def run(contender: Contender, file: Path, setting: Setting) -> tuple[FloatArray,
 def moved(
     scores: FloatArray, own_cut: float, y: IntArray, setting: Setting, looks: int = LOOKS
 ) -> NDArray[np.bool_]:
-    """What AdaptiveThresholdClassifier would have answered with these scores: by the own cut, until it knows enough.
+    """What AdaptiveThresholdClassifier would have answered with these scores: by the own cut, until it knows
+    enough.
 
     AdaptiveThresholdClassifier looks at its cut after every call; here that happens every so many rows.
     """

@@ -124,8 +124,8 @@ class ThresholdChoice:
     """Constraint of ``threshold=``: a measure, costs of both kinds of error, or a budget of alarms."""
 
     description = (
-        '"gmean", "kappa", "f1", prices such as {"miss": 20, "alarm": 1} (positive, finite numbers), or a budget '
-        'such as {"alarms": 0.01} (a share of the rows between 0 and 1)'
+        '"gmean", "kappa", "f1", prices such as {"miss": 20, "alarm": 1} (positive, finite numbers), or a '
+        'budget such as {"alarms": 0.01} (a share of the rows between 0 and 1)'
     )
 
     def accepts(self, value: object) -> bool:

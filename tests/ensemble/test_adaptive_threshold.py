@@ -12,10 +12,10 @@ from sklearn.naive_bayes import GaussianNB
 
 import steelyard
 from steelyard import AdaptiveThresholdClassifier, IncrementalSVC, ProximalSVC
-from steelyard.thresholds import choose_threshold
 from steelyard.evaluation import RiverPeer
 from steelyard.exceptions import DataError, NotFittedError, ParameterError
 from steelyard.metrics import g_mean_score
+from steelyard.thresholds import choose_threshold
 from tests.safety.interruption import interrupt_at
 
 

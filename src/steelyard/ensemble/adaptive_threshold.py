@@ -58,9 +58,9 @@ class AdaptiveThresholdClassifier(Learner):
 
     Notes
     -----
-    With more than two classes every class is compared with the rest, and the class with the largest difference
-    between score and threshold wins. About 1,000 recent rows are used, at least 100 of each class that has had
-    so many.
+    With more than two classes every class is compared with the rest, and the class with the largest
+    difference between score and threshold wins. About 1,000 recent rows are used, at least 100 of each class
+    that has had so many.
 
     An interrupted call leaves classifier and threshold both as they were before it or both as they are after
     it. Learners of this package guarantee this themselves. Any other classifier is copied for every call that
@@ -200,8 +200,9 @@ class AdaptiveThresholdClassifier(Learner):
     def _check_estimator(self) -> None:
         for names in (("partial_fit",), ("decision_function", "predict_proba")):
             if not any(hasattr(self.estimator, name) for name in names):
+                kind = type(self.estimator).__name__
                 raise ParameterError(
-                    f"the estimator must have {' or '.join(names)}(); {type(self.estimator).__name__} has not.",
+                    f"the estimator must have {' or '.join(names)}(); {kind} does not.",
                     source="AdaptiveThresholdClassifier",
                 )
 

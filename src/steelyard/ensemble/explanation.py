@@ -31,7 +31,8 @@ class ExpertRecord:
     name, description : str
         Name and kind of the expert.
     quality : float
-        Recent quality of the expert alone: AUC for two classes, mean recall for more. NaN while it is unknown.
+        Recent quality of the expert alone: AUC for two classes, mean recall for more. NaN while it is
+        unknown.
     weight : float
         Share of the expert in the combined score.
     n_rows : int
@@ -65,7 +66,7 @@ class ClassRecord:
 
 @dataclass(frozen=True)
 class Explanation:
-    """State of a :class:`~steelyard.StreamClassifier` when :meth:`~steelyard.StreamClassifier.explain` was called.
+    """State of a :class:`~steelyard.StreamClassifier` when ``explain()`` was called.
 
     Attributes
     ----------

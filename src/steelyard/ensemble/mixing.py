@@ -4,10 +4,10 @@ Two classes: the recent out-of-sample scores of every expert are calibrated to l
 with one slope below and one above the middle between the classes (all classes weighted alike). Calibrated
 log-odds do not saturate, so the order of the highest scores is kept. The weight of an expert is
 
-    prior * exp(15 * AUC - 5 * L - 5 * N),
+    prior * exp(15 * AUC - 5 * L - 10 * N),
 
 where L is the log-loss with both classes weighted alike and N the log-loss with the observed class shares,
-divided by the entropy of these shares. N is the loss that notices the top of the ranking.
+divided by the entropy of these shares. N notices the top of the ranking; its factor is 25 in long streams.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ExpertWeights:
         object.__setattr__(self, "_flat_tables", (knots, values, starts))
 
     def scores(self, raw: FloatArray) -> FloatArray:
-        """Return weighted sums of calibrated log-odds; ``raw`` has a column per expert, NaN counts nothing."""
+        """Return weighted sums of calibrated log-odds; ``raw`` has a column per expert, NaN counts 0."""
         return _native.weigh_lookups(raw, *self._flat_tables, self.weights)
 
     def log_odds(self, decisions: FloatArray) -> FloatArray:
@@ -104,7 +104,7 @@ _NO_TABLE = (np.zeros(1), np.zeros(1))
 
 
 def weigh(
-    buffer: ScoreBuffer, threshold: Any, priors: FloatArray
+    buffer: ScoreBuffer, threshold: Any, priors: FloatArray, *, is_long: bool = False
 ) -> ExpertWeights | MulticlassWeights | None:
     """Return weights from recent scores, None if there are too few; experts with prior 0 get no weight."""
     if len(buffer.classes) < 2:
@@ -112,10 +112,12 @@ def weigh(
     if len(buffer.classes) > 2:
         return weigh_classes(buffer, threshold, priors)
     (sides,) = buffer.sides()
-    return weigh_experts(sides, threshold, priors)
+    return weigh_experts(sides, threshold, priors, is_long=is_long)
 
 
-def weigh_experts(sides: TwoSides, threshold: Any, priors: FloatArray) -> ExpertWeights | None:
+def weigh_experts(
+    sides: TwoSides, threshold: Any, priors: FloatArray, *, is_long: bool = False
+) -> ExpertWeights | None:
     """Return the weights of two classes; None if recent rows of a class are too few."""
     n_positive, n_experts = len(sides.positive), len(priors)
     scores = np.concatenate([sides.positive, sides.negative]).T
@@ -128,7 +130,7 @@ def weigh_experts(sides: TwoSides, threshold: Any, priors: FloatArray) -> Expert
     auc = np.full(n_experts, np.nan)
     auc[judged] = fitted.auc
     weights = np.zeros(n_experts)
-    weights[judged] = _weights(fitted, n_positive, sides.share, priors[judged])
+    weights[judged] = _weights(fitted, n_positive, sides.share, priors[judged], is_long=is_long)
     tables = [_NO_TABLE] * n_experts
     for line, expert in enumerate(judged):
         tables[expert] = fitted.table(line)
@@ -227,7 +229,9 @@ def _compressed(log_odds: FloatArray) -> FloatArray:
     )
 
 
-def _weights(fitted: _Calibration, n_positive: int, share: float, priors: FloatArray) -> FloatArray:
+def _weights(
+    fitted: _Calibration, n_positive: int, share: float, priors: FloatArray, *, is_long: bool
+) -> FloatArray:
     """Return the weights of calibrated experts; an expert worse than chance gets none, unless all are."""
     share = min(max(share, _MIN_SHARE), 1.0 - _MIN_SHARE)
     entropy = -(share * np.log(share) + (1.0 - share) * np.log1p(-share))
@@ -242,7 +246,7 @@ def _weights(fitted: _Calibration, n_positive: int, share: float, priors: FloatA
     exponent = (
         SETTINGS.auc_sharpness * auc
         - SETTINGS.balanced_loss_sharpness * loss(fitted.log_odds, 0.5)
-        - SETTINGS.observed_loss_sharpness * loss(fitted.log_odds + shift, share) / entropy
+        - SETTINGS.observed_loss_sharpness[is_long] * loss(fitted.log_odds + shift, share) / entropy
     )
     weights = priors * np.exp(exponent - exponent.max())
     if best > 0.5:
@@ -254,7 +258,7 @@ def _weights(fitted: _Calibration, n_positive: int, share: float, priors: FloatA
 
 
 def _platt(total: FloatArray, n_positive: int) -> tuple[float, float]:
-    """Return slope and bias of log-odds over the weighted sums (Platt scaling, both classes weighted alike)."""
+    """Return slope and bias of log-odds (Platt scaling of the weighted sums, classes weighted alike)."""
     n_negative = len(total) - n_positive
     is_positive = np.arange(len(total)) < n_positive
     target = np.where(is_positive, (n_positive + 1.0) / (n_positive + 2.0), 1.0 / (n_negative + 2.0))

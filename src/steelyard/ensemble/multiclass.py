@@ -1,8 +1,8 @@
 """Combination of the experts' scores for more than two classes.
 
 Scores of one expert are compared across classes, so they keep their ratios: all scores of an expert are
-divided by their standard deviation. Experts are weighted by prior * exp(20 * mean recall) over recent rows, and
-one threshold per class is moved to where the mean recall of the weighted sum is best.
+divided by their standard deviation. Experts are weighted by prior * exp(20 * mean recall) over recent rows,
+and one threshold per class is moved to where the mean recall of the weighted sum is best.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class MulticlassWeights:
     slope: float = 1.0
 
     def scores(self, raw: FloatArray) -> FloatArray:
-        """Return the log-probabilities of equally frequent classes; ``raw`` is (n_rows, n_experts, n_classes).
+        """Return log-probabilities of equally frequent classes, which can be compared between rows.
 
-        Normalized scores can be compared between rows.
+        ``raw`` has the shape (n_rows, n_experts, n_classes).
         """
         scores = self.slope * (_total(raw, self.weights, self.scales) - self.thresholds)
         return np.asarray(scores - logsumexp(scores, axis=1, keepdims=True))

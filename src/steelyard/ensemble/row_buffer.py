@@ -169,7 +169,7 @@ class RowBuffer:
         return RowBuffer(self._store.take(kept), 0, len(kept))
 
     def find(self, wanted: Block) -> NDArray[np.intp]:
-        """Return the places of equal rows, a different place for each, oldest first; -1 where there is none."""
+        """Return the place of an equal row for each, all different, oldest first; -1 if there is none."""
         held = self.block
         candidates: dict[int, list[int]] = {}
         for place in np.flatnonzero(np.isin(held.keys, wanted.keys)).tolist():
@@ -194,7 +194,7 @@ class RowBuffer:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> RowBuffer:
-        """Return the buffer that :meth:`get_state` described; raise ValueError if the rows are inconsistent."""
+        """Return the buffer that :meth:`get_state` described; raise ValueError if it is inconsistent."""
         parts = {name: np.asarray(state[name]) for name in _SAVED}
         n = len(parts["codes"])
         if parts["X"].ndim != 2 or {len(part) for part in parts.values()} != {n}:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from itertools import islice, repeat
+from itertools import islice
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -47,7 +47,8 @@ class _Log(NamedTuple):
     def append(self, scores: FloatArray, places: IntArray, keys: NDArray[np.uint64]) -> _Log:
         n, store = self.n + len(places), self.store
         if n > len(store[1]):
-            store = _Log.empty(*store[0].shape[1:], 2 * n + 64).store
+            _, n_experts, n_columns = store[0].shape
+            store = _Log.empty(n_experts, n_columns, 2 * n + 64).store
             for column, values in zip(store, self.rows, strict=True):
                 column[: self.n] = values
         for column, values in zip(store, (scores, places, keys), strict=True):
@@ -162,7 +163,7 @@ class ScoreBuffer:
         return np.sort(by_class[from_end <= wanted[places]])
 
     def recent(self) -> tuple[IntArray, FloatArray]:
-        """Return class places and scores (n_rows, n_experts, n_planes) of the rows that count, oldest first."""
+        """Return class places and scores (n_rows, n_experts, n_planes) of recent rows, oldest first."""
         rows, (scores, places, _) = self._wanted_rows(), self._log.rows
         return places[rows], scores[rows]
 
@@ -222,8 +223,8 @@ class ScoreBuffer:
 class PredictedScores:
     """Raw scores of predicted rows, kept by row hash until their labels arrive; bounded.
 
-    With delayed labels the experts are judged by the scores that they gave when a row was predicted. Saved and
-    copied models do not contain these scores: there, such rows are scored again when their labels arrive.
+    With delayed labels the experts are judged by the scores that they gave when a row was predicted. Saved
+    and copied models do not contain these scores: there, such rows are scored again when their labels arrive.
     """
 
     __slots__ = ("_lock", "_scores")
@@ -240,7 +241,8 @@ class PredictedScores:
             return
         try:
             known = self._scores
-            known.update(zip(keys.tolist(), zip(repeat(classes), repeat(scores), range(len(keys)))))
+            entries = ((classes, scores, row) for row in range(len(keys)))
+            known.update(zip(keys.tolist(), entries, strict=True))
             for key in list(islice(known, max(0, len(known) - limit))):
                 del known[key]
         finally:

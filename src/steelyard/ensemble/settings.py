@@ -9,7 +9,7 @@ __all__ = ["SETTINGS", "Settings"]
 
 @dataclass(frozen=True)
 class Settings:
-    """Tuning constants of the ensemble; costs are microseconds on a common machine, never measured by a clock."""
+    """Tuning constants of the ensemble; costs are microseconds on a common machine."""
 
     # Blocks of rows that are scored and then learned together.
     first_block_rows: int = 50
@@ -54,7 +54,7 @@ class Settings:
     min_threshold_rows: int = 5  # of each class before a threshold is chosen
     auc_sharpness: float = 15.0
     balanced_loss_sharpness: float = 5.0
-    observed_loss_sharpness: float = 5.0
+    observed_loss_sharpness: tuple[float, float] = (10.0, 25.0)  # at first, and in a long stream
     min_relative_weight: float = 0.01  # smaller weights become 0
     threshold_trust: float = 0.5  # fraction of the way from 0 to the threshold with the best G-mean
     linear_log_odds: float = 6.0  # beyond this, calibrated log-odds grow logarithmically

@@ -83,20 +83,22 @@ class StreamClassifier(ForgettingMixin):
     ----------
     threshold : "gmean", "kappa", "f1" or dict, default="gmean"
         Goal of the decision threshold: the largest geometric mean of the recalls, Cohen's kappa or F1 score;
-        the lowest cost for prices such as ``{"miss": 20, "alarm": 1}``; or the largest recall with a budget of
-        alarms such as ``{"alarms": 0.01}`` (share of all rows). An alarm is a prediction of the second class
-        of ``classes_``, a miss is a row of that class without an alarm. With more than two classes, "gmean"
-        means the largest mean recall, and the other goals apply to every class against the rest.
+        the lowest cost for prices such as ``{"miss": 20, "alarm": 1}``; or the largest recall with a budget
+        of alarms such as ``{"alarms": 0.01}`` (share of all rows). An alarm is a prediction of the second
+        class of ``classes_``, a miss is a row of that class without an alarm. With more than two classes,
+        "gmean" means the largest mean recall, and the other goals apply to every class against the rest.
     window : "auto", int, timedelta or str, default="auto"
-        Rows or time after which rows are forgotten. "auto" lets each expert choose its own memory, the longest
-        of which covers all rows. A length of time such as "30d" needs ``time`` in :meth:`partial_fit`.
+        Rows or time after which rows are forgotten. "auto" lets each expert choose its own memory, the
+        longest of which covers all rows. A length of time such as "30d" needs ``time`` in
+        :meth:`partial_fit`.
     compute_budget : "auto" or float, default="auto"
         Microseconds that a row may cost, approximately, on a common machine. "auto" is 120 for the first
         20,000 rows and 80 afterwards. Costs are computed from the numbers of rows, columns and classes and
         never measured, so the same rows give the same model everywhere. A larger budget refits trees and
         solves linear systems more often; with a budget below 120 the kernel SVM learns a sample of the rows,
-        below 66 it is disabled. :meth:`explain` lists all restrictions. Experts are updated in parallel on the
-        available cores (environment variable STEELYARD_NUM_THREADS) without changing any bit of the result.
+        below 66 it is disabled. :meth:`explain` lists all restrictions. Experts are updated in parallel on
+        the available cores (environment variable STEELYARD_NUM_THREADS) without changing any bit of the
+        result.
     random_state : int, default=0
         Seed of the random features and of the samples that boosted trees remember.
 
@@ -123,12 +125,12 @@ class StreamClassifier(ForgettingMixin):
     :meth:`partial_fit` scores the rows before it learns them. These out-of-sample scores determine weights,
     threshold and probabilities. Rows that were passed to :meth:`predict`, :meth:`decision_function` or
     :meth:`predict_proba` before keep the scores given then, so that delayed labels judge the experts by what
-    they knew at prediction time (the last 100,000 rows). The size of the chunks is the delay of the labels, so
-    the same rows in other chunks give other weights.
+    they knew at prediction time (the last 100,000 rows). The size of the chunks is the delay of the labels,
+    so the same rows in other chunks give other weights.
 
-    Recent scores are kept for about 1,000 rows, at least 100 of each class. Each expert's scores are calibrated
-    to log-odds, which keeps the order of the highest scores, and weighted by AUC and log-loss. Before five rows
-    of both classes are scored, the linear expert over all rows predicts alone.
+    Recent scores are kept for about 1,000 rows, at least 100 of each class. Each expert's scores are
+    calibrated to log-odds, which keeps the order of the highest scores, and weighted by AUC and log-loss.
+    Before two rows of both classes are scored, the linear expert over all rows predicts alone.
 
     :meth:`forget` removes rows exactly from every expert that remembers them, and from the recent scores.
     Scores of other rows, the scale of ranks and the random map (fitted on the first 1,000 rows) stay. Boosted
@@ -162,8 +164,8 @@ class StreamClassifier(ForgettingMixin):
         bounded_memory=True,
         exempt={
             "chunk_borders_do_not_matter": (
-                "a chunk is scored before it is learned, and weights and threshold depend on these scores; so "
-                "the size of the chunks is the delay of the labels"
+                "a chunk is scored before it is learned, and weights and threshold depend on these scores; "
+                "so the size of the chunks is the delay of the labels"
             ),
         },
     )
@@ -432,7 +434,8 @@ class StreamClassifier(ForgettingMixin):
                     expert.refresh_rule(stream)
 
         expensive = [expert for expert in ready if expert in due and expert.is_expensive]
-        # The calling thread runs the first task: a learner that is changed in place must not outlive the call.
+        # The calling thread runs the first task: a learner that is changed in place must not outlive the
+        # call.
         expensive.sort(key=lambda expert: not expert.updates_in_place)
         cheap = [expert for expert in ready if expert not in expensive]
 
@@ -455,11 +458,13 @@ class StreamClassifier(ForgettingMixin):
         if waited < wait and not (stream.new_class and len(classes) <= 3):
             return self._snapshot.weights_for(classes)
         self._weighed_at = self._n_seen
-        return weigh(self._recent_scores, self.threshold, self._priors())
+        return self._new_weights()
 
-    def _priors(self) -> FloatArray:
-        """Return the prior weight of every expert, 0 for experts without a rule."""
-        return np.array([0.0 if expert.rule is None else expert.config.prior for expert in self._experts])
+    def _new_weights(self) -> ExpertWeights | MulticlassWeights | None:
+        """Return weights from the recent scores; experts without a rule get none."""
+        priors = np.array([0.0 if expert.rule is None else expert.config.prior for expert in self._experts])
+        is_long = self._n_seen >= SETTINGS.long_stream_rows
+        return weigh(self._recent_scores, self.threshold, priors, is_long=is_long)
 
     def _publish(self, stream: Stream, weights: ExpertWeights | MulticlassWeights | None) -> None:
         """Make the new rules and weights visible to predictions, and drop rows that no expert needs."""
@@ -573,7 +578,7 @@ class StreamClassifier(ForgettingMixin):
                 expert.refresh_rule(stream)
         self._recent_scores.set_classes(self._class_codes() if stream.budget.weighs_experts else [])
         self._weighed_at = self._n_seen
-        self._publish(stream, weigh(self._recent_scores, self.threshold, self._priors()))
+        self._publish(stream, self._new_weights())
 
     # -- predicting ---------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """The experts of StreamClassifier.
 
 To add an expert, write a subclass of :class:`~steelyard.ensemble.experts.base.Expert` in a new file and
-append one entry to ``EXPERTS``. Entries keep their order: files of earlier versions store experts by position.
+append one entry to ``EXPERTS``. Entries keep their order: files of earlier versions store experts by
+position.
 """
 
 from __future__ import annotations
@@ -59,5 +60,19 @@ EXPERTS = (
         "nearest neighbors among the last 200 rows and the last 20 of each class",
         0.3,
         NearestNeighborExpert,
+    ),
+    ExpertConfig(
+        "trees 80k",
+        "boosted trees over the rarest class and a sample of the others, last 80,000 rows",
+        4.0,
+        partial(
+            BoostingExpert,
+            window_rows=80_000,
+            frequent_per_rare=40,
+            starts_at=40_000,
+            n_trees=100,
+            max_bins=255,
+            share=0.2,
+        ),
     ),
 )

@@ -81,7 +81,7 @@ class Rule(Protocol):
         """Return one column per class, or a single one for two classes."""
 
     def join(self, scorer: _native.RowExperts, number: int) -> bool:
-        """Add the rule to a native scorer of single rows as expert ``number``; False if that is impossible."""
+        """Add the rule to a native scorer of single rows as expert ``number``; False if impossible."""
 
 
 class Expert:

@@ -15,10 +15,9 @@ from steelyard.ensemble.trees import BoostedTrees, TreeRule, fit_cost_us, trees_
 
 __all__ = ["BoostingExpert"]
 
-_FREQUENT_PER_RARE = 20  # sampled rows of a frequent class for each row of the rarest class
 _MIN_FREQUENT_ROWS = 5000  # rows of a frequent class that are not sampled further
 _MAX_RARE_ROWS = 10_000  # most recent rows of the rarest class
-_MAX_ROWS = 40_000
+_MAX_ROWS = 80_000
 _MAX_BYTES = 64e6  # of the rows of one expert
 _COMPACT_ROWS = 500  # new rows after which the memory is compacted; the row buffer keeps more
 _FIRST_ROWS = 500  # at the beginning of the stream trees are refitted more often than the budget allows
@@ -32,7 +31,7 @@ _FORGET_COST_US = 15_000.0  # a longer refit waits for the next call that learns
 
 
 class BoostingExpert(WindowExpert):
-    """Gradient-boosted trees, refitted as often as the budget allows; long memories when they grew by a tenth.
+    """Gradient-boosted trees, refitted as often as the budget allows.
 
     The memory holds the recent rows of the rarest class and a random sample of the other classes, so a rare
     class is remembered for much longer than the last few thousand rows. The sample is a function of the seed
@@ -46,6 +45,8 @@ class BoostingExpert(WindowExpert):
         Rows that the memory covers; None: all rows.
     rows_of_class : int
         Rows of each class that are kept beyond the window.
+    frequent_per_rare : int
+        Sampled rows of a frequent class for each row of the rarest class, if ``rows_of_class`` is 0.
     starts_at : int
         Rows of the stream before which the expert does not take part: a shorter memory holds the same rows.
     n_trees : int
@@ -65,6 +66,7 @@ class BoostingExpert(WindowExpert):
         *,
         window_rows: int | None,
         rows_of_class: int = 0,
+        frequent_per_rare: int = 20,
         starts_at: int = 0,
         n_trees: int,
         max_bins: int = 64,
@@ -72,6 +74,7 @@ class BoostingExpert(WindowExpert):
     ) -> None:
         super().__init__(config)
         self.window_rows, self.rows_of_class, self.starts_at = window_rows, rows_of_class, starts_at
+        self.frequent_per_rare = frequent_per_rare
         self.n_trees, self.max_bins, self.share = n_trees, max_bins, share
         self.memory: IntArray = self.held  # ascending numbers of the rows for the next fit
         self.memory_codes: IntArray = self.held
@@ -118,7 +121,7 @@ class BoostingExpert(WindowExpert):
         rarest = int(present[np.argmin(counts[present])])
         limit = int(min(_MAX_ROWS, _MAX_BYTES / (8.0 * stream.rows.n_columns)))
         n_rare = min(int(counts[rarest]), _MAX_RARE_ROWS, limit // len(present))
-        n_frequent = max(_FREQUENT_PER_RARE * n_rare, _MIN_FREQUENT_ROWS)
+        n_frequent = max(self.frequent_per_rare * n_rare, _MIN_FREQUENT_ROWS)
         n_frequent = min(n_frequent, (limit - n_rare) // max(len(present) - 1, 1))
         for code in present.tolist():
             rows = np.flatnonzero((codes == code) & (numbers >= low))
@@ -169,7 +172,7 @@ class BoostingExpert(WindowExpert):
         self.trees = None
         if len(self.held):
             X, y, *weights = stream.rows.at(self.held).training_rows()
-            self.n_varying = int(np.count_nonzero((X != X[0]).any(axis=0)))
+            self.n_varying = int(np.count_nonzero((X[0] != X).any(axis=0)))
             n_trees = trees_per_output(self.n_trees, stream.budget.n_planes)
             trees = BoostedTrees(
                 n_trees=n_trees,

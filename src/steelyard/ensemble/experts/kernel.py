@@ -32,9 +32,9 @@ _ROWS_OF_CLASSES = 600  # rows kept beyond the window, shared by all classes
 class KernelExpert(WindowExpert):
     """Incremental SVM over the ranks of the last rows and of the last rows of each class.
 
-    It is the most expensive expert. If the budget does not cover all rows it learns a sample: all rows of rare
-    classes and evenly spaced rows of frequent classes. The native solver is updated in place; the version
-    counter of the learner tells whether another call has changed it.
+    It is the most expensive expert. If the budget does not cover all rows it learns a sample: all rows of
+    rare classes and evenly spaced rows of frequent classes. The native solver is updated in place; the
+    version counter of the learner tells whether another call has changed it.
     """
 
     view = "ranks"
@@ -79,7 +79,8 @@ class KernelExpert(WindowExpert):
     def copy(self, rows: RowBuffer, views: Views) -> Self:
         expert = shallow_copy(self)
         if expert._version != _version(expert.learner):
-            # An interrupted call has changed the learner in place. It is a function of its rows: fit it again.
+            # An interrupted call has changed the learner in place. It is a function of its rows: fit it
+            # again.
             expert._set_learner(_fit(rows.at(expert.held), views))
         return expert
 

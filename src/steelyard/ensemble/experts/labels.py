@@ -47,7 +47,9 @@ class LabelFrequencyExpert(WindowExpert):
 
     def make_rule(self, stream: Stream) -> Rule | None:
         codes = stream.rows.codes_at(self.held)[::-1]
-        counts = np.bincount(codes, np.power(self._decay, np.arange(len(codes))))
+        counts: FloatArray = np.bincount(codes, np.power(self._decay, np.arange(len(codes)))).astype(
+            np.float64
+        )
         classes = np.flatnonzero(counts)
         return LabelFrequencyRule(classes.tolist(), counts[classes], self._decay) if len(classes) else None
 
