@@ -54,6 +54,18 @@ LONG = {
         except KeyboardInterrupt:
             print(kernel(walks[:2], walks[:2]).shape == (2, 2))
     """,
+    "gradient boosting": """
+        from steelyard.ensemble.trees import BoostedTrees
+
+        model = BoostedTrees(n_trees=100_000).fit(np.eye(2), np.array([0, 1]))
+        before = vars(model).copy()
+        X, y = rng.normal(size=(100_000, 9)), rng.integers(3, size=100_000)
+        begin()
+        try:
+            model.fit(X, y)
+        except KeyboardInterrupt:
+            print(all(vars(model)[name] is value for name, value in before.items()))
+    """,
 }
 # A shell that runs jobs in the background lets them, and whatever they start, pass over SIGINT.
 PREFACE = """

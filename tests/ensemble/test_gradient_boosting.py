@@ -73,6 +73,7 @@ def test_fit_numeric_columns_equals_reference(n_classes, d, max_columns):
         {"max_bins": 2},
         {"max_bins": 256},
         {"max_leaves": 1},
+        {"max_leaves": 10**12, "min_rows_per_leaf": 20},
         {"min_rows_per_leaf": 0},
     ],
     ids=str,
@@ -174,6 +175,18 @@ def test_fit_random_tables_equals_reference(seed):
     np.testing.assert_allclose(trees.contributions(X).sum(axis=2), trees.scores(X), rtol=0.0, atol=1e-9)
 
 
+@pytest.mark.parametrize("max_bins", [64, 256])
+def test_fit_column_of_many_categories_equals_reference(max_bins):
+    """Columns of more categories than a byte can hold are stored in two bytes per row."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.integers(0, 300, size=900) * 7, rng.normal(size=900)]).astype(np.float64)
+    X[::50, 0] = np.nan
+    y = ((X[:, 0] // 7 % 4 == 0) | (X[:, 1] > 1.5)).astype(np.int64)
+    changed = {"max_bins": max_bins, "min_rows_per_category": 1, "n_trees": 2, "row_fraction": 0.9}
+    fitted, _ = _assert_equal_to_reference(X, y, np.ones(900), 2, [True, False], **changed)
+    assert 0 in fitted[0]
+
+
 def test_fit_many_rows_is_independent_of_threads():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(70_000, 12))
@@ -189,11 +202,12 @@ def test_fit_many_rows_is_independent_of_threads():
             np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("n", [65_535, 65_536, 300_000])
+@pytest.mark.parametrize("n", [65_535, 65_536, 1_048_575])
 def test_leaf_of_all_rows_has_the_newton_step_of_exact_sums(n):
     """Hessians have fewer bits from 65,536 rows on; the sums must not overflow at any size."""
     y = (np.arange(n) % 3 == 0).astype(np.int64)
-    fitted = _fit(np.zeros((n, 1)), y, n_trees=1, balance_classes=False)
+    weights = np.full(n, np.nextafter(1.0, 0.0))  # the largest sums of all weights
+    fitted = _fit(np.zeros((n, 1)), y, weights, n_trees=1, balance_classes=False)
     g, h = n / 2 - y.sum(), n / 4
     assert fitted[2].tolist() == pytest.approx([-0.3 * g / (h + 1.0)], rel=1e-9)
     assert fitted[5].tolist() == [n]
@@ -296,10 +310,14 @@ def test_portable_log_is_accurate_to_fifteen_digits():
         {"codes": np.zeros(3, dtype=np.int64)},
         {"codes": np.array([0, 1], dtype=np.int64)},
         {"weights": np.array([1.0, 0.0, 1.0])},
+        {"weights": np.array([1.0, np.nan, 1.0])},
+        {"weights": np.array([1.0, 1e300, 1.0])},
         {"is_category": np.zeros(3, dtype=np.uint8)},
         {"n_classes": 1, "codes": np.zeros(3, dtype=np.int64)},
         {"n_trees": 0},
         {"max_leaves": 0},
+        {"min_rows_per_leaf": 2**63},
+        {"min_rows_per_category": 2**63},
         {"max_bins": 1},
         {"max_bins": 257},
         {"n_threads": 0},
@@ -362,6 +380,12 @@ def test_contributions_of_forests_of_earlier_versions_raise():
     rule = TreeRule([0, 1], BoostedTrees().fit(X, y).forest[:4], 3)
     with pytest.raises(ValueError, match="no row counts"):
         rule.contributions(type("Rows", (), {"X": X}))
+
+
+def test_boosted_trees_unknown_class_weight_raises():
+    X, y = _rows(50, 3, 2, seed=0)
+    with pytest.raises(ValueError, match="class_weight must be 'balanced' or None, not 'equal'"):
+        BoostedTrees(class_weight="equal").fit(X, y)
 
 
 def test_boosted_trees_with_categories_and_class_shares_score_log_odds():

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 _MASK = (1 << 64) - 1
-_MAX_CATEGORIES = 65_536
+_MAX_CATEGORIES = 65_535
 DEFAULTS: dict[str, Any] = {
     "row_fraction": 1.0,
     "max_bins": 64,
@@ -188,12 +188,10 @@ class Booster:
                 self.columns.append(c)
 
     def _find_categories(self, c: int, values: list[float]) -> int:
-        s = self.settings
         codes = [_category(value) for value in values]
         n_rows = {code: codes.count(code) for code in set(codes) if code is not None}
-        frequent = [code for code in sorted(n_rows) if n_rows[code] >= max(s["min_rows_per_category"], 1)]
-        frequent.sort(key=lambda code: -n_rows[code])
-        self.categories[c] = sorted(frequent[: s["max_bins"] - 1])
+        min_rows = max(self.settings["min_rows_per_category"], 1)
+        self.categories[c] = [code for code in sorted(n_rows) if n_rows[code] >= min_rows]
         return sum(code not in self.categories[c] for code in codes)
 
     def _fit_output(self, positive: list[bool], output: int) -> None:

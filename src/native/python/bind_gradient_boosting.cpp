@@ -31,12 +31,13 @@ void check_tree_labels(Array<const std::int64_t, 1> codes, Array<const double, 1
     }
     require(std::ranges::find(occurs, false) == occurs.end(), "fit_gradient_boosting: a class has no rows");
     for (const double weight : span(weights))
-        require(weight > 0.0 && std::isfinite(weight), "fit_gradient_boosting: a weight is not positive and finite");
+        require(weight >= 1e-200 && weight <= 1e200, "fit_gradient_boosting: a weight is not between 1e-200 and 1e200");
 }
 
 void check_tree_settings(const BoostingSettings& s) {
     const bool are_counts_valid = s.n_trees > 0 && s.max_leaves > 0 && s.max_columns > 0 && s.max_bins >= 2 &&
-                                  s.max_bins <= kMaxBins && s.n_threads > 0;
+                                  s.max_bins <= kMaxBins && s.min_rows_per_leaf <= kMaxBoostingRows &&
+                                  s.min_rows_per_category <= kMaxBoostingRows && s.n_threads > 0;
     const bool are_numbers_valid = std::isfinite(s.learning_rate) && s.l2_regularization > 0.0 &&
                                    std::isfinite(s.l2_regularization) && s.row_fraction > 0.0 &&
                                    s.category_smoothing > 0.0 && std::isfinite(s.category_smoothing) &&

@@ -14,7 +14,8 @@ class BoundTrees {
     NumpyArray<double, 2> scores(Array<const double, 2> X, unsigned n_threads) const {
         require(X.shape(1) == n_features_, "TreeEnsemble.scores: array shapes disagree");
         auto out = zeros<double, 2>({X.shape(0), scorer_.trees().n_outputs()});
-        nb::gil_scoped_release unlocked;
+        UnlockedIfLong unlocked(X.shape(0) * scorer_.trees().roots.size() *
+                                static_cast<std::size_t>(scorer_.max_depth()));
         scorer_.score(rows(X), out.data(), n_threads);
         return out;
     }

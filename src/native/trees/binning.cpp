@@ -68,7 +68,7 @@ std::vector<ColumnRange> column_ranges(Rows<double> X) {
 
 BinnedColumn numeric_column(Rows<double> X, std::size_t c, const ColumnRange& range,
                             const std::vector<std::size_t>& sample, std::size_t max_bins) {
-    BinnedColumn column{static_cast<std::int32_t>(c), false, range.has_nan, {}, {}};
+    BinnedColumn column{static_cast<std::int32_t>(c), false, range.has_nan, false, {}, {}};
     if (!(range.min < range.max)) return column;
     std::vector<double> values;
     const auto add = [&](std::size_t r) {
@@ -94,20 +94,14 @@ std::size_t category_code(double value) {
 BinnedColumn category_column(Rows<double> X, std::size_t c, const BinningSettings& settings) {
     std::vector<std::size_t> n_rows(kMaxCategories + 1, 0);
     for (std::size_t r = 0; r < X.n_rows; ++r) ++n_rows[category_code(X.data[r * X.n_features + c])];
-    BinnedColumn column{static_cast<std::int32_t>(c), true, false, {}, {}};
+    BinnedColumn column{static_cast<std::int32_t>(c), true, false, false, {}, {}};
     const std::size_t min_rows = std::max<std::size_t>(settings.min_rows_per_category, 1);
     for (std::size_t code = 0; code < kMaxCategories; ++code)
         if (n_rows[code] >= min_rows) column.categories.push_back(static_cast<std::int32_t>(code));
-    if (column.categories.size() > settings.max_bins - 1) {
-        std::ranges::stable_sort(column.categories, [&](std::int32_t a, std::int32_t b) {
-            return n_rows[static_cast<std::size_t>(a)] > n_rows[static_cast<std::size_t>(b)];
-        });
-        column.categories.resize(settings.max_bins - 1);
-        std::ranges::sort(column.categories);
-    }
     std::size_t n_binned = 0;
     for (const std::int32_t code : column.categories) n_binned += n_rows[static_cast<std::size_t>(code)];
     column.has_missing = n_binned < X.n_rows;
+    column.is_wide = column.n_bins() + 1 > settings.max_narrow_bins;
     return column;
 }
 
@@ -128,11 +122,18 @@ void bin_numeric(const BinnedColumn& column, const double* values, std::size_t s
     }
 }
 
-std::vector<std::uint8_t> category_table(const BinnedColumn& column) {
-    std::vector<std::uint8_t> bin_of(kMaxCategories + 1, static_cast<std::uint8_t>(column.n_bins()));
+// Bin of every code, and of kMaxCategories: the bin of missing values.
+std::vector<std::uint16_t> category_table(const BinnedColumn& column) {
+    std::vector<std::uint16_t> bin_of(kMaxCategories + 1, static_cast<std::uint16_t>(column.n_bins()));
     for (std::size_t b = 0; b < column.n_bins(); ++b)
-        bin_of[static_cast<std::size_t>(column.categories[b])] = static_cast<std::uint8_t>(b);
+        bin_of[static_cast<std::size_t>(column.categories[b])] = static_cast<std::uint16_t>(b);
     return bin_of;
+}
+
+template <class Bin>
+void bin_categories(const std::vector<std::uint16_t>& table, const double* values, std::size_t stride, std::size_t n,
+                    Bin* out) {
+    for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<Bin>(table[category_code(values[i * stride])]);
 }
 
 }  // namespace
@@ -150,20 +151,25 @@ BinnedRows bin_rows(Rows<double> X, std::span<const std::int64_t> codes, std::si
         if (column.n_bins() + column.has_missing > 1) out.columns.push_back(std::move(column));
     }
     const std::size_t width = out.columns.size();
-    std::vector<std::vector<std::uint8_t>> tables(width);
-    for (std::size_t c = 0; c < width; ++c)
+    std::size_t n_narrow = 0, n_wide = 0;
+    std::vector<std::vector<std::uint16_t>> tables(width);
+    for (std::size_t c = 0; c < width; ++c) {
+        out.place.push_back(out.columns[c].is_wide ? n_wide++ : n_narrow++);
         if (out.columns[c].is_category) tables[c] = category_table(out.columns[c]);
-    out.bins.resize(X.n_rows * width);
+    }
+    out.bins.resize(X.n_rows * n_narrow);
+    out.wide_bins.resize(X.n_rows * n_wide);
     parallel_for((X.n_rows + kBlockRows - 1) / kBlockRows, settings.n_threads, [&](std::size_t block) {
         const std::size_t begin = block * kBlockRows, n = std::min(kBlockRows, X.n_rows - begin);
         for (std::size_t c = 0; c < width; ++c) {
             const double* values = X.data + begin * X.n_features + out.columns[c].feature;
-            std::uint8_t* bins = out.bins.data() + c * X.n_rows + begin;
-            if (tables[c].empty()) {
-                bin_numeric(out.columns[c], values, X.n_features, n, bins);
-            } else {
-                for (std::size_t i = 0; i < n; ++i) bins[i] = tables[c][category_code(values[i * X.n_features])];
-            }
+            const std::size_t at = out.place[c] * X.n_rows + begin;
+            if (out.columns[c].is_wide)
+                bin_categories(tables[c], values, X.n_features, n, out.wide_bins.data() + at);
+            else if (out.columns[c].is_category)
+                bin_categories(tables[c], values, X.n_features, n, out.bins.data() + at);
+            else
+                bin_numeric(out.columns[c], values, X.n_features, n, out.bins.data() + at);
         }
     });
     return out;

@@ -1,4 +1,4 @@
-// Binning: every column of a table as at most 256 bins, one byte per value.
+// Binning: every column of a table as bins, one byte per value, or two in columns of many categories.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,14 @@
 
 namespace steelyard {
 
-constexpr std::size_t kMaxBins = 256;
-constexpr std::size_t kMaxCategories = 65536;  // larger codes are treated as missing
+constexpr std::size_t kMaxBins = 256;          // of a numeric column
+constexpr std::size_t kMaxCategories = 65535;  // codes from here on are treated as missing
 
 struct BinnedColumn {
     std::int32_t feature;  // column of the table
     bool is_category;
     bool has_missing;                      // some values are in the bin `n_bins()`
+    bool is_wide;                          // bins have two bytes
     std::vector<double> borders;           // numeric: bin b holds values above border b - 1, up to border b
     std::vector<std::int32_t> categories;  // category: code of each bin, ascending
 
@@ -24,18 +25,22 @@ struct BinnedColumn {
 };
 
 // Columns whose values differ. Missing values of a column have a bin of their own, behind the others. In a category
-// column, missing are NaN, negative codes, codes from kMaxCategories on, categories with fewer rows than
-// `min_rows_per_category`, and, if there are more categories than bins, the least frequent ones.
+// column, missing are NaN, negative codes, codes from kMaxCategories on, and categories with fewer rows than
+// `min_rows_per_category`.
 struct BinnedRows {
     std::size_t n_rows = 0;
     std::vector<BinnedColumn> columns;
-    std::vector<std::uint8_t> bins;  // (columns.size(), n_rows)
+    std::vector<std::size_t> place;        // of each column among the narrow or the wide ones
+    std::vector<std::uint8_t> bins;        // (narrow columns, n_rows)
+    std::vector<std::uint16_t> wide_bins;  // (wide columns, n_rows)
 
-    const std::uint8_t* column(std::size_t c) const { return bins.data() + c * n_rows; }
+    const std::uint8_t* column(std::size_t c) const { return bins.data() + place[c] * n_rows; }
+    const std::uint16_t* wide_column(std::size_t c) const { return wide_bins.data() + place[c] * n_rows; }
 };
 
 struct BinningSettings {
-    std::size_t max_bins;
+    std::size_t max_bins;         // of a numeric column
+    std::size_t max_narrow_bins;  // columns of more categories are wide
     std::size_t min_rows_per_category;
     unsigned n_threads;
 };

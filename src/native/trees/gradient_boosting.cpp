@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <concepts>
 #include <cstring>
 #include <exception>
 #include <limits>
@@ -32,18 +33,28 @@ std::int64_t round_to_integer(double value) {
     return std::bit_cast<std::int64_t>(value + kRounding) - std::bit_cast<std::int64_t>(kRounding);
 }
 
-// Returns 1 / (1 + e^-score) to nine digits, by operations that round the same on every machine and that a compiler can
-// vectorize.
-double logistic(double score) {
-    const double x = std::min(std::abs(score), 700.0);
+// Returns 1 / (1 + e^-score) to nine digits for |score| <= 700, by operations that round the same on every machine and
+// that a compiler can vectorize.
+inline double logistic(double score) {
+    const double x = std::abs(score);
     const double shifted = x * 1.4426950408889634 + kRounding, n = shifted - kRounding;
     const double r = n * 0.6931471805599453 - x;  // e^-x = 2^-n e^r with |r| <= log(2) / 2
     double e = 1.0 / 40320.0;
-    for (const double factorial : {5040.0, 720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0}) e = e * r + 1.0 / factorial;
-    const std::int64_t exponent =
-        1023 - (std::bit_cast<std::int64_t>(shifted) - std::bit_cast<std::int64_t>(kRounding));
+    e = e * r + 1.0 / 5040.0;
+    e = e * r + 1.0 / 720.0;
+    e = e * r + 1.0 / 120.0;
+    e = e * r + 1.0 / 24.0;
+    e = e * r + 1.0 / 6.0;
+    e = e * r + 0.5;
+    e = e * r + 1.0;
+    e = e * r + 1.0;
+    const std::uint64_t exponent =
+        1023 - (std::bit_cast<std::uint64_t>(shifted) - std::bit_cast<std::uint64_t>(kRounding));
     e *= std::bit_cast<double>(exponent << 52);
-    return (score >= 0.0 ? 1.0 : e) / (1.0 + e);
+    const std::uint64_t is_negative = 0 - (std::bit_cast<std::uint64_t>(score) >> 63);  // all bits or none
+    const std::uint64_t numerator =
+        (std::bit_cast<std::uint64_t>(e) & is_negative) | (std::bit_cast<std::uint64_t>(1.0) & ~is_negative);
+    return std::bit_cast<double>(numerator) / (1.0 + e);
 }
 
 // Returns log(x) for positive x by a series that rounds the same on every machine: log(m 2^k) = k log(2) + 2 atanh(s)
@@ -68,9 +79,6 @@ struct alignas(16) Sum {
         hessian_and_rows += other.hessian_and_rows;
         return *this;
     }
-    Sum operator+(const Sum& other) const {
-        return {gradient + other.gradient, hessian_and_rows + other.hessian_and_rows};
-    }
     Sum operator-(const Sum& other) const {
         return {gradient - other.gradient, hessian_and_rows - other.hessian_and_rows};
     }
@@ -90,9 +98,12 @@ class SumFormat {
         hessian_scale_ = std::ldexp(1.0, kGradientBits - hessian_bits);
     }
 
-    Sum quantize(double gradient, double hessian) const {
-        return {round_to_integer(gradient * gradient_unit_),
-                (round_to_integer(hessian * hessian_unit_) << count_bits_) + 1};
+    void quantize(const double* gradients, const double* hessians, std::size_t n, Sum* out) const {
+        const double g_unit = gradient_unit_, h_unit = hessian_unit_;
+        const int count_bits = count_bits_;
+        for (std::size_t i = 0; i < n; ++i)
+            out[i] = {round_to_integer(gradients[i] * g_unit),
+                      (round_to_integer(hessians[i] * h_unit) << count_bits) + 1};
     }
     std::int64_t rows(const Sum& sum) const { return sum.hessian_and_rows & ((std::int64_t{1} << count_bits_) - 1); }
     double g(const Sum& sum) const { return static_cast<double>(sum.gradient); }
@@ -104,15 +115,13 @@ class SumFormat {
     double gradient_unit_, hessian_unit_, hessian_scale_;
 };
 
-using BinSet = std::array<std::uint64_t, kMaxBins / 64>;
-
 struct Split {
     double gain = 0.0;
-    std::size_t column = 0;  // among the columns of the tree
+    std::size_t column = 0;  // index in `columns` of the binned rows
     std::size_t bin = 0;     // numeric: rows up to this bin go left
     bool missing_left = false;
-    BinSet left_bins{};  // category: rows in these bins go left
     Sum left;
+    std::vector<std::uint16_t> left_bins;  // category: rows in these bins go left
 };
 
 struct Leaf {
@@ -123,7 +132,16 @@ struct Leaf {
     std::int32_t node;
 };
 
-// Histograms of some columns, from bins in row-major order.
+// Bins of a narrow column in a histogram.
+std::size_t histogram_stride(std::size_t max_bins) { return max_bins <= 64 ? 64 : kMaxBins; }
+
+// Adds one row to the histograms of N columns.
+template <std::size_t Stride, std::size_t N>
+inline void add_row(const std::uint8_t* bins, const Sum& sum, Sum* histogram) {
+    for (std::size_t c = 0; c < N; ++c) histogram[c * Stride + bins[c]] += sum;
+}
+
+// Adds rows to the histograms of columns first..last, from bins in row-major order.
 template <std::size_t Stride>
 void add_rows(const std::uint8_t* bins, std::size_t width, std::size_t first, std::size_t last,
               const std::uint32_t* rows, std::size_t n_rows, const Sum* sums, Sum* histogram) {
@@ -132,10 +150,12 @@ void add_rows(const std::uint8_t* bins, std::size_t width, std::size_t first, st
             __builtin_prefetch(bins + rows[i + kPrefetchRows] * width + first);
             __builtin_prefetch(sums + rows[i + kPrefetchRows]);
         }
-        const std::size_t r = rows[i];
-        const std::uint8_t* row = bins + r * width;
-        const Sum sum = sums[r];
-        for (std::size_t c = first; c < last; ++c) histogram[c * Stride + row[c]] += sum;
+        const std::uint8_t* row = bins + rows[i] * width;
+        const Sum sum = sums[rows[i]];
+        std::size_t c = first;
+        for (; c + 8 <= last; c += 8) add_row<Stride, 8>(row + c, sum, histogram + c * Stride);
+        for (; c + 2 <= last; c += 2) add_row<Stride, 2>(row + c, sum, histogram + c * Stride);
+        if (c < last) add_row<Stride, 1>(row + c, sum, histogram + c * Stride);
     }
 }
 
@@ -150,7 +170,7 @@ class Booster {
           target_(target),
           output_(output),
           width_(std::min(settings.max_columns, rows.columns.size())),
-          stride_(settings.max_bins <= 64 ? 64 : 256),
+          stride_(histogram_stride(settings.max_bins)),
           format_(rows.n_rows, *std::ranges::max_element(weights)),
           l2_(settings.l2_regularization * format_.unit()),
           category_l2_((settings.l2_regularization + settings.category_l2) * format_.unit()),
@@ -159,8 +179,7 @@ class Booster {
           spare_(rows.n_rows),
           sums_(rows.n_rows),
           scores_(rows.n_rows, base_score),
-          bins_(rows.n_rows * width_),
-          histograms_(settings.max_leaves * width_ * stride_) {
+          goes_left_(kMaxBins) {
         trees_.base_score.push_back(base_score);
         trees_.set_begin.push_back(0);
     }
@@ -186,7 +205,7 @@ class Booster {
         parallel_for(n_parts, n_parts, [&](std::size_t part) { body(n * part / n_parts, n * (part + 1) / n_parts); });
     }
 
-    // Copies the columns of the next tree to row-major order.
+    // Draws the columns of the next tree, and copies the narrow ones to row-major order.
     void select_columns(std::size_t tree) {
         const std::size_t n = rows_.columns.size();
         if (width_ == n && tree > 0) return;
@@ -200,13 +219,32 @@ class Booster {
             selected_.resize(width_);
             std::ranges::sort(selected_);
         }
-        for_parts(rows_.n_rows, n_threads(rows_.n_rows * width_), [&](std::size_t begin, std::size_t end) {
+        narrow_.clear();
+        for (const std::size_t c : selected_)
+            if (!rows_.columns[c].is_wide) narrow_.push_back(c);
+        histogram_size_ = narrow_.size() * stride_;
+        std::size_t narrow_begin = 0;
+        histogram_begin_.clear();
+        for (const std::size_t c : selected_) {
+            const BinnedColumn& column = rows_.columns[c];
+            std::size_t& begin = column.is_wide ? histogram_size_ : narrow_begin;
+            histogram_begin_.push_back(begin);
+            begin += column.is_wide ? column.n_bins() + 1 : stride_;
+        }
+        histograms_.resize(settings_.max_leaves * histogram_size_);
+        copy_narrow_columns();
+    }
+
+    void copy_narrow_columns() {
+        const std::size_t width = narrow_.size();
+        bins_.resize(rows_.n_rows * width);
+        for_parts(rows_.n_rows, n_threads(rows_.n_rows * width), [&](std::size_t begin, std::size_t end) {
             constexpr std::size_t kBlockRows = 256;
             for (; begin < end; begin += kBlockRows) {
                 const std::size_t block_end = std::min(begin + kBlockRows, end);
-                for (std::size_t c = 0; c < width_; ++c) {
-                    const std::uint8_t* column = rows_.column(selected_[c]);
-                    for (std::size_t r = begin; r < block_end; ++r) bins_[r * width_ + c] = column[r];
+                for (std::size_t c = 0; c < width; ++c) {
+                    const std::uint8_t* column = rows_.column(narrow_[c]);
+                    for (std::size_t r = begin; r < block_end; ++r) bins_[r * width + c] = column[r];
                 }
             }
         });
@@ -224,30 +262,44 @@ class Booster {
     }
 
     void compute_gradients() {
-        const SumFormat format = format_;
         for_parts(rows_.n_rows, n_threads(10 * rows_.n_rows), [&](std::size_t begin, std::size_t end) {
-            const double *scores = scores_.data(), *weights = weights_.data(), *target = target_.data();
-            Sum* sums = sums_.data();
-            for (std::size_t r = begin; r < end; ++r) {
-                const double p = logistic(scores[r]);
-                sums[r] = format.quantize(weights[r] * (p - target[r]), weights[r] * (p * (1.0 - p)));
+            constexpr std::size_t kBlockRows = 256;  // separate loops over a block are vectorized
+            std::array<double, kBlockRows> p, g, h;
+            for (; begin < end; begin += kBlockRows) {
+                const std::size_t n = std::min(kBlockRows, end - begin);
+                const double *scores = scores_.data() + begin, *weights = weights_.data() + begin,
+                             *target = target_.data() + begin;
+                for (std::size_t i = 0; i < n; ++i) p[i] = scores[i] < 700.0 ? scores[i] : 700.0;
+                for (std::size_t i = 0; i < n; ++i) p[i] = p[i] > -700.0 ? p[i] : -700.0;
+                for (std::size_t i = 0; i < n; ++i) p[i] = logistic(p[i]);
+                for (std::size_t i = 0; i < n; ++i) {
+                    g[i] = weights[i] * (p[i] - target[i]);
+                    h[i] = weights[i] * (p[i] * (1.0 - p[i]));
+                }
+                format_.quantize(g.data(), h.data(), n, sums_.data() + begin);
             }
         });
     }
 
-    Sum* histogram(std::size_t i) { return histograms_.data() + i * width_ * stride_; }
+    Sum* histogram(std::size_t i) { return histograms_.data() + i * histogram_size_; }
 
     void build_histogram(const Leaf& leaf) {
         Sum* out = histogram(leaf.histogram);
-        const std::size_t n = leaf.end - leaf.begin;
+        std::memset(static_cast<void*>(out), 0, histogram_size_ * sizeof(Sum));
+        const std::size_t n = leaf.end - leaf.begin, width = narrow_.size();
         const std::uint32_t* rows = order_.data() + leaf.begin;
-        for_parts(width_, n_threads(n * width_), [&](std::size_t first, std::size_t last) {
-            std::memset(static_cast<void*>(out + first * stride_), 0, (last - first) * stride_ * sizeof(Sum));
+        for_parts(width, n_threads(n * width), [&](std::size_t first, std::size_t last) {
             if (stride_ == 64)
-                add_rows<64>(bins_.data(), width_, first, last, rows, n, sums_.data(), out);
+                add_rows<64>(bins_.data(), width, first, last, rows, n, sums_.data(), out);
             else
-                add_rows<256>(bins_.data(), width_, first, last, rows, n, sums_.data(), out);
+                add_rows<256>(bins_.data(), width, first, last, rows, n, sums_.data(), out);
         });
+        for (std::size_t c = 0; c < width_; ++c) {
+            if (!rows_.columns[selected_[c]].is_wide) continue;
+            const std::uint16_t* bins = rows_.wide_column(selected_[c]);
+            Sum* column = out + histogram_begin_[c];
+            for (std::size_t i = 0; i < n; ++i) column[bins[rows[i]]] += sums_[rows[i]];
+        }
     }
 
     static double gain_term(double g, double h, double l2) { return g * g / (h + l2); }
@@ -257,15 +309,16 @@ class Booster {
         if (format_.rows(leaf.sum) < 2 * static_cast<std::int64_t>(settings_.min_rows_per_leaf)) return;
         for (std::size_t c = 0; c < width_; ++c) {
             const BinnedColumn& column = rows_.columns[selected_[c]];
-            const Sum* bins = histogram(leaf.histogram) + c * stride_;
+            const Sum* bins = histogram(leaf.histogram) + histogram_begin_[c];
             if (column.is_category)
-                find_category_split(leaf, c, column, bins);
+                find_category_split(leaf, selected_[c], bins);
             else
-                find_numeric_split(leaf, c, column, bins);
+                find_numeric_split(leaf, selected_[c], bins);
         }
     }
 
-    void find_numeric_split(Leaf& leaf, std::size_t c, const BinnedColumn& column, const Sum* bins) {
+    void find_numeric_split(Leaf& leaf, std::size_t c, const Sum* bins) {
+        const BinnedColumn& column = rows_.columns[c];
         const std::size_t n_bins = column.n_bins();
         const Sum missing = column.has_missing ? bins[n_bins] : Sum{};
         const bool has_missing = format_.rows(missing) > 0;
@@ -279,55 +332,55 @@ class Booster {
                    bool missing_left) {
         const auto min_rows = static_cast<std::int64_t>(settings_.min_rows_per_leaf);
         const std::int64_t n_rows = format_.rows(leaf.sum);
-        const double g = format_.g(leaf.sum), h = format_.h(leaf.sum), parent = gain_term(g, h, l2_);
+        const double g = format_.g(leaf.sum), h = format_.h(leaf.sum), l2 = l2_, parent = gain_term(g, h, l2);
         std::array<Sum, kMaxBins> left;
-        std::array<double, kMaxBins> gl, hl;
+        std::array<double, kMaxBins> gl, hl, excess;
         for (std::size_t b = 0; b < n; ++b) left[b] = sum += bins[b];
         std::size_t begin = 0, end = n;
         while (begin < end && format_.rows(left[begin]) < min_rows) ++begin;
         while (begin < end && n_rows - format_.rows(left[end - 1]) < min_rows) --end;
         for (std::size_t b = begin; b < end; ++b) gl[b] = format_.g(left[b]), hl[b] = format_.h(left[b]);
-        const auto may_be_best = [&](std::size_t b, double best) {
-            const double gr = g - gl[b], low = hl[b] + l2_, high = (h - hl[b]) + l2_;
-            return gl[b] * gl[b] * high + gr * gr * low > best * (low * high);
+        const auto excess_over = [&](std::size_t b, double to_beat) {
+            const double gr = g - gl[b], low = hl[b] + l2, high = (h - hl[b]) + l2;
+            return gl[b] * gl[b] * high + gr * gr * low - to_beat * (low * high);
         };
         const auto to_beat = [&] { return (leaf.split.gain + parent) * (1.0 - 1e-12); };
-        const double best = to_beat();
-        std::int64_t n_better = 0;
-        for (std::size_t b = begin; b < end; ++b) n_better += may_be_best(b, best);
-        if (n_better == 0) return;
+        const double first_to_beat = to_beat();
+        for (std::size_t b = begin; b < end; ++b) excess[b] = excess_over(b, first_to_beat);
         for (std::size_t b = begin; b < end; ++b) {
-            if (!may_be_best(b, to_beat())) continue;
+            if (!(excess[b] > 0.0) || !(excess_over(b, to_beat()) > 0.0)) continue;
             const Sum right = leaf.sum - left[b];
-            const double gain = gain_term(format_.g(left[b]), format_.h(left[b]), l2_) +
-                                gain_term(format_.g(right), format_.h(right), l2_) - parent;
+            const double gain =
+                gain_term(gl[b], hl[b], l2) + gain_term(format_.g(right), format_.h(right), l2) - parent;
             if (!(gain > leaf.split.gain)) continue;
             const bool larger_left = format_.rows(left[b]) >= format_.rows(right);
-            leaf.split = {gain, c, b, has_missing ? missing_left : larger_left, {}, left[b]};
+            leaf.split = {gain, c, b, has_missing ? missing_left : larger_left, left[b], {}};
         }
     }
 
     // Sorts categories by gradient / hessian and considers the first and the last ones as the left side.
-    void find_category_split(Leaf& leaf, std::size_t c, const BinnedColumn& column, const Sum* bins) {
+    void find_category_split(Leaf& leaf, std::size_t c, const Sum* bins) {
         const auto min_rows = static_cast<std::int64_t>(settings_.min_rows_per_leaf);
-        const auto min_category_rows =
+        const std::int64_t min_category_rows =
             std::max<std::int64_t>(static_cast<std::int64_t>(settings_.min_rows_per_category), 1);
         const double parent = gain_term(format_.g(leaf.sum), format_.h(leaf.sum), l2_);
-        std::array<std::pair<double, std::size_t>, kMaxBins> sorted;
-        std::size_t n = 0;
+        sorted_.clear();
         Sum others = leaf.sum;
-        for (std::size_t b = 0; b < column.n_bins(); ++b) {
+        for (std::size_t b = 0; b < rows_.columns[c].n_bins(); ++b) {
             if (format_.rows(bins[b]) < min_category_rows) continue;
-            sorted[n++] = {format_.g(bins[b]) / (format_.h(bins[b]) + smoothing_), b};
+            sorted_.emplace_back(format_.g(bins[b]) / (format_.h(bins[b]) + smoothing_), static_cast<std::uint16_t>(b));
             others = others - bins[b];
         }
-        std::sort(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(n));
+        const std::size_t n = sorted_.size();
         const bool has_others = format_.rows(others) > 0;
-        const std::size_t n_sets = std::min(settings_.max_categories, has_others ? n : n - (n > 0));
-        for (const bool descending : {false, true}) {
+        if (n + has_others < 2) return;
+        std::ranges::sort(sorted_);
+        const std::size_t n_sets = std::min(settings_.max_categories, has_others ? n : n - 1);
+        for (const bool is_descending : {false, true}) {
+            if (is_descending) std::ranges::reverse(sorted_);
             Sum left;
             for (std::size_t i = 0; i < n_sets; ++i) {
-                left += bins[sorted[descending ? n - 1 - i : i].second];
+                left += bins[sorted_[i].second];
                 const Sum right = leaf.sum - left;
                 const std::int64_t n_left = format_.rows(left), n_right = format_.rows(right);
                 if (n_left < min_rows || n_right < min_rows) continue;
@@ -335,17 +388,16 @@ class Booster {
                                     gain_term(format_.g(right), format_.h(right), category_l2_) - parent;
                 if (!(gain > leaf.split.gain)) continue;
                 const bool swapped = !has_others && n_left > n_right;
-                leaf.split = {gain, c, 0, false, {}, swapped ? right : left};
-                for (std::size_t j = 0; j < n; ++j) {
-                    const std::size_t b = sorted[descending ? n - 1 - j : j].second;
-                    if ((j <= i) != swapped) leaf.split.left_bins[b / 64] |= std::uint64_t{1} << (b % 64);
-                }
+                leaf.split = {gain, c, 0, false, swapped ? right : left, {}};
+                for (std::size_t j = swapped ? i + 1 : 0; j < (swapped ? n : i + 1); ++j)
+                    leaf.split.left_bins.push_back(sorted_[j].second);
             }
         }
     }
 
     // Stable partition of rows begin..end of `order_`; returns the first one for which the predicate is false.
     template <class Predicate>
+        requires std::predicate<Predicate, std::size_t>
     std::size_t partition(std::size_t begin, std::size_t end, Predicate&& goes_left) {
         std::size_t left = begin, n_right = 0;
         for (std::size_t i = begin; i < end; ++i) {
@@ -360,12 +412,25 @@ class Booster {
         return left;
     }
 
-    std::array<bool, kMaxBins> left_bins(const Split& split, const BinnedColumn& column) const {
-        std::array<bool, kMaxBins> is_left{};
-        for (std::size_t b = 0; b < column.n_bins(); ++b)
-            is_left[b] = column.is_category ? (split.left_bins[b / 64] >> (b % 64) & 1) != 0 : b <= split.bin;
-        if (column.has_missing) is_left[column.n_bins()] = split.missing_left;
-        return is_left;
+    // Sets `goes_left_` of every bin of the column.
+    void set_left_bins(const Split& split, const BinnedColumn& column) {
+        goes_left_.assign(std::max(kMaxBins, column.n_bins() + 1), 0);
+        if (column.is_category)
+            for (const std::uint16_t b : split.left_bins) goes_left_[b] = 1;
+        else
+            std::fill_n(goes_left_.begin(), split.bin + 1, std::uint8_t{1});
+        if (column.has_missing) goes_left_[column.n_bins()] = split.missing_left;
+    }
+
+    // Partitions rows begin..end of `order_` by the side of a split.
+    std::size_t partition(std::size_t begin, std::size_t end, std::size_t column) {
+        const std::uint8_t* goes_left = goes_left_.data();
+        if (rows_.columns[column].is_wide) {
+            const std::uint16_t* bins = rows_.wide_column(column);
+            return partition(begin, end, [=](std::size_t r) { return goes_left[bins[r]] != 0; });
+        }
+        const std::uint8_t* bins = rows_.column(column);
+        return partition(begin, end, [=](std::size_t r) { return goes_left[bins[r]] != 0; });
     }
 
     std::int32_t add_node(const Sum& sum) {
@@ -417,29 +482,30 @@ class Booster {
         }
         trees_.category_set[node] = static_cast<std::int32_t>(trees_.set_begin.size()) - 1;
         const auto begin = static_cast<std::size_t>(trees_.set_begin.back());
-        for (std::size_t b = 0; b < column.n_bins(); ++b) {
-            if ((split.left_bins[b / 64] >> (b % 64) & 1) == 0) continue;
+        const std::size_t last_bin = *std::ranges::max_element(split.left_bins);
+        trees_.set_words.resize(begin + static_cast<std::size_t>(column.categories[last_bin]) / 64 + 1, 0);
+        for (const std::uint16_t b : split.left_bins) {
             const auto code = static_cast<std::size_t>(column.categories[b]);
-            trees_.set_words.resize(begin + code / 64 + 1, 0);
-            trees_.set_words.back() |= std::uint64_t{1} << (code % 64);
+            trees_.set_words[begin + code / 64] |= std::uint64_t{1} << (code % 64);
         }
         trees_.set_begin.push_back(static_cast<std::int64_t>(trees_.set_words.size()));
     }
 
     void split(std::size_t l) {
         const Leaf leaf = leaves_[l];
-        const std::size_t selected = selected_[leaf.split.column];
-        const BinnedColumn& column = rows_.columns[selected];
-        const std::uint8_t* bins = rows_.column(selected);
-        const std::array<bool, kMaxBins> is_left = left_bins(leaf.split, column);
-        const auto goes_left = [&](std::size_t r) { return is_left[bins[r]]; };
-        const std::size_t middle = partition(leaf.begin, leaf.end, goes_left);
+        const BinnedColumn& column = rows_.columns[leaf.split.column];
+        set_left_bins(leaf.split, column);
+        const std::size_t middle = partition(leaf.begin, leaf.end, leaf.split.column);
         const Sum right_sum = leaf.sum - leaf.split.left;
         const std::int32_t first_child = add_node(leaf.split.left);
         add_node(right_sum);
         write_split(leaf, column, first_child);
         Leaf left{leaf.begin, middle, leaf.split.left, leaf.histogram, {}, first_child};
         Leaf right{middle, leaf.end, right_sum, leaves_.size(), {}, first_child + 1};
+        const auto [begin, end] = unsampled_[l];
+        const std::size_t unsampled_middle = partition(begin, end, leaf.split.column);
+        unsampled_[l] = {begin, unsampled_middle};
+        unsampled_.push_back({unsampled_middle, end});
         if (leaves_.size() + 1 < settings_.max_leaves) {  // the last split needs no histograms of its children
             // The histogram of the smaller child is built, that of the larger one is the difference.
             const bool swapped = left.end - left.begin < right.end - right.begin;
@@ -447,16 +513,12 @@ class Booster {
             build_histogram(swapped ? left : right);
             Sum* larger = histogram(leaf.histogram);
             const Sum* smaller = histogram(leaves_.size());
-            for (std::size_t i = 0; i < width_ * stride_; ++i) larger[i] = larger[i] - smaller[i];
+            for (std::size_t i = 0; i < histogram_size_; ++i) larger[i] = larger[i] - smaller[i];
             find_split(left);
             find_split(right);
         }
-        leaves_[l] = left;
-        leaves_.push_back(right);
-        const auto [begin, end] = unsampled_[l];
-        const std::size_t unsampled_middle = partition(begin, end, goes_left);
-        unsampled_[l] = {begin, unsampled_middle};
-        unsampled_.push_back({unsampled_middle, end});
+        leaves_[l] = std::move(left);
+        leaves_.push_back(std::move(right));
     }
 
     const BinnedRows& rows_;
@@ -470,9 +532,13 @@ class Booster {
     std::vector<std::uint32_t> order_, spare_;
     std::vector<Sum> sums_;
     std::vector<double> scores_;
-    std::vector<std::uint8_t> bins_;  // (n_rows, width_)
+    std::vector<std::size_t> selected_, narrow_;  // columns of the tree, those of them with one-byte bins
+    std::vector<std::size_t> histogram_begin_;    // of each selected column
+    std::size_t histogram_size_ = 0;
     std::vector<Sum> histograms_;
-    std::vector<std::size_t> selected_;
+    std::vector<std::uint8_t> bins_;                        // (n_rows, narrow columns)
+    std::vector<std::uint8_t> goes_left_;                   // of each bin of the column that is split
+    std::vector<std::pair<double, std::uint16_t>> sorted_;  // categories by gradient / hessian
     std::vector<Leaf> leaves_;
     std::vector<std::pair<std::size_t, std::size_t>> unsampled_;  // rows of each leaf that were not sampled
     TreeEnsemble trees_;
@@ -527,10 +593,14 @@ void append_trees(TreeEnsemble& to, const TreeEnsemble& from) {
 TreeEnsemble fit_gradient_boosting(Rows<double> X, std::span<const std::int64_t> codes, std::span<const double> weights,
                                    std::size_t n_classes, std::span<const std::uint8_t> is_category,
                                    const BoostingSettings& settings) {
-    const BinnedRows rows = bin_rows(X, codes, n_classes, is_category,
-                                     {settings.max_bins, settings.min_rows_per_category, settings.n_threads});
+    const BinnedRows rows = bin_rows(
+        X, codes, n_classes, is_category,
+        {settings.max_bins, histogram_stride(settings.max_bins), settings.min_rows_per_category, settings.n_threads});
     const std::size_t n_outputs = n_classes > 2 ? n_classes : 1;
-    BoostingSettings of_output = settings;  // several outputs use one thread each, a single one uses all
+    BoostingSettings of_output = settings;
+    const std::size_t min_rows = std::max<std::size_t>(settings.min_rows_per_leaf, 1);
+    of_output.max_leaves = std::clamp<std::size_t>(X.n_rows / min_rows, 1, settings.max_leaves);
+    // Several outputs use one thread each, a single one uses all.
     if (n_outputs > 1) of_output.n_threads = 1;
     std::vector<TreeEnsemble> fitted(n_outputs);
     std::vector<std::exception_ptr> errors(n_outputs);

@@ -31,7 +31,7 @@ struct BoostingSettings {
     bool start_from_prior = false;           // base score: log-odds of the weighted class shares, else 0
     double category_smoothing = 10.0;        // added to the hessian when categories are sorted by gradient / hessian
     double category_l2 = 10.0;               // added to l2_regularization in the gain of a category split
-    std::size_t max_categories = 32;         // in the smaller set of a category split
+    std::size_t max_categories = 32;         // in a set of categories that is tried as one side of a split
     std::size_t min_rows_per_category = 10;  // in a leaf; categories with fewer rows are treated as missing there
     unsigned n_threads = 1;
 };

@@ -14,7 +14,6 @@ namespace steelyard {
 namespace {
 
 constexpr std::uint32_t kMissingLeft = 1, kCategory = 2;
-constexpr std::size_t kLanes = 8;        // walks that are interleaved: each waits for memory, the others go on
 constexpr std::size_t kBlockRows = 64;   // rows that visit one tree after the other while they are in the cache
 constexpr std::size_t kTaskRows = 1024;  // rows of a thread's task
 
@@ -155,27 +154,50 @@ std::int32_t TreeScorer::child(std::int32_t i, const double* row) const {
     return numeric_child(node, value);
 }
 
-// Scores one row; several trees at a time.
+// Walks from `at` to the leaves, all lanes one level at a time.
+[[gnu::always_inline]] inline void TreeScorer::walk(std::array<std::int32_t, kLanes>& at,
+                                                    const std::array<const double*, kLanes>& rows, std::int32_t depth,
+                                                    bool has_categories) const {
+    for (std::int32_t d = 0; d < depth; ++d) {
+        if (has_categories) {
+            for (std::size_t k = 0; k < kLanes; ++k) at[k] = child(at[k], rows[k]);
+            continue;
+        }
+        for (std::size_t k = 0; k < kLanes; ++k) {
+            const Node& node = nodes_[static_cast<std::size_t>(at[k])];
+            at[k] = numeric_child(node, rows[k][node.feature_bits >> 2]);
+        }
+    }
+}
+
+// Scores one row, several trees at a time.
 void TreeScorer::score_row(const double* row, double* out) const {
     const std::size_t n_trees = trees_.n_trees();
+    std::array<const double*, kLanes> rows;
+    rows.fill(row);
     for (std::size_t output = 0; output < trees_.n_outputs(); ++output) {
-        const Tree* roots = roots_.data() + output * n_trees;
+        const Tree* trees = roots_.data() + output * n_trees;
         double sum = trees_.base_score[output];
         for (std::size_t t = 0; t < n_trees; t += kLanes) {
-            const std::size_t n = std::min(kLanes, n_trees - t);
-            std::array<std::int32_t, kLanes> at{};
-            std::int32_t depth = 0;
-            for (std::size_t k = 0; k < n; ++k) at[k] = roots[t + k].root, depth = std::max(depth, roots[t + k].depth);
-            for (std::int32_t d = 0; d < depth; ++d)
-                for (std::size_t k = 0; k < n; ++k) at[k] = child(at[k], row);
-            for (std::size_t k = 0; k < n; ++k) sum += trees_.value[static_cast<std::size_t>(at[k])];
+            std::array<std::int32_t, kLanes> at;
+            Tree group{0, 0, false};
+            for (std::size_t k = 0; k < kLanes; ++k) {
+                const Tree& tree = trees[std::min(t + k, n_trees - 1)];  // lanes behind the last tree repeat it
+                at[k] = tree.root;
+                group.depth = std::max(group.depth, tree.depth);
+                group.has_categories |= tree.has_categories;
+            }
+            walk(at, rows, group.depth, group.has_categories);
+            for (std::size_t k = 0; k < std::min(kLanes, n_trees - t); ++k)
+                sum += trees_.value[static_cast<std::size_t>(at[k])];
         }
         out[output] = sum;
     }
 }
 
-// Scores at most kBlockRows rows; several rows at a time.
+// Scores at most kBlockRows rows, several rows at a time.
 void TreeScorer::score_block(const double* X, std::size_t n_rows, std::size_t n_features, double* out) const {
+    static_assert(kBlockRows % kLanes == 0);
     const std::size_t n_outputs = trees_.n_outputs(), n_trees = trees_.n_trees();
     for (std::size_t output = 0; output < n_outputs; ++output) {
         std::array<double, kBlockRows> sums;
@@ -183,21 +205,12 @@ void TreeScorer::score_block(const double* X, std::size_t n_rows, std::size_t n_
         for (std::size_t t = 0; t < n_trees; ++t) {
             const Tree& tree = roots_[output * n_trees + t];
             for (std::size_t r = 0; r < n_rows; r += kLanes) {
-                // Lanes behind the last row repeat it.
                 std::array<const double*, kLanes> rows;
-                for (std::size_t k = 0; k < kLanes; ++k) rows[k] = X + std::min(r + k, n_rows - 1) * n_features;
+                for (std::size_t k = 0; k < kLanes; ++k)
+                    rows[k] = X + std::min(r + k, n_rows - 1) * n_features;  // lanes behind the last row repeat it
                 std::array<std::int32_t, kLanes> at;
                 at.fill(tree.root);
-                for (std::int32_t d = 0; d < tree.depth; ++d) {
-                    if (tree.has_categories) {
-                        for (std::size_t k = 0; k < kLanes; ++k) at[k] = child(at[k], rows[k]);
-                        continue;
-                    }
-                    for (std::size_t k = 0; k < kLanes; ++k) {
-                        const Node& node = nodes_[static_cast<std::size_t>(at[k])];
-                        at[k] = numeric_child(node, rows[k][node.feature_bits >> 2]);
-                    }
-                }
+                walk(at, rows, tree.depth, tree.has_categories);
                 for (std::size_t k = 0; k < kLanes; ++k) sums[r + k] += trees_.value[static_cast<std::size_t>(at[k])];
             }
         }

@@ -1,6 +1,7 @@
 // Tree ensemble: the arrays of all nodes, scoring, validation of loaded arrays, and SHAP values.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -52,6 +53,8 @@ class TreeScorer {
     void contributions(Rows<double> X, double* out, unsigned n_threads = 1) const;
 
   private:
+    static constexpr std::size_t kLanes = 8;  // interleaved walks: while one waits for memory, the others go on
+
     struct Node {
         double threshold;            // of a category split: index of the set
         std::uint32_t feature_bits;  // feature << 2, bit 0: missing values go left, bit 1: category split
@@ -64,6 +67,8 @@ class TreeScorer {
     };
 
     std::int32_t child(std::int32_t node, const double* row) const;
+    void walk(std::array<std::int32_t, kLanes>& at, const std::array<const double*, kLanes>& rows, std::int32_t depth,
+              bool has_categories) const;
     void score_row(const double* row, double* out) const;
     void score_block(const double* X, std::size_t n_rows, std::size_t n_features, double* out) const;
 

@@ -36,7 +36,7 @@ def fit_cost_us(n_trees: int, n_outputs: int, n_rows: int, n_columns: int, max_b
     return n_outputs * trees_per_output(n_trees, n_outputs) * per_tree
 
 
-@dataclass
+@dataclass(eq=False)
 class BoostedTrees:
     """Gradient-boosted decision trees with the logistic loss; more than two classes are learned one-vs-rest.
 
@@ -60,12 +60,12 @@ class BoostedTrees:
     row_fraction : float, default=1.0
         A tree uses each row with this probability.
     max_bins : int, default=64
-        Bins per column, at most 256. More bins find finer thresholds and take longer.
+        Bins per numeric column, at most 256. More bins find finer thresholds and take longer.
     class_weight : "balanced" or None, default="balanced"
         "balanced": all classes have the same total weight. None: rows count by their weights, and scores
         start from the log-odds of the class shares.
     categories : tuple of int, default=()
-        Columns of category codes: integers from 0 to 65,535. Splits are sets of categories. NaN, negative,
+        Columns of category codes: integers from 0 to 65,534. Splits are sets of categories. NaN, negative,
         unknown and rare codes share one side of a split.
     seed : int, default=0
         Seed of the random choice of columns and rows.
@@ -87,36 +87,43 @@ class BoostedTrees:
     seed: int = 0
     n_threads: int = 1
 
-    classes_: IntArray = field(init=False, repr=False, compare=False)
-    forest: tuple[Any, ...] = field(init=False, repr=False, compare=False)
-    n_features: int = field(init=False, repr=False, compare=False)
+    classes_: IntArray = field(init=False, repr=False)
+    forest: tuple[Any, ...] = field(init=False, repr=False)
+    n_features: int = field(init=False, repr=False)
 
     def fit(self, X: FloatArray, y: IntArray, sample_weight: FloatArray | None = None) -> Self:
         """Fit trees to these rows; rows of a single class give no trees."""
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        self.n_features = X.shape[1]
-        n = len(self.classes_)
-        if n < 2:
-            self.forest = ()
-            return self
+        if self.class_weight not in {"balanced", None}:
+            raise ValueError(f"class_weight must be 'balanced' or None, not {self.class_weight!r}")
+        classes, codes = np.unique(y, return_inverse=True)
+        forest = self._fit_forest(X, codes.astype(np.int64, copy=False), len(classes), sample_weight)
+        self.classes_, self.n_features, self.forest = classes, X.shape[1], forest
+        return self
+
+    def _fit_forest(
+        self, X: FloatArray, codes: IntArray, n_classes: int, sample_weight: FloatArray | None
+    ) -> tuple[Any, ...]:
+        if n_classes < 2:
+            return ()
+        n_features = X.shape[1]
         weights = (
-            np.ones(len(y)) if sample_weight is None else np.ascontiguousarray(sample_weight, np.float64)
+            np.ones(len(codes)) if sample_weight is None else np.ascontiguousarray(sample_weight, np.float64)
         )
-        is_category = np.zeros(self.n_features, dtype=np.uint8)
+        is_category = np.zeros(n_features, dtype=np.uint8)
         is_category[list(self.categories)] = 1
-        trees = self.n_trees or trees_per_output(_MAX_TREES, n if n > 2 else 1)
-        self.forest = _native.fit_gradient_boosting(
+        trees = self.n_trees or trees_per_output(_MAX_TREES, n_classes if n_classes > 2 else 1)
+        forest: tuple[Any, ...] = _native.fit_gradient_boosting(
             X,
-            codes.astype(np.int64, copy=False),
+            codes,
             weights,
-            n,
+            n_classes,
             is_category,
             n_trees=trees,
             max_leaves=self.max_leaves,
             learning_rate=_TOTAL_LEARNING_RATE / trees if self.learning_rate is None else self.learning_rate,
             l2_regularization=self.l2_regularization,
             min_rows_per_leaf=self.min_rows_per_leaf,
-            max_columns=max(1, min(self.max_columns, round(self.column_fraction * self.n_features))),
+            max_columns=max(1, min(self.max_columns, round(self.column_fraction * n_features))),
             seed=self.seed,
             row_fraction=self.row_fraction,
             max_bins=self.max_bins,
@@ -124,23 +131,23 @@ class BoostedTrees:
             start_from_prior=self.class_weight is None,
             n_threads=self.n_threads,
         )
-        return self
+        return forest
 
 
 def _ensemble(forest: tuple[Any, ...], n_outputs: int, n_features: int) -> _native.TreeEnsemble:
     """Return the native ensemble; forests of version 0.2 have only the first four arrays."""
-    if len(forest) == 4:
-        n = len(forest[0])
-        forest = (
-            *forest,
+    arrays: list[Any] = list(forest)
+    if len(arrays) == 4:
+        n = len(arrays[0])
+        arrays += [
             np.zeros(n, dtype=np.uint8),  # NaN went right
             np.empty(0, dtype=np.int32),
             np.full(n, -1, dtype=np.int32),
             np.zeros(1, dtype=np.int64),
             np.empty(0, dtype=np.uint64),
             np.zeros(n_outputs),
-        )
-    return _native.TreeEnsemble(*forest, n_features)
+        ]
+    return _native.TreeEnsemble(*[*arrays, n_features])
 
 
 @dataclass(frozen=True)
