@@ -27,6 +27,7 @@ _TOTAL_LEARNING_RATE = 6.0  # of all trees of an output together
 _MIN_LEARNING_RATE = 0.1
 _MIN_LEAF_ROWS = (5, 20)  # with up to `_SMALL_ROWS` rows, and with more
 _SMALL_ROWS = 2000
+_MAX_FINE_COLUMNS = 24  # columns up to which more than 64 bins are used
 _FORGET_COST_US = 15_000.0  # a longer refit waits for the next call that learns
 
 
@@ -154,7 +155,11 @@ class BoostingExpert(WindowExpert):
         )
 
     def _fit_cost(self, budget: CostBudget, n_rows: int) -> float:
-        return fit_cost_us(self.n_trees, budget.n_planes, n_rows, self.n_varying, self.max_bins)
+        return fit_cost_us(self.n_trees, budget.n_planes, n_rows, self.n_varying, self._bins())
+
+    def _bins(self) -> int:
+        """Return the bins per column: many bins of many columns do not fit into the cache."""
+        return self.max_bins if self.n_varying <= _MAX_FINE_COLUMNS else min(self.max_bins, 64)
 
     def update(self, stream: Stream) -> None:
         if stream.n_seen >= self.starts_at:
@@ -177,7 +182,7 @@ class BoostingExpert(WindowExpert):
             trees = BoostedTrees(
                 n_trees=n_trees,
                 learning_rate=max(_MIN_LEARNING_RATE, _TOTAL_LEARNING_RATE / n_trees),
-                max_bins=self.max_bins,
+                max_bins=self._bins(),
                 min_rows_per_leaf=_MIN_LEAF_ROWS[len(y) > _SMALL_ROWS],
                 class_weight=None,
             )
