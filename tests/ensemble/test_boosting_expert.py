@@ -117,3 +117,59 @@ def test_trees_are_disabled_with_60_classes_and_explain_reports_it():
     model = StreamClassifier().partial_fit(rng.normal(size=(900, 3)), y)
     assert model._experts[TREES].n_rows == 0
     assert "disabled" in model.explain().limits["trees"]
+
+
+def _as_version_0_2(state):
+    """Return a saved state in the form that version 0.2 wrote: six experts, marked rows, no calibration."""
+    n = 6
+    kernel = next(expert for expert in state["experts"] if "sampled" in expert)
+    state["recent"]["offered"] = np.isin(state["recent"]["numbers"], kernel["sampled"])
+    state["experts"] = [
+        {"low": 0, "rebuilt": 0, "held": np.zeros(0, np.int64), "learner": None, "rule": None, **expert}
+        for expert in state["experts"][:n]
+    ]
+    for expert in state["experts"]:
+        for name in ("sampled", "memory", "observed"):
+            expert.pop(name, None)
+    state["evidence"]["scores"] = state["evidence"]["scores"][:, :n]
+    if state["waiting"]:
+        state["waiting"]["scores"] = state["waiting"]["scores"][:, :n]
+    state["judgement"].pop("slope")
+    state["judgement"].pop("bias", None)
+    for name in ("tables", "auc", "record", "weights", "scales"):
+        if name in state["judgement"]:
+            state["judgement"][name] = state["judgement"][name][:n]
+    return state
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_state_of_version_0_2_loads_and_learns_on(n_classes):
+    X, y = _rows(1300, 5, n_classes, seed=5)
+    model = StreamClassifier()
+    for begin in range(0, 1200, 100):
+        model.partial_fit(X[begin : begin + 100], y[begin : begin + 100])
+    older = StreamClassifier()
+    older._set_state(_as_version_0_2(model._get_state()))
+    assert (older.predict(X) == model.predict(X)).mean() > 0.95
+    for name in ("kernel", "trees", "linear"):
+        number = [config.name for config in EXPERTS].index(name)
+        assert older._experts[number].n_rows == model._experts[number].n_rows > 0
+    older.partial_fit(X[1200:], y[1200:]).forget(X[1200:1210], y[1200:1210])
+    assert older.explain().n_rows == 1300
+
+
+def test_forget_of_a_large_memory_defers_the_refit():
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(24_000, 4))
+    y = (rng.random(24_000) < 0.3).astype(np.int64)
+    model = StreamClassifier(compute_budget=1000.0)
+    for begin in range(0, 24_000, 1000):
+        model.partial_fit(X[begin : begin + 1000], y[begin : begin + 1000])
+    longest = [config.name for config in EXPERTS].index("trees all")
+    assert model._experts[longest].rule is not None
+    model.forget(X[:1], y[:1])
+    assert model._experts[longest].rule is None
+    assert model.predict(X[:10]).shape == (10,)
+    model.partial_fit(X[:1000] + 0.1, y[:1000])
+    assert model._experts[longest].rule is not None
+    assert 0 not in model._experts[longest].held
