@@ -45,7 +45,7 @@ class Entry:
 
 # One line per name. A class that `steelyard` does not (yet) export is simply not offered.
 LEARNERS: dict[str, Entry] = {
-    "auto": Entry("StreamClassifier", "needs no choices: a committee that hears whoever predicts well"),
+    "auto": Entry("StreamClassifier", "needs no choices: an ensemble weighted by recent predictions"),
     "proximal": Entry("ProximalSVC", "class-balanced planes; learns, forgets and merges exactly"),
     "proximal-unweighted": Entry("ProximalSVC", "the same, every row counting once", {"class_weight": None}),
     "adaptive": Entry("ProximalSVC", "proximal with windows that follow drift", wrapper="AdaptiveWindows"),

@@ -102,7 +102,7 @@ class Explanation:
 
     def __str__(self) -> str:
         experts = [
-            f"  {expert.name:<9} weight {expert.weight:.2f}  {self._measure} {_number(expert.quality):>5}  "
+            f"  {expert.name:<11} weight {expert.weight:.2f}  {self._measure} {_number(expert.quality):>5}  "
             f"{expert.n_rows} rows  {expert.description}"
             for expert in self._by_weight()
         ]

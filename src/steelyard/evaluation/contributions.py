@@ -20,7 +20,7 @@ def contributions(model: Any) -> FloatArray | None:
     Parameters
     ----------
     model : learner
-        A learner with planes and statistics, a window around one, or a committee with one.
+        A learner with planes and statistics, a window around one, or an ensemble with one.
 
     Returns
     -------

@@ -46,7 +46,7 @@ EXPERTS = (
     ExpertConfig(
         "trees all",
         "boosted trees over the rarest class and a sample of the others, all rows",
-        4.0,
+        6.0,
         partial(BoostingExpert, window_rows=None, starts_at=20_000, n_trees=100, max_bins=255, share=0.15),
     ),
     ExpertConfig(
@@ -64,7 +64,7 @@ EXPERTS = (
     ExpertConfig(
         "trees 80k",
         "boosted trees over the rarest class and a sample of the others, last 80,000 rows",
-        4.0,
+        6.0,
         partial(
             BoostingExpert,
             window_rows=80_000,

@@ -90,6 +90,8 @@ class BoostingExpert(WindowExpert):
     def limits(self, budget: CostBudget) -> str:
         if not self.is_affordable(budget):
             return f"disabled: {budget.n_planes} planes would cost more than {budget}"
+        if self.high < self.starts_at:
+            return f"takes part after {self.starts_at:,} rows"
         return f"refitted every {max(self._refit_rows(budget, self.high), 1.0):.0f} rows or so"
 
     def disable(self) -> None:
