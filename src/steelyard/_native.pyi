@@ -1,4 +1,6 @@
-"""Loops over numbers. Policy, names and checks live in Python."""
+"""
+Native numerical loops. Policies, names and checks are implemented in Python.
+"""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, overload
@@ -17,37 +19,6 @@ def use_simd_level(name: str) -> None:
     """
     Switch the whole process to an instruction level; meant for tests and benchmarks.
     """
-
-class TurnLock:
-    """A re-entrant lock, cheap where nobody waits."""
-
-    def __init__(self) -> None: ...
-
-    def acquire(self, blocking: bool = True, timeout: float = -1.0) -> bool:
-        """Takes it; False if that was not possible in time."""
-
-    def release(self) -> None:
-        """Gives it back as often as it was taken."""
-
-    def __enter__(self) -> bool: ...
-
-    def __exit__(self, arg0: object | None, arg1: object | None, arg2: object | None, /) -> None: ...
-
-    def start_anew_after_fork(self) -> None:
-        """Forgets other threads; a lock of the thread that forked stays its own."""
-
-def change_at_once(lock: TurnLock, method: Any, learner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """
-    Calls a method of a twin in turn; when it returns, the twin's attributes become those of the learner.
-    """
-
-def ask_at_once(method: Any, learner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """
-    Calls a method of a view that keeps the attributes that are published now.
-    """
-
-def ask_in_turn(lock: TurnLock, method: Any, learner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Calls a method while the lock is held."""
 
 @overload
 def largest_magnitude(values: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], n_threads: int = 1) -> float: ...
@@ -550,9 +521,9 @@ class IncrementalSvc:
         Learn one row and forget another, both of weight 1 and given as tuples (X, y), with the problems of the call before; counts follow. False when anything is out of the ordinary: nothing has changed then, and update() does it or gives the reason.
         """
 
-    def side(self, row: object | None, lock: TurnLock, version: int) -> int:
+    def side(self, row: object | None, version: int) -> int:
         """
-        On which side of the only plane one row lies, 1 if above it; -1 where that must be found out in the long way, because somebody holds the lock or anything is out of the ordinary.
+        Return 1 if the score of one row is positive, 0 if not, -1 if the general path has to be used: the row needs conversion, the version has changed, or another call is running.
         """
 
     def __len__(self) -> int: ...

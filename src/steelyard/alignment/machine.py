@@ -28,7 +28,7 @@ from steelyard.alignment.conformal import SupportBumps, make_support_bumps
 from steelyard.alignment.holdout import clearly_lower, ranking_losses
 from steelyard.alignment.rough import Problem, RoughSolver, Solution
 from steelyard.alignment.view import Indices, InputDistances, Reading, View
-from steelyard.thresholds import smooth_gmean_cut
+from steelyard.thresholds import smooth_gmean_threshold
 
 __all__ = ["Chain", "Machine", "Round", "Settings", "best_shift", "silent_machine", "train_machine"]
 
@@ -257,7 +257,7 @@ def train_machine(
 
 def best_shift(scores: FloatArray, signs: FloatArray) -> float:
     """What to add to scores so that cutting at 0 has the largest G-mean to be expected."""
-    return -smooth_gmean_cut(scores[signs < 0], scores[signs > 0])
+    return -smooth_gmean_threshold(scores[signs < 0], scores[signs > 0])
 
 
 @dataclass(frozen=True)

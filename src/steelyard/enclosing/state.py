@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from steelyard._limits import LARGEST, largest_value
 from steelyard._types import FloatArray
+from steelyard._validation import MAX_FEATURE, largest_magnitude
 from steelyard.enclosing.ball import Ball
 from steelyard.enclosing.bodies import Body, BodySettings, build_body
 from steelyard.enclosing.rows import ClassRows
@@ -103,7 +103,7 @@ class ClassState:
             raise ValueError("the shapes of a class do not fit")
         if not (np.isfinite(X).all() and np.isfinite(weights).all() and np.isfinite(alpha).all()):
             raise ValueError("a class has values that are not finite")
-        if max(largest_value(X), largest_value(weights)) > LARGEST:
+        if max(largest_magnitude(X), largest_magnitude(weights)) > MAX_FEATURE:
             raise ValueError("a class has values that no learner takes")
         if not ((weights > 0).all() and (alpha >= 0).all() and (alpha > 0).any() and 0 <= radius < np.inf):
             raise ValueError("a class has weights that cannot be")

@@ -14,6 +14,7 @@ from steelyard import _native
 from steelyard._concurrency import VersionedValue, lock_of, shallow_copy, synchronized, transactional
 from steelyard._deprecation import renamed_attribute, renamed_parameters
 from steelyard._types import FloatArray
+from steelyard._validation import check_finite, check_started, validate_plain_rows, validate_rows
 from steelyard.base import BatchLearner, Learner, Traits, sorted_classes
 from steelyard.ensemble.score_buffer import ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
@@ -159,7 +160,7 @@ class AdaptiveThresholdClassifier(Learner):
     def _checked_rows(self, X: Any, y: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         self._check_params()
         self._check_estimator()
-        return self._check_plainly(X, y, method)
+        return validate_plain_rows(self, X, y, method)
 
     def _score_and_learn(
         self, rows: FloatArray, labels: NDArray[Any], classes: Any, published: AdaptiveThresholdClassifier
@@ -246,7 +247,7 @@ class AdaptiveThresholdClassifier(Learner):
     decision_function = synchronized(Learner.decision_function)
 
     def _checked_finite(self, X: Any, method: str) -> FloatArray:
-        rows = self._check_finite(self._check_rows(X, method), method)
+        rows = check_finite(self, validate_rows(self, X, method), method)
         return np.ascontiguousarray(rows, dtype=np.float64)
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
@@ -260,7 +261,7 @@ class AdaptiveThresholdClassifier(Learner):
 
     @synchronized
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        self._check_started("predict")
+        check_started(self, "predict")
         if len(self.classes_) > 1 and not np.isnan(self._now[1]).any():
             return _predict_unlocked(self, X)
         return np.asarray(self.estimator_.predict(self._checked_finite(X, "predict")))

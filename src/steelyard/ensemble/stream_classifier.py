@@ -16,9 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from steelyard import _native
 from steelyard._concurrency import FrozenState, lock_of
 from steelyard._deprecation import renamed_parameters
-from steelyard._labels import none_left
+from steelyard._labels import all_forgotten_error
 from steelyard._threads import one_thread
 from steelyard._types import FloatArray, IntArray
+from steelyard._validation import check_finite, check_started, validate_batch, validate_rows
 from steelyard.base import (
     Batch,
     ForgettingMixin,
@@ -48,7 +49,7 @@ from steelyard.params import AnyOf, Constraint, Integer, OneOf, Positive, prior_
 from steelyard.persistence import storable
 from steelyard.proximal import ProximalSVC
 from steelyard.thresholds import ThresholdChoice
-from steelyard.windowing.windows import window_size
+from steelyard.windowing.sliding import window_size
 
 __all__ = ["StreamClassifier"]
 
@@ -218,7 +219,7 @@ class StreamClassifier(ForgettingMixin):
         """
         self._check_params()
         first = not self._is_started()
-        batch = self._check_batch(X, y, sample_weight, "partial_fit", reset=first)
+        batch = validate_batch(self, X, y, sample_weight, "partial_fit", reset=first)
         if classes is not None:
             self._check_known(batch.labels, classes)
         if first:
@@ -294,7 +295,7 @@ class StreamClassifier(ForgettingMixin):
     def _dense(self, X: Any, method: str) -> FloatArray:
         """Return finite, dense rows with at most `max_columns` columns."""
         if type(X) is not np.ndarray or X.dtype != np.float64 or not _native.all_finite(X):
-            X = self._check_finite(X, method)
+            X = check_finite(self, X, method)
         if self._hashed is not None:
             return self._hashed.apply(X)
         return np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
@@ -618,10 +619,10 @@ class StreamClassifier(ForgettingMixin):
         return scores, self._classes_of(snapshot)
 
     def _decide(self, X: Any, method: str) -> tuple[EnsembleSnapshot, FloatArray]:
-        X = self._dense(self._check_rows(X, method), method)
+        X = self._dense(validate_rows(self, X, method), method)
         snapshot = self._snapshot
         if not snapshot.classes:
-            raise none_left(f"{type(self).__name__}.{method}")
+            raise all_forgotten_error(f"{type(self).__name__}.{method}")
         raw = snapshot.raw_scores(X)
         if len(snapshot.classes) > 1:
             self._predicted.keep(_native.row_hashes(X), snapshot.classes, raw)
@@ -669,7 +670,7 @@ class StreamClassifier(ForgettingMixin):
         Explanation
             It prints as text, shows as a table in a notebook, and draws itself with ``plot()``.
         """
-        self._check_started("explain")
+        check_started(self, "explain")
         return explain_ensemble(
             self._snapshot,
             self._experts,

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from steelyard import _native
-from steelyard._shared_text import spelled_out
+from steelyard._shared_text import expand_shared_text
 from steelyard.base import Traits
 from steelyard.kernels import SequenceKernel
 from steelyard.online.kernel_machines import KernelListLearner
 from steelyard.online.targets import Signs
-from steelyard.params import LARGEST_COUNT, Constraint, Integer
+from steelyard.params import MAX_COUNT, Constraint, Integer
 from steelyard.persistence import storable
 
 __all__ = ["Forgetron"]
 
 
-@spelled_out
+@expand_shared_text
 @storable("Forgetron")
 class Forgetron(KernelListLearner):
     r"""Kernel perceptron on a budget whose weights shrink before the oldest support vector is given up.
@@ -66,7 +66,7 @@ class Forgetron(KernelListLearner):
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = KernelListLearner._constraints | {
-        "budget": Integer(1, LARGEST_COUNT),
+        "budget": Integer(1, MAX_COUNT),
     }
     _traits = Traits(exact=False, bounded_memory=True)
 

@@ -18,7 +18,7 @@ from steelyard.kernels import Kernel
 from steelyard.online.kernel_learners import KernelLearner
 from steelyard.online.targets import Signs, draw_seed
 from steelyard.params import (
-    LARGEST_COUNT,
+    MAX_COUNT,
     AnyOf,
     Constraint,
     Fraction,
@@ -28,7 +28,7 @@ from steelyard.params import (
     Positive,
     RandomSeed,
 )
-from steelyard.thresholds import gmean_cut
+from steelyard.thresholds import gmean_threshold
 
 __all__ = ["KoilLearner"]
 
@@ -45,8 +45,8 @@ class KoilLearner(KernelLearner):
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "C": Positive(),
-        "budget": AnyOf(Integer(1, LARGEST_COUNT), PairOf(Integer(1, LARGEST_COUNT))),
-        "n_neighbors": Integer(1, LARGEST_COUNT),
+        "budget": AnyOf(Integer(1, MAX_COUNT), PairOf(Integer(1, MAX_COUNT))),
+        "n_neighbors": Integer(1, MAX_COUNT),
         "learning_rate": Fraction(0.0, 1.0, ends=False),
         "rate_decay": Fraction(0.0, 1.0),
         "loss": OneOf("hinge", "smooth"),
@@ -239,7 +239,7 @@ class KoilLearner(KernelLearner):
         """The cut that is best on the support vectors, each counted once."""
         vectors, sides = self._buffered(target)
         scores = self._target_scores(vectors)[target] if len(vectors) else np.zeros(0)
-        return gmean_cut(scores[sides == 0], scores[sides == 1])
+        return gmean_threshold(scores[sides == 0], scores[sides == 1])
 
     def _buffered(self, target: int) -> tuple[Any, NDArray[np.int64]]:
         """The vectors that the machines of a target hold, and their sides."""

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._concurrency import synchronized
-from steelyard._limits import check_magnitude
 from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
+from steelyard._validation import check_magnitude
 from steelyard.base import Batch
 from steelyard.online.targets import OnlineLearner, Signs
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from steelyard import _native
-from steelyard._shared_text import spelled_out
+from steelyard._shared_text import expand_shared_text
 from steelyard.base import Traits
 from steelyard.exceptions import ParameterError
 from steelyard.kernels import SequenceKernel
 from steelyard.online.kernel_machines import KernelListLearner
 from steelyard.online.targets import Signs
-from steelyard.params import LARGEST_COUNT, AnyOf, Constraint, Fraction, Integer, NonNegative, OneOf, Positive
+from steelyard.params import MAX_COUNT, AnyOf, Constraint, Fraction, Integer, NonNegative, OneOf, Positive
 from steelyard.persistence import storable
 
 __all__ = ["NORMA"]
 
 
-@spelled_out
+@expand_shared_text
 @storable("NORMA")
 class NORMA(KernelListLearner):
     r"""Online kernel classifier by gradient steps on the soft margin loss, in its nu form.
@@ -75,7 +75,7 @@ class NORMA(KernelListLearner):
         "learning_rate": Positive(),
         "regularization": NonNegative(),
         "nu": Fraction(),
-        "memory": AnyOf(OneOf(None), Integer(1, LARGEST_COUNT)),
+        "memory": AnyOf(OneOf(None), Integer(1, MAX_COUNT)),
     }
     _traits = Traits(exact=False, bounded_memory=False)
 

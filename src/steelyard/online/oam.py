@@ -8,19 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard import _native
-from steelyard._shared_text import spelled_out
+from steelyard._shared_text import expand_shared_text
 from steelyard._types import FloatArray
 from steelyard.base import Traits
 from steelyard.online.linear_machines import Arrays, LinearLearner, Shapes
 from steelyard.online.targets import Signs, draw_seed, stored_seed
-from steelyard.params import LARGEST_COUNT, Constraint, Integer, Positive, RandomSeed
+from steelyard.params import MAX_COUNT, Constraint, Integer, Positive, RandomSeed
 from steelyard.persistence import storable
-from steelyard.thresholds import gmean_cut
+from steelyard.thresholds import gmean_threshold
 
 __all__ = ["OAM"]
 
 
-@spelled_out
+@expand_shared_text
 @storable("OAM")
 class OAM(LinearLearner):
     r"""Linear ranking by passive-aggressive steps on pairs with a random sample of the other class.
@@ -72,7 +72,7 @@ class OAM(LinearLearner):
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "C": Positive(),
-        "budget": Integer(1, LARGEST_COUNT),
+        "budget": Integer(1, MAX_COUNT),
         "random_state": RandomSeed(),
     }
     _traits = Traits(exact=False, bounded_memory=True)
@@ -103,7 +103,7 @@ class OAM(LinearLearner):
     def _cut(self, arrays: Arrays) -> float:
         kept = (buffer[: int(n)] for buffer, n in zip(arrays["buffers"], arrays["stored"], strict=True))
         negative, positive = (rows @ arrays["weights"] for rows in kept)
-        return gmean_cut(negative, positive)
+        return gmean_threshold(negative, positive)
 
     def _machines_state(self) -> dict[str, Any]:
         return super()._machines_state() | {"seed": self._seed, "budget": self._budget}

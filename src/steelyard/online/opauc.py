@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard import _native
-from steelyard._shared_text import spelled_out
+from steelyard._shared_text import expand_shared_text
 from steelyard._types import FloatArray
 from steelyard.base import Traits
 from steelyard.online.linear_machines import Arrays, LinearLearner, Shapes
@@ -19,7 +19,7 @@ from steelyard.persistence import storable
 __all__ = ["OPAUC"]
 
 
-@spelled_out
+@expand_shared_text
 @storable("OPAUC")
 class OPAUC(LinearLearner):
     r"""Linear ranking by gradient steps on the squared pairwise loss against all rows of the other class.

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard import _native
-from steelyard._shared_text import spelled_out
+from steelyard._shared_text import expand_shared_text
 from steelyard._types import FloatArray
 from steelyard.base import Traits
 from steelyard.online.linear_machines import LinearLearner, Shapes
@@ -18,7 +18,7 @@ from steelyard.persistence import storable
 __all__ = ["OnlinePerceptron"]
 
 
-@spelled_out
+@expand_shared_text
 @storable("OnlinePerceptron")
 class OnlinePerceptron(LinearLearner):
     r"""Linear classifier that moves only when it errs.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from steelyard import _native
-from steelyard._shared_text import spelled_out
+from steelyard._shared_text import expand_shared_text
 from steelyard.base import Traits
 from steelyard.kernels import SequenceKernel
 from steelyard.online.kernel_machines import KernelListLearner
@@ -16,7 +16,7 @@ from steelyard.persistence import storable
 __all__ = ["Projectron"]
 
 
-@spelled_out
+@expand_shared_text
 @storable("Projectron")
 class Projectron(KernelListLearner):
     r"""Kernel perceptron with a short list of support vectors: samples close to their span are projected.

@@ -7,18 +7,18 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from steelyard import _native
-from steelyard._shared_text import spelled_out
+from steelyard._shared_text import expand_shared_text
 from steelyard.base import Traits
 from steelyard.kernels import SequenceKernel
 from steelyard.online.kernel_machines import KernelListLearner
 from steelyard.online.targets import Signs, draw_seed, stored_seed
-from steelyard.params import LARGEST_COUNT, Constraint, Integer, RandomSeed
+from steelyard.params import MAX_COUNT, Constraint, Integer, RandomSeed
 from steelyard.persistence import storable
 
 __all__ = ["RBP"]
 
 
-@spelled_out
+@expand_shared_text
 @storable("RBP")
 class RBP(KernelListLearner):
     r"""Kernel perceptron that gives up a random support vector when its budget is full.
@@ -61,7 +61,7 @@ class RBP(KernelListLearner):
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = KernelListLearner._constraints | {
-        "budget": Integer(1, LARGEST_COUNT),
+        "budget": Integer(1, MAX_COUNT),
         "random_state": RandomSeed(),
     }
     _traits = Traits(exact=False, bounded_memory=True)
