@@ -121,7 +121,7 @@ def test_adaptive_threshold_equals_adaptive_threshold_classifier(bench, chunk):
     for begin in range(0, len(y), chunk):
         part = slice(begin, begin + chunk)
         if begin:
-            scores[part] = model.classifier_.decision_function(X[part])
+            scores[part] = model.estimator_.decision_function(X[part])
             said[part] = model.predict(X[part]) == 1
         model.partial_fit(X[part], y[part], classes=[0, 1])
     ours = bench.cells.moved(scores, 0.0, y, bench.cells.Setting(600, chunk), looks=1)

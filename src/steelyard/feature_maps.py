@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import eigh
+from threadpoolctl import threadpool_limits
 
 from steelyard import _native
 from steelyard._threads import num_threads
@@ -169,10 +170,11 @@ class LandmarkMap:
         d = len(mean)
         kernel = np.empty((len(landmarks),) * 2)
         _halvings(_rows(places.T), np.zeros(d), np.ones(d), places, kernel, euclidean=euclidean)
-        values, vectors = eigh(kernel * 2.0**-_KERNEL_BITS, driver="evd", overwrite_a=True)
-        values = np.maximum(values, 0.0)
-        # The symmetric root is unique, so it does not depend on the order or signs of the eigenvectors.
-        root = (vectors * (np.sqrt(values) / (values + _RIDGE))) @ vectors.T
+        with threadpool_limits(1, user_api="blas"):  # the bits depend on the number of threads
+            values, vectors = eigh(kernel * 2.0**-_KERNEL_BITS, driver="evd", overwrite_a=True)
+            values = np.maximum(values, 0.0)
+            # The symmetric root is unique, so it does not depend on the order or signs of the eigenvectors.
+            root = (vectors * (np.sqrt(values) / (values + _RIDGE))) @ vectors.T
         return cls.with_root(mean, scale, landmarks, root, rate, euclidean=euclidean)
 
     @classmethod

@@ -8,6 +8,7 @@ distributions (:func:`normal_gmean_threshold`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,15 @@ from scipy.special import ndtr
 from steelyard import _native
 from steelyard._deprecation import renamed_class
 from steelyard._types import FloatArray
+from steelyard.params import NonNegative, Positive
 
-__all__ = ["gmean_threshold", "normal_gmean_threshold", "smooth_gmean_threshold"]
+__all__ = [
+    "ThresholdChoice",
+    "choose_threshold",
+    "gmean_threshold",
+    "normal_gmean_threshold",
+    "smooth_gmean_threshold",
+]
 
 _MAX_SMOOTHED_SCORES = 256  # more scores of a class are replaced by this many quantiles
 _GRID_THRESHOLDS = 65  # thresholds in each grid search
@@ -116,6 +124,89 @@ def normal_gmean_threshold(negative: FloatArray, positive: FloatArray) -> FloatA
         thresholds,
     )
     return thresholds
+
+
+# -- thresholds from recent out-of-sample scores ----------------------------------------------------------
+
+
+class ThresholdChoice:
+    """Constraint of ``threshold=``: a measure, costs of both kinds of error, or a budget of alarms."""
+
+    description = (
+        '"gmean", "kappa", "f1", prices such as {"miss": 20, "alarm": 1} (positive, finite numbers), or a '
+        'budget such as {"alarms": 0.01} (a share of the rows between 0 and 1)'
+    )
+
+    def accepts(self, value: object) -> bool:
+        if isinstance(value, str):
+            return value in _MEASURES
+        if not isinstance(value, Mapping):
+            return False
+        if set(value) == {"miss", "alarm"}:
+            return all(Positive().accepts(price) for price in value.values())
+        return set(value) == {"alarms"} and NonNegative().accepts(value["alarms"]) and value["alarms"] < 1.0
+
+
+def choose_threshold(positive: FloatArray, negative: FloatArray, threshold: Any, share: float) -> float:
+    """Return the threshold that is best on recent rows; rows above it are predicted positive.
+
+    Parameters
+    ----------
+    positive, negative : ndarray
+        Out-of-sample scores of recent rows of both classes, at least one of each.
+    threshold : "gmean", "kappa", "f1" or mapping
+        The goal, as :class:`ThresholdChoice` accepts it.
+    share : float
+        Share of positives among recent rows. All goals but "gmean" depend on it.
+
+    Returns
+    -------
+    float
+        The middle between two neighbouring scores.
+    """
+    thresholds, misses, alarms = _error_rates(positive, negative)
+    if isinstance(threshold, str):
+        quality = _MEASURES[threshold](misses, alarms, share)
+    elif "alarms" in threshold:
+        raised = share * (1.0 - misses) + (1.0 - share) * alarms
+        quality = np.where(raised <= threshold["alarms"], raised, -1.0)  # the most alarms that are allowed
+    else:
+        quality = -threshold["miss"] * share * misses - threshold["alarm"] * (1.0 - share) * alarms
+    return float(thresholds[int(np.argmax(quality))])
+
+
+def _error_rates(positive: FloatArray, negative: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return all thresholds between two different scores, ascending, with miss rate and false alarm rate."""
+    scores = np.concatenate([positive, negative])
+    order = np.argsort(scores, kind="stable")
+    scores, is_positive = scores[order], (order < len(positive)).astype(np.float64)
+    last = np.flatnonzero(np.append(np.diff(scores) > 0.0, True))  # end of every run of equal scores
+    missed = np.cumsum(is_positive)[last] / len(positive)
+    quiet = np.cumsum(1.0 - is_positive)[last] / len(negative)
+    values = scores[last]
+    # One threshold is below all scores, the last one equals the highest score.
+    middles = 0.5 * (values + np.append(values[1:], values[-1]))
+    thresholds = np.append(np.nextafter(values[0], -np.inf), middles)
+    return thresholds, np.append(0.0, missed), np.append(1.0, 1.0 - quiet).clip(min=0.0)
+
+
+def _squared_gmean(misses: FloatArray, alarms: FloatArray, share: float) -> FloatArray:  # noqa: ARG001
+    return (1.0 - misses) * (1.0 - alarms)
+
+
+def _f1(misses: FloatArray, alarms: FloatArray, share: float) -> FloatArray:
+    found = share * (1.0 - misses)
+    return 2.0 * found / (share + found + (1.0 - share) * alarms)
+
+
+def _kappa(misses: FloatArray, alarms: FloatArray, share: float) -> FloatArray:
+    found, false = share * (1.0 - misses), (1.0 - share) * alarms
+    agreement = found + (1.0 - share) - false
+    by_chance = share * (found + false) + (1.0 - share) * (1.0 - found - false)
+    return (agreement - by_chance) / np.maximum(1.0 - by_chance, 1e-12)
+
+
+_MEASURES = {"gmean": _squared_gmean, "f1": _f1, "kappa": _kappa}
 
 
 def __getattr__(name: str) -> Any:

@@ -107,7 +107,7 @@ def comparable_bytes(model: Any) -> bytes:
     After an interruption the solver may cache other rows of the kernel matrix, and a recomputed factor may
     have other last digits. The values that determine predictions are bitwise equal.
     """
-    learner = getattr(model, "estimator_", None) or getattr(model, "classifier_", model)
+    learner = getattr(model, "estimator_", model)
     if isinstance(model, StreamClassifier):
         return _ensemble_bytes(model)
     if not isinstance(learner, IncrementalSVC):
@@ -136,7 +136,7 @@ def _ensemble_bytes(model: StreamClassifier) -> bytes:
     """
     tree = model._get_state()
     for expert in tree["experts"]:
-        learner = expert["learner"]
+        learner = expert.get("learner")
         if isinstance(learner, IncrementalSVC):
             rows = learner._get_state()["solution"]["rows"]
             expert["learner"] = [learner.class_count_, np.sort(rows, axis=0)]

@@ -236,7 +236,7 @@ def _windowed(model: Any, window: str) -> Any:
     from steelyard.windowing import SlidingWindow
 
     if "memory" in model.get_params(deep=False):
-        return model.set_params(memory=window)
+        return model.set_params(window=window)
     return SlidingWindow(model, window)
 
 

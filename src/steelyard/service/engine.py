@@ -95,9 +95,9 @@ class PublishedModel:
                 {
                     "name": expert.name,
                     "weight": float(expert.weight),
-                    "record": None if np.isnan(expert.record) else float(expert.record),
+                    "record": None if np.isnan(expert.quality) else float(expert.quality),
                     "rows": int(expert.n_rows),
-                    "words": expert.words,
+                    "words": expert.description,
                 }
                 for expert in explained.experts
             ]

@@ -1,4 +1,4 @@
-"""Experts at work side by side: the same bits however many threads there are, and errors that are told."""
+"""Parallel tasks: the same bits with any number of threads, and errors in the calling thread."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ import numpy as np
 import pytest
 
 from steelyard import StreamClassifier
-from steelyard.ensemble import side_by_side as module
-from steelyard.ensemble.side_by_side import side_by_side
+from steelyard.ensemble import parallel as module
+from steelyard.ensemble.parallel import run_tasks
 from steelyard.persistence import to_bytes
 from steelyard.streams import ImbalanceSchedule, KOILMixture
 
 
 @pytest.fixture
 def threads(monkeypatch):
-    """Sets how many threads there are, whatever the machine has."""
+    """Set the number of available threads."""
     return lambda n: monkeypatch.setattr(module, "num_threads", lambda: n)
 
 
-def test_the_first_task_is_done_here_and_the_others_elsewhere(threads):
+def test_first_task_runs_in_calling_thread_and_others_in_new_threads(threads):
     threads(3)
     meet, done = threading.Barrier(3, timeout=60), {}
 
     def task(name):
         def run():
-            if name < 3:  # three at the same time, or nobody comes through
+            if name < 3:  # the barrier opens only when three tasks run at the same time
                 meet.wait()
             done[name] = threading.current_thread()
 
         return run
 
-    side_by_side([task(name) for name in range(6)], worth_it=True)
+    run_tasks([task(name) for name in range(6)], parallel=True)
     assert sorted(done) == list(range(6))
     assert done[0] is threading.current_thread()
     assert len({done[0], done[1], done[2]}) == 3
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
-def test_of_several_errors_the_first_is_raised_and_nobody_is_left_at_work(threads, n):
+def test_first_of_several_errors_is_raised_and_no_thread_remains(threads, n):
     threads(n)
     before = threading.active_count()
 
@@ -50,11 +50,11 @@ def test_of_several_errors_the_first_is_raised_and_nobody_is_left_at_work(thread
         return run
 
     with pytest.raises(KeyError):
-        side_by_side([fails(KeyError("first")), fails(ValueError("second")), lambda: None], worth_it=True)
+        run_tasks([fails(KeyError("first")), fails(ValueError("second")), lambda: None], parallel=True)
     assert threading.active_count() == before
 
 
-def test_a_committee_has_the_same_bits_on_one_thread_and_on_several(threads):
+def test_stream_classifier_has_same_bits_with_1_2_and_4_threads(threads):
     X, y = KOILMixture(2400, schedule=ImbalanceSchedule.constant(0.1), seed=4).rows(0, 2400)
     y[1500:1600:7] = 2  # a late class
     kept = []

@@ -1,4 +1,4 @@
-"""Rows that come one by one wait for each other; nobody can tell but by the time it takes."""
+"""Single rows are learned in groups; predictions do not depend on it except through delay."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from steelyard import ProximalSVC, StreamClassifier
-from steelyard.ensemble.learning import _TOGETHER
-from steelyard.ensemble.rules import LabelRule, Rows
+from steelyard.ensemble.experts.labels import LabelFrequencyRule
+from steelyard.ensemble.settings import SETTINGS
+from steelyard.ensemble.views import TransformedRows
 from steelyard.persistence import from_bytes, to_bytes
 
 
@@ -22,49 +23,48 @@ def rows():
 
 @pytest.fixture
 def model(rows):
-    """One that has learned 600 rows in one piece and three more one by one."""
+    """A model that has learned 600 rows together and has three pending rows."""
     X, y = rows
     model = StreamClassifier().partial_fit(X[:600], y[:600])
     for row in range(600, 603):
         model.partial_fit(X[row : row + 1], y[row : row + 1])
-    assert len(model._waiting) == 3
+    assert len(model._pending) == 3
     return model
 
 
-def test_rows_that_wait_count(rows, model):
+def test_pending_rows_are_counted(rows, model):
     _, y = rows
     assert model.class_count_.tolist() == np.bincount(y[:603]).tolist()
     assert model.explain().n_rows == 603
 
 
-def test_rows_that_wait_are_learned_together(rows, model):
+def test_pending_rows_are_learned_together(rows, model):
     X, y = rows
-    n = 600 + 4 * _TOGETHER  # a twentieth of all rows is what planes over all of them wait for
+    n = 600 + 4 * SETTINGS.pending_rows  # the linear expert waits for a twentieth of all rows
     for row in range(603, n):
         model.partial_fit(X[row : row + 1], y[row : row + 1])
-    assert len(model._waiting) == 0
+    assert len(model._pending) == 0
     linear = model._experts[0]
     assert linear.high == n
     fresh = ProximalSVC().fit(X[:n], y[:n])
     np.testing.assert_allclose(linear.learner.coef_, fresh.coef_, rtol=1e-9, atol=1e-12)
 
 
-def followed(model):
-    """How labels follow labels, as the committee knows it now."""
-    (rule,) = (rule for rule in model._panel.rules if isinstance(rule, LabelRule))
-    return rule
+def label_rule(model):
+    """Return the rule of the first label frequency expert."""
+    return next(rule for rule in model._snapshot.rules if isinstance(rule, LabelFrequencyRule))
 
 
-def test_labels_of_rows_that_wait_are_followed_at_once(rows, model):
+def test_labels_of_pending_rows_change_label_frequencies_at_once(rows, model):
     X, _ = rows
-    labels = followed(model)
+    labels = label_rule(model)
     model.partial_fit(X[:1], [1])
-    after = followed(model)
-    assert len(model._waiting) == 4
-    assert after.counts[1] == pytest.approx(labels.counts[1] * after.fading + 1.0)
+    after = label_rule(model)
+    assert len(model._pending) == 4
+    assert after.counts[1] == pytest.approx(labels.counts[1] * after.decay + 1.0)
 
 
-def test_whether_rows_were_asked_for_before_does_not_matter(rows):
+def test_predicting_a_row_just_before_learning_it_does_not_change_the_model(rows):
     X, y = rows
     asked, silent = (StreamClassifier().partial_fit(X[:600], y[:600]) for _ in range(2))
     for row in range(600, 620):
@@ -74,38 +74,37 @@ def test_whether_rows_were_asked_for_before_does_not_matter(rows):
     assert to_bytes(asked) == to_bytes(silent)
 
 
-def test_a_single_row_is_scored_in_one_go_as_by_each_expert(rows, model):
+def test_single_row_scorer_agrees_with_every_rule(rows, model):
     X, y = rows
-    panel = model._panel
-    assert all(rule is not None for rule in panel.rules)
+    assert sum(rule is not None for rule in model._snapshot.rules) >= 6
     for row in range(603, 640):
         model.partial_fit(X[row : row + 1], y[row : row + 1])
-        panel, asked = model._panel, X[row - 300 : row - 299]
-        seen, scores = panel.single.scored(panel, asked)
-        each = Rows(asked, panel.views)
-        np.testing.assert_array_equal(scores, panel._raw_scores(each))
-        np.testing.assert_array_equal(seen.seen("ranks"), each.seen("ranks"))
+        snapshot, asked = model._snapshot, X[row - 300 : row - 299]
+        expected = np.full((1, len(snapshot.rules), 1), np.nan)
+        for number in range(len(snapshot.rules)):
+            snapshot.score_rule(number, TransformedRows(asked, snapshot.views), expected)
+        np.testing.assert_array_equal(snapshot.single.scores(snapshot, asked), expected)
+        np.testing.assert_array_equal(snapshot.raw_scores(X[row - 300 : row - 298])[:1], expected)
 
 
-def test_of_more_classes_each_expert_is_asked_about_a_single_row(rows):
+def test_single_row_of_three_classes_is_predicted(rows):
     X, y = rows
     model = StreamClassifier().partial_fit(X, y + (X[:, 2] > 1.0))
-    assert model._panel.single.scored(model._panel, X[:1]) is None
     assert model.predict(X[:1]) in model.classes_
 
 
-def test_the_linear_expert_that_is_shown_knows_all_rows_but_those_that_wait(rows):
+def test_linear_attribute_has_learned_all_rows_that_are_not_pending(rows):
     X, y = rows
     model = StreamClassifier().partial_fit(X[:600], y[:600]).partial_fit(X[600:615], y[600:615])
-    assert model._experts[0].high == 600  # it waits for more rows
+    assert model._experts[0].high == 600  # the expert waits for more rows
     assert model.linear_.class_count_.tolist() == np.bincount(y[:615]).tolist()
     assert model._experts[0].high == 600
 
 
-@pytest.mark.parametrize("way", ["stored", "copied"])
-def test_stopping_while_rows_wait_changes_nothing(rows, model, way):
+@pytest.mark.parametrize("way", ["saved", "copied"])
+def test_save_or_copy_with_pending_rows_changes_nothing(rows, model, way):
     X, y = rows
-    other = from_bytes(to_bytes(model)) if way == "stored" else copy.deepcopy(model)
+    other = from_bytes(to_bytes(model)) if way == "saved" else copy.deepcopy(model)
     np.testing.assert_array_equal(other.decision_function(X), model.decision_function(X))
     for row in range(603, 640):
         for learner in (model, other):
@@ -113,7 +112,7 @@ def test_stopping_while_rows_wait_changes_nothing(rows, model, way):
     np.testing.assert_array_equal(other.decision_function(X), model.decision_function(X))
 
 
-def test_rows_that_wait_can_be_forgotten(rows, model):
+def test_pending_rows_can_be_forgotten(rows, model):
     X, y = rows
     model.forget(X[600:603], y[600:603])
     kept = StreamClassifier().partial_fit(X[:600], y[:600])
@@ -123,8 +122,8 @@ def test_rows_that_wait_can_be_forgotten(rows, model):
     )
 
 
-def test_a_new_class_does_not_wait(rows, model):
+def test_row_of_a_new_class_is_learned_at_once(rows, model):
     X, _ = rows
     model.partial_fit(X[:1], [2])
     assert model.classes_.tolist() == [0, 1, 2]
-    assert len(model._waiting) == 0
+    assert len(model._pending) == 0
