@@ -88,7 +88,7 @@ def fit(parts: Parts, y_asked: np.ndarray, C: float, balanced: bool) -> Fit:
     settings = Settings(C, "kba", "nearest", True, ROUNDS, 0.0)
     chain = Chain(problem, rows)
     solution, _ = chain.train(C)
-    problem.matrix.give_back()
+    problem.matrix.release_buffer()
     train, out = zip(*deal_splits(signs, rows, 0.2, None), strict=True)
     chains, solver = [Chain(problem, part) for part in train], RoughSolver(problem, train, solution, C)
     result = Fit(np.concatenate([signs[part] for part in out]), [], [], y_asked)

@@ -34,7 +34,7 @@ SPREAD = (1 / 3, 1.0, 3.0)  # of the paper's gamma, for the search by folds
 _FORCED: dict[str, Any] = {"early_stopping": False, "max_iter": 1, "shift": False}
 MACHINES: dict[str, dict[str, Any]] = {
     "SVM": {"alignment": None},
-    "KBA as printed": {"reading": "printed", **_FORCED},
+    "KBA as printed": {"variant": "printed", **_FORCED},
     "KBA adapted, one round": {**_FORCED},
     "ACT, L2": {"alignment": "act", **_FORCED},
     "ACT, L1": {"alignment": "act", "norm": "l1", **_FORCED},

@@ -105,7 +105,7 @@ def aligned(alignment: str = "kba", **options: Any) -> Variant:
 
 def printed(**options: Any) -> Variant:
     """KBA to the letter: equations 5 and 7 as they are printed, one round whatever it does, no shift."""
-    return aligned("kba", reading="printed", early_stopping=False, max_iter=1, shift=False, **options)
+    return aligned("kba", variant="printed", early_stopping=False, max_iter=1, shift=False, **options)
 
 
 def measures(y: Labels, scores: Floats) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
 
 from steelyard import AlignedSVC
-from steelyard.alignment.view import Reading
+from steelyard.alignment.view import Variant
 from steelyard.exceptions import DataError, DataTypeError, MemoryLimitError, NotFittedError, ParameterError
 from steelyard.kernels import EditKernel, GlobalAlignmentKernel, Kernel
 from steelyard.metrics import g_mean_score
@@ -42,7 +42,7 @@ def test_prediction_goes_through_all_rounds_as_the_explicit_matrix_does(data, fr
     model = AlignedSVC(10.0, kernel=kernel, gamma=1.0, shift=False, tol=0.0).fit(X, y)
     betas = [one.beta for one in model.rounds_ if one.kept][:-1]
     K = Kernel(kernel, gamma=1.0).block(np.concatenate([X, fresh]))
-    scores, product, _ = aligned_scores(K, np.where(y == 1, 1, -1), 10.0, betas, floor=Reading().floor)
+    scores, product, _ = aligned_scores(K, np.where(y == 1, 1, -1), 10.0, betas, floor=Variant().floor)
     np.testing.assert_allclose(model.alignment_factor(fresh), product[len(X) :], rtol=1e-5)
     # Two runs of LIBSVM, on other rows of the same problem; the polynomial's values are in the hundreds.
     np.testing.assert_allclose(
@@ -55,7 +55,7 @@ def test_prediction_through_a_round_that_helps_equals_the_explicit_matrix(data, 
     model = several_rounds(X, y, shift=False, max_iter=1)
     betas = [one.beta for one in model.rounds_ if one.kept][:-1]
     K = Kernel("rbf", gamma=1.0).block(np.concatenate([X, fresh]))
-    scores, product, _ = aligned_scores(K, np.where(y == 1, 1, -1), 100.0, betas, floor=Reading().floor)
+    scores, product, _ = aligned_scores(K, np.where(y == 1, 1, -1), 100.0, betas, floor=Variant().floor)
     np.testing.assert_allclose(model.alignment_factor(fresh), product[len(X) :], rtol=1e-5)
     np.testing.assert_allclose(model.decision_function(fresh), scores, atol=2e-3)
 
@@ -132,12 +132,12 @@ def test_max_iter_zero_shifts_and_leaves_the_kernel_alone(data):
 
 
 @pytest.mark.parametrize("alignment", ["kba", "act"])
-@pytest.mark.parametrize("pairs", ["nearest", "all"])
-def test_a_class_of_few_rows_is_learned(rng, alignment, pairs):
+@pytest.mark.parametrize("pairing", ["nearest", "all"])
+def test_a_class_of_few_rows_is_learned(rng, alignment, pairing):
     for n_rare in (1, 2, 3):
         y = np.repeat([0, 1], [40, n_rare])
         X = rng.normal(size=(len(y), 2)) + 4.0 * y[:, None]
-        model = AlignedSVC(10.0, alignment=alignment, pairs=pairs).fit(X, y)
+        model = AlignedSVC(10.0, alignment=alignment, pairing=pairing).fit(X, y)
         assert (model.predict(X[y == 1]) == 1).all()
 
 
@@ -259,7 +259,7 @@ def test_fitting_needs_the_matrix_and_one_copy(rng):
         (lambda K: K[:, :-1], r"square matrix.* got shape \(40, 39\)"),
         (lambda K: K + np.triu(np.ones_like(K)), r"must be symmetric; entry \(\d+, \d+\)"),
         (lambda K: np.where(np.eye(40) > 0, np.nan, K), "X has NaN in row 0, column 0"),
-        (lambda K: -K, "negative similarity with itself"),
+        (lambda K: -K, "must not be negative"),
     ],
 )
 def test_a_matrix_that_is_no_kernel_gets_a_sentence(rng, change, message):
@@ -270,7 +270,7 @@ def test_a_matrix_that_is_no_kernel_gets_a_sentence(rng, change, message):
 
 def test_one_class_only_gets_a_sentence(data):
     X, y = data
-    with pytest.raises(DataError, match="rows of at least two classes are needed"):
+    with pytest.raises(DataError, match="at least two classes with rows of positive weight"):
         AlignedSVC().fit(X, np.zeros(len(X)))
     with pytest.raises(DataError, match="got 1 class"):
         AlignedSVC().fit(X, y, sample_weight=(y == 0).astype(float))
@@ -303,7 +303,7 @@ def test_a_file_whose_arrays_do_not_fit_is_refused(data):
     model = several_rounds(*data)
     state = model._get_state()
     state["machines"][0]["dual"] = state["machines"][0]["dual"][:-1]
-    with pytest.raises(ValueError, match="do not fit together"):
+    with pytest.raises(ValueError, match="do not match in shape"):
         AlignedSVC()._set_state(state)
 
 

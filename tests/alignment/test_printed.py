@@ -13,7 +13,7 @@ from steelyard.kernels import Kernel
 from steelyard.persistence import from_bytes, to_bytes
 from tests.alignment.reference import imbalanced, printed_scores
 
-PRINTED = {"reading": "printed", "early_stopping": False, "shift": False}
+PRINTED = {"variant": "printed", "early_stopping": False, "shift": False}
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_forced_rounds_are_as_many_as_asked_for(data):
 
 
 @pytest.mark.parametrize(
-    "costs",
+    "class_costs",
     [
         ("exponential", "logistic"),
         ("hinge", "hinge"),
@@ -58,10 +58,12 @@ def test_forced_rounds_are_as_many_as_asked_for(data):
         (lambda margins: 1.0 - np.tanh(4.0 * margins), lambda margins: 1.0 - np.tanh(4.0 * margins)),
     ],
 )
-def test_the_boundary_moves_to_where_costs_of_ones_own_choice_are_least(rng, costs):
+def test_the_boundary_moves_to_where_costs_of_ones_own_choice_are_least(rng, class_costs):
     scores, signs = rng.uniform(-1.5, 1.5, 200), np.where(rng.random(200) < 0.3, 1.0, -1.0)
-    own = shift_cost(boundary_shift(scores, signs, costs), scores, signs, costs)
-    assert own <= min(shift_cost(eta, scores, signs, costs) for eta in np.linspace(0.0, 1.0, 501)) + 1e-9
+    own = shift_cost(boundary_shift(scores, signs, class_costs), scores, signs, class_costs)
+    assert (
+        own <= min(shift_cost(eta, scores, signs, class_costs) for eta in np.linspace(0.0, 1.0, 501)) + 1e-9
+    )
 
 
 def test_dearer_misses_move_the_boundary_farther(rng):
@@ -76,9 +78,9 @@ def test_dearer_misses_move_the_boundary_farther(rng):
 @pytest.mark.parametrize(("norm", "metric"), [("l1", "cityblock"), ("l2", "sqeuclidean")])
 def test_act_has_bumps_of_either_norm_on_the_support_rows(data, norm, metric):
     X, y = data
-    reading = {"combine": "sum", "floor": 0.0, "normalize": None}
+    variant = {"combine": "sum", "floor": 0.0, "normalize": None}
     model = AlignedSVC(
-        10.0, gamma=0.5, alignment="act", norm=norm, reading=reading, early_stopping=False, max_iter=1
+        10.0, gamma=0.5, alignment="act", norm=norm, variant=variant, early_stopping=False, max_iter=1
     ).fit(X, y)
     plain = AlignedSVC(10.0, gamma=0.5, alignment=None).fit(X, y)
     K = Kernel("rbf", gamma=0.5).block(X)
@@ -97,7 +99,7 @@ def test_act_has_bumps_of_either_norm_on_the_support_rows(data, norm, metric):
 
 def test_a_model_as_printed_is_saved_and_loaded(data):
     X, y = data
-    for parameters in (PRINTED, {"reading": {"floor": 0.1}}, {"alignment": "act", "norm": "l1"}):
+    for parameters in (PRINTED, {"variant": {"floor": 0.1}}, {"alignment": "act", "norm": "l1"}):
         model = AlignedSVC(10.0, gamma=0.5, max_iter=1, **parameters).fit(X, y)
         loaded = from_bytes(to_bytes(model))
         assert loaded.get_params() == model.get_params()
@@ -107,11 +109,11 @@ def test_a_model_as_printed_is_saved_and_loaded(data):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"reading": "literal"}, "reading must be 'adapted', 'printed' or a dict"),
-        ({"reading": {"combine": "median"}}, "'combine' \\('max', 'mean' or 'sum'\\)"),
-        ({"reading": {"width": 3}}, "reading must be"),
-        ({"costs": ("hinge",)}, "costs must be a pair"),
-        ({"costs": ("hinge", "square")}, "costs must be a pair"),
+        ({"variant": "literal"}, "variant must be 'adapted', 'printed' or a dict"),
+        ({"variant": {"combine": "median"}}, "'combine' \\('max', 'mean' or 'sum'\\)"),
+        ({"variant": {"width": 3}}, "variant must be"),
+        ({"class_costs": ("hinge",)}, "class_costs must be a pair"),
+        ({"class_costs": ("hinge", "square")}, "class_costs must be a pair"),
         ({"norm": "l3"}, "norm must be 'l2' or 'l1'"),
         ({"early_stopping": 1}, "early_stopping must be True or False"),
     ],
@@ -119,3 +121,13 @@ def test_a_model_as_printed_is_saved_and_loaded(data):
 def test_what_cannot_be_read_gets_a_sentence(data, parameters, message):
     with pytest.raises(ParameterError, match=message):
         AlignedSVC(**parameters).fit(*data)
+
+
+def test_former_parameter_names_warn_and_set_the_new_parameters():
+    with pytest.warns(FutureWarning, match="write variant"):
+        model = AlignedSVC(reading="printed")
+    with pytest.warns(FutureWarning, match="write pairing"):
+        model.set_params(pairs="all")
+    with pytest.warns(FutureWarning, match="write class_costs"):
+        model.set_params(costs=("hinge", "hinge"))
+    assert (model.variant, model.pairing, model.class_costs) == ("printed", "all", ("hinge", "hinge"))

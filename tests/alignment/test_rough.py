@@ -7,7 +7,7 @@ import pytest
 from sklearn.svm import SVC
 
 from steelyard import _native
-from steelyard.alignment.rough import Matrix, Problem, RoughSolver, Solution, _affordable
+from steelyard.alignment.rough import Matrix, Problem, RoughSolver, Solution, _max_parallel_machines
 from steelyard.kernels import Kernel
 from tests.alignment.reference import imbalanced
 
@@ -85,10 +85,10 @@ def test_rows_that_all_have_equal_features_end(rng):
     assert np.ptp(solution.scores) < 1e-9
 
 
-@pytest.mark.parametrize(("n_likely", "at_a_time"), [(0, 20_000), (10, 50), (25, 8), (50, 2), (100, 2)])
-def test_machines_trained_at_a_time_keep_no_more_than_a_matrix(n_likely, at_a_time):
-    likely = np.arange(100) < np.array([[n_likely], [n_likely // 2]])
-    assert _affordable(likely) == at_a_time
+@pytest.mark.parametrize(("n_working", "n_machines"), [(0, 20_000), (10, 50), (25, 8), (50, 2), (100, 2)])
+def test_machines_trained_n_machines_keep_no_more_than_a_matrix(n_working, n_machines):
+    working = np.arange(100) < np.array([[n_working], [n_working // 2]])
+    assert _max_parallel_machines(working) == n_machines
 
 
 @pytest.mark.parametrize("n", [9, 64, 131])

@@ -13,7 +13,7 @@ from steelyard.alignment.conformal import make_support_bumps
 from steelyard.alignment.holdout import clearly_lower, deal_splits, ranking_losses
 from steelyard.alignment.machine import best_shift
 from steelyard.alignment.reference import input_distances
-from steelyard.alignment.view import Reading, View
+from steelyard.alignment.view import Variant, View
 from tests.alignment import reference
 
 RARE, OTHER = np.arange(6), np.arange(6, 25)
@@ -71,7 +71,7 @@ def test_all_pairs_are_all_up_to_an_even_selection(phi, rng):
 def test_factor_equals_bumps_around_explicit_boundary_points(phi, rng, margin, beta):
     view = view_of(phi, rng)
     pairs = match_pairs(view, RARE, OTHER, "nearest")
-    bumps = make_boundary_bumps(view, pairs, beta, margin, Reading(neighbours="margin", floor=0.2))
+    bumps = make_boundary_bumps(view, pairs, beta, margin, Variant(neighbours="margin", floor=0.2))
     boundary = reference.points(phi, list(zip(*pairs, strict=True)), beta)
     tau2 = reference.widths(boundary, margin)
     np.testing.assert_allclose(bumps.widths, tau2, rtol=1e-9)
@@ -82,28 +82,28 @@ def test_factor_equals_bumps_around_explicit_boundary_points(phi, rng, margin, b
 def test_widths_are_means_over_all_or_the_nearest_points(phi, rng, neighbours, most):
     view = view_of(phi, rng)
     pairs = match_pairs(view, RARE, OTHER, "nearest")
-    bumps = make_boundary_bumps(view, pairs, 0.7, 0.1, Reading(neighbours=neighbours))
+    bumps = make_boundary_bumps(view, pairs, 0.7, 0.1, Variant(neighbours=neighbours))
     boundary = reference.points(phi, list(zip(*pairs, strict=True)), 0.7)
     np.testing.assert_allclose(bumps.widths, reference.widths(boundary, most=most), rtol=1e-9)
 
 
 def test_factors_of_the_rows_themselves_do_not_depend_on_the_order_of_reading(phi, rng):
     view = view_of(phi, rng)
-    bumps = make_boundary_bumps(view, match_pairs(view, RARE, OTHER, "nearest"), 0.7, 1.0, Reading())
+    bumps = make_boundary_bumps(view, match_pairs(view, RARE, OTHER, "nearest"), 0.7, 1.0, Variant())
     as_new_rows = View(view.kernel, view.diagonal, view.row_factor.copy(), view.reference_factor)
     np.testing.assert_allclose(bumps.factor(view), bumps.factor(as_new_rows), rtol=1e-12)
 
 
 def test_one_boundary_point_is_as_wide_as_its_pair_is_apart(phi, rng):
     view = view_of(phi, rng)
-    bumps = make_boundary_bumps(view, (RARE[:1], OTHER[:1]), 0.5, 1.0, Reading())
+    bumps = make_boundary_bumps(view, (RARE[:1], OTHER[:1]), 0.5, 1.0, Variant())
     np.testing.assert_allclose(bumps.widths, [np.sum((phi[0] - phi[6]) ** 2)], rtol=1e-9)
 
 
 def test_pairs_of_equal_features_make_no_nan(rng):
     same = np.ones((4, 2))
     view = View(same @ same.T, np.full(4, 2.0), np.ones(4), np.ones(4))
-    bumps = make_boundary_bumps(view, (np.array([0, 1]), np.array([2, 3])), 0.5, 1.0, Reading())
+    bumps = make_boundary_bumps(view, (np.array([0, 1]), np.array([2, 3])), 0.5, 1.0, Variant())
     assert np.isfinite(bumps.factor(view)).all()
 
 
@@ -111,7 +111,7 @@ def test_pairs_of_equal_features_make_no_nan(rng):
 def test_the_factor_is_positive_and_largest_near_the_boundary(phi, rng, combine):
     view = view_of(phi, rng)
     pairs = match_pairs(view, RARE, OTHER, "nearest")
-    bumps = make_boundary_bumps(view, pairs, 0.5, np.inf, Reading(combine=combine))
+    bumps = make_boundary_bumps(view, pairs, 0.5, np.inf, Variant(combine=combine))
     on_boundary = reference.points(phi, list(zip(*pairs, strict=True)), 0.5)
     far = 50.0 * np.ones((1, 5))
     phi_x = np.concatenate([on_boundary, far])
@@ -128,7 +128,7 @@ def test_the_factor_is_positive_and_largest_near_the_boundary(phi, rng, combine)
 
 def test_conformal_bumps_equal_the_written_formula(phi, rng):
     view = View(phi @ phi.T, np.sum(phi**2, axis=1), np.ones(40), np.ones(40), input_distances(phi, phi))
-    bumps = make_support_bumps(view, RARE, OTHER, Reading(floor=0.0))
+    bumps = make_support_bumps(view, RARE, OTHER, Variant(floor=0.0))
     expected = []
     for mine, opposite in ((RARE, OTHER), (OTHER, RARE)):
         for i in mine:

@@ -138,5 +138,5 @@ def test_what_is_not_linear_is_refused_and_nothing_is_written(tmp_path):
     assert not (tmp_path / "model.h").exists()
     with pytest.raises(DataError, match="without a feature map"):
         c_header(object())
-    with pytest.raises(ParameterError, match="as C has names"):
+    with pytest.raises(ParameterError, match="must be a C identifier"):
         c_header(ProximalSVC().fit(X, y), "no name")

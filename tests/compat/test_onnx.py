@@ -93,7 +93,7 @@ def test_labels_stay_what_they_are(names):
 
 def test_what_has_no_graph_is_refused_with_a_sentence():
     X, y = data()
-    with pytest.raises(DataError, match="these are ellipsoids"):
+    with pytest.raises(DataError, match="ellipsoids have no ONNX form"):
         to_onnx(EnclosingClassifier().fit(X, y))
     with pytest.raises(DataError, match="got dict"):
         to_onnx({})

@@ -35,8 +35,8 @@ def test_the_learner_in_river_is_the_learner_taught_with_arrays(data):
     model = to_river(ProximalSVC())
     for x, label in zip(rows_of(X), y.tolist(), strict=True):
         model.learn_one(x, label)
-    batch = ProximalSVC(quantizer=model.taught().quantizer_).fit(X, y)
-    assert model.taught().digest() == batch.digest()
+    batch = ProximalSVC(quantizer=model.to_learner().quantizer_).fit(X, y)
+    assert model.to_learner().digest() == batch.digest()
     assert [model.predict_one(x) for x in rows_of(X)] == batch.predict(X).tolist()
     chances = [[model.predict_proba_one(x)[label] for label in (0, 1)] for x in rows_of(X)]
     np.testing.assert_array_equal(chances, batch.predict_proba(X))
@@ -63,7 +63,7 @@ def test_names_that_come_later_are_as_if_they_had_been_zero_before(data):
     model = to_river(ProximalSVC())
     for place, (x, label) in enumerate(zip(rows_of(X), y.tolist(), strict=True)):
         model.learn_one({name: x[name] for name in ("ab" if place < 100 else "cab")}, label)
-    learned = model.taught()
+    learned = model.to_learner()
     np.testing.assert_allclose(learned.coef_, ProximalSVC().fit(X, y).coef_, rtol=1e-7)
 
 
@@ -76,7 +76,7 @@ def test_what_was_learned_before_goes_along_and_the_original_stays(data):
         model.learn_one(x, label)
     assert learner.digest() == before
     assert from_river(model).digest() == learner.partial_fit(X[200:], y[200:]).digest()
-    assert model.clone().taught().digest() == before
+    assert model.clone().to_learner().digest() == before
 
 
 def test_names_of_a_table_are_the_names_in_river(data):
@@ -103,14 +103,14 @@ def test_a_refused_row_changes_nothing(data):
     model = to_river(ProximalSVC())
     for x, label in zip(rows_of(X), y.tolist(), strict=True):
         model.learn_one(x, label)
-    before = model.taught().digest()
+    before = model.to_learner().digest()
     with pytest.raises(DataError, match="expected a number for 'd'; got 'text'"):
         model.learn_one({"a": 1.0, "d": "text"}, 1)
     with pytest.raises(DataError, match="NaN"):
         model.learn_one({"a": float("nan"), "d": 1.0}, 1)
-    assert model.taught().digest() == before
+    assert model.to_learner().digest() == before
     model.learn_one(rows_of(X)[0], 1)
-    assert model.taught().n_features_in_ == 3
+    assert model.to_learner().n_features_in_ == 3
 
 
 def test_a_model_of_river_learns_arrays_and_keeps_what_it_knew(data):
@@ -134,7 +134,7 @@ def test_a_binary_model_of_river_keeps_its_own_labels(data):
 def test_what_cannot_cross_is_refused_with_a_sentence():
     with pytest.raises(ParameterError, match=r"needs partial_fit\(\)"):
         to_river(object())
-    with pytest.raises(ParameterError, match="classifier or pipeline of river"):
+    with pytest.raises(ParameterError, match="river classifier or pipeline"):
         from_river(ProximalSVC)
     with pytest.raises(ParameterError, match="3 distinct names"):
         RiverClassifier(ProximalSVC().fit(np.eye(3), [0, 1, 0]), features=["a", "b"])

@@ -122,11 +122,11 @@ def test_a_weight_counts_as_repetitions():
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_few_rows_have_a_shrinkage_between_its_ends(n):
     spread = spread_of(np.random.default_rng(5).normal(size=(n, 3)))
-    covariance = Covariance.settle("auto", lambda: spread)
+    covariance = Covariance.from_ridge("auto", lambda: spread)
     assert covariance.floor > 0.0
     assert 0.0 <= covariance.keep <= 1.0
 
 
 def test_a_number_is_added_to_every_eigenvalue():
-    covariance = Covariance.settle(0.5, lambda: spread_of(np.eye(3)))
+    covariance = Covariance.from_ridge(0.5, lambda: spread_of(np.eye(3)))
     np.testing.assert_allclose(covariance.stretch(np.array([0.0, 3.5])), [np.sqrt(0.5), 2.0])

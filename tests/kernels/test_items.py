@@ -12,7 +12,7 @@ from sklearn.svm import SVC
 from steelyard import KOIL, AlignedSVC, EnclosingClassifier, IncrementalSVC, MultiKernelKOIL
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
 from steelyard.kernels import EditKernel, GlobalAlignmentKernel, Kernel
-from steelyard.kernels.items import Catalogue, ItemTable
+from steelyard.kernels.items import SequenceStore, ItemTable
 from steelyard.online import NORMA, RBP, Forgetron, Projectron
 from steelyard.persistence import load, save
 
@@ -191,8 +191,8 @@ def test_what_was_learned_does_not_follow_the_callers_arrays(name, rng):
         ([], "must be a list of one or more"),
         ([np.zeros((3, 2)), np.zeros((3, 3))], "same number of dimensions"),
         ([np.zeros((3, 2)), np.full((3, 2), np.nan)], "not finite"),
-        ([np.zeros((0, 2)), np.zeros((3, 2))], "one row or more"),
-        (["ab", "cd"], "no array of numbers"),
+        ([np.zeros((0, 2)), np.zeros((3, 2))], "at least one row"),
+        (["ab", "cd"], "not an array of numbers"),
     ],
 )
 def test_bad_sequences_get_a_sentence(name, X, message):
@@ -226,7 +226,7 @@ def test_values_beyond_the_range_of_numbers_are_refused_before_anything_is_learn
 
 def test_kernels_of_sequences_and_of_vectors_do_not_mix(rng):
     X, y = words(rng)
-    with pytest.raises(ParameterError, match="sequence kernels of one kind"):
+    with pytest.raises(ParameterError, match="sequence kernels of one type"):
         MultiKernelKOIL([EDIT, Kernel("rbf")]).fit(np.zeros((4, 2)), [0, 1, 0, 1])
     with pytest.raises((DataError, DataTypeError)):
         KOIL(kernel="rbf").fit(X, y)
@@ -265,29 +265,29 @@ def test_memory_of_a_budget_learner_stays_bounded(rng):
     assert len(model._items._values[0]) <= 256
 
 
-# -- the catalogue ----------------------------------------------------------------------------------
+# -- the store ----------------------------------------------------------------------------------
 
 
 def test_equal_sequences_share_a_place_and_free_places_are_taken_again():
-    catalogue = Catalogue()
-    rows = catalogue.places(["a", b"a", "b", "a", np.array([97], dtype=np.int32)])
+    store = SequenceStore()
+    rows = store.add(["a", b"a", "b", "a", np.array([97], dtype=np.int32)])
     assert rows.ravel().tolist() == [0, 1, 2, 0, 3]
-    catalogue.keep(np.array([0.0, 3.0]))
-    assert catalogue.places(["c", "a"]).ravel().tolist() in ([1, 0], [2, 0])
-    assert len(catalogue) == 3
+    store.retain(np.array([0.0, 3.0]))
+    assert store.add(["c", "a"]).ravel().tolist() in ([1, 0], [2, 0])
+    assert len(store) == 3
 
 
 def test_minus_zero_is_zero():
-    catalogue = Catalogue()
-    assert catalogue.places([np.array([[0.0]]), np.array([[-0.0]])]).ravel().tolist() == [0, 0]
+    store = SequenceStore()
+    assert store.add([np.array([[0.0]]), np.array([[-0.0]])]).ravel().tolist() == [0, 0]
 
 
 def test_a_table_holds_the_kernel_values_of_its_places_whatever_came_and_went(rng):
     table = ItemTable([Kernel(EDIT)])
     for _ in range(12):
         X, _y = words(rng, 10)
-        rows = table.places(X)
+        rows = table.add(X)
         np.testing.assert_allclose(
             table._values[0][np.ix_(rows[:, 0].astype(int), rows[:, 0].astype(int))], EDIT(X, X), atol=1e-12
         )
-        table.keep(rows[:: int(rng.integers(1, 4))])
+        table.retain(rows[:: int(rng.integers(1, 4))])

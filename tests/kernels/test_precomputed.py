@@ -50,9 +50,9 @@ def test_a_learner_with_a_matrix_is_copied_and_saved(copied):
         (MATRIX[:, :3], NUMBERS, "square matrix"),
         (MATRIX + np.triu(MATRIX), NUMBERS, "not symmetric"),
         (MATRIX * np.nan, NUMBERS, "not finite"),
-        (MATRIX, NUMBERS + 0.5, "whole numbers from 0 to 59"),
-        (MATRIX, NUMBERS + 1, "whole numbers from 0 to 59"),
-        (MATRIX, -NUMBERS, "whole numbers from 0 to 59"),
+        (MATRIX, NUMBERS + 0.5, "integers from 0 to 59"),
+        (MATRIX, NUMBERS + 1, "integers from 0 to 59"),
+        (MATRIX, -NUMBERS, "integers from 0 to 59"),
         (MATRIX, MATRIX, "not the matrix"),
     ],
 )
@@ -68,5 +68,5 @@ def test_kernels_with_the_same_matrix_are_equal():
 
 
 def test_rows_too_far_apart_for_their_variance_get_a_sentence():
-    with pytest.raises(DataError, match="farther apart than numbers reach"):
+    with pytest.raises(DataError, match="distances between the rows overflow"):
         IncrementalSVC().fit(ROWS * 1e300, LABELS)

@@ -33,7 +33,7 @@ def test_norma_follows_its_formulas(stream, memory):
     K = reference.rbf(X, 0.7)
     a, b, rho = reference.norma(K, y, eta=0.2, regularization=0.05, nu=0.3, memory=memory)
     assert_close(model.decision_function(X), K @ a + b)
-    assert model._lists[0].margin == pytest.approx(rho)
+    assert model._expansions[0].margin == pytest.approx(rho)
 
 
 @pytest.mark.parametrize("budget", [1, 2, 20])
@@ -119,7 +119,7 @@ def test_norma_by_hand():
     # -1 (-): -(-0.45 + 1) = -0.55 <= -0.5, a = [0.405, -0.45, -0.5], b = -0.5, rho = -0.75.
     model = NORMA(0.5, 0.2, nu=0.5, kernel="linear").fit(AXIS, SIGNS)
     np.testing.assert_allclose(model.dual_coef_, [0.405, -0.45, -0.5])
-    assert (model._lists[0].bias, model._lists[0].margin) == (-0.5, -0.75)
+    assert (model._expansions[0].bias, model._expansions[0].margin) == (-0.5, -0.75)
 
 
 def test_rbp_by_hand():

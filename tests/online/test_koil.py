@@ -90,12 +90,12 @@ def test_a_rate_that_falls_with_the_trials_follows_the_algorithm(stream, rate_de
 
 def test_a_pair_of_budgets_needs_two_classes_from_the_start(stream):
     X, y = stream
-    with pytest.raises(ParameterError, match=r"is for two classes, and the first rows must have both; got 1"):
+    with pytest.raises(ParameterError, match=r"needs two classes in the first rows; got 1"):
         KOIL(budget=(3, 4)).partial_fit(X[:1], y[:1])
     with pytest.raises(ParameterError, match="budget must be"):
         KOIL(budget=(3, 0)).partial_fit(X, y)
     model = KOIL(budget=(3, 4), random_state=0).partial_fit(X[:400], y[:400])
-    with pytest.raises(DataError, match="pair of budgets is for two classes, and 3 have come"):
+    with pytest.raises(DataError, match="pair of budgets needs two classes; got 3"):
         model.partial_fit(X[:3], [-1, 1, 7])
     model.partial_fit(X, y)
 
@@ -507,7 +507,7 @@ def test_weights_are_repetitions():
 
 def test_fractions_of_a_row_are_refused():
     X, y = make_stream(50)
-    with pytest.raises(DataError, match="whole numbers"):
+    with pytest.raises(DataError, match="must contain integers"):
         KOIL().fit(X, y, sample_weight=np.full(50, 0.5))
 
 

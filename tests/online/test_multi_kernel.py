@@ -186,5 +186,5 @@ def test_each_class_weighs_kernels_for_itself():
 
 def test_kernels_without_a_name_are_refused():
     X, y = make_stream(50)
-    with pytest.raises(ParameterError, match="must have names"):
+    with pytest.raises(ParameterError, match="must be given by name"):
         MultiKernelKOIL([Kernel(lambda a, b: a @ b.T)]).fit(X, y)

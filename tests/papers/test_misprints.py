@@ -127,7 +127,7 @@ def test_a_step_goes_down_the_risk_and_not_up_as_3_12_and_3_19_have_it(rng):
 def test_one_printed_round_of_kba_raises_no_similarity_and_changes_no_angle(rows, kernel):
     """(5) is at most 1, so that (8) lowers what is positive; cosines lose both factors again."""
     X, y = rows[0][:300], rows[1][:300]
-    forced = {"reading": "printed", "early_stopping": False, "max_iter": 1, "shift": False}
+    forced = {"variant": "printed", "early_stopping": False, "max_iter": 1, "shift": False}
     D = AlignedSVC(10.0, kernel=kernel, gamma=0.5, **forced).fit(X, y).alignment_factor(X)
     assert 0.0 < D.min() <= D.max() <= 1.0
     before = Kernel(kernel, gamma=0.5).block(X)

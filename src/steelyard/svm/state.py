@@ -18,7 +18,7 @@ from steelyard._types import FloatArray
 from steelyard.base import Batch, Label, sorted_classes
 from steelyard.exceptions import DataError, SolverError
 from steelyard.kernels import Kernel
-from steelyard.kernels.items import Catalogue, is_sequence_kernel, restored_items
+from steelyard.kernels.items import SequenceStore, is_sequence_kernel, restored_items
 from steelyard.params import class_factors
 from steelyard.svm.expansion import KernelExpansion
 from steelyard.thresholds import smooth_gmean_cut
@@ -81,7 +81,7 @@ class SupportState:
     def __init__(self, kernel: Kernel, n_features: int, cache_bytes: int) -> None:
         self.kernel = kernel
         self.n_features = n_features
-        self.catalogue = Catalogue() if is_sequence_kernel(kernel) else None
+        self.catalogue = SequenceStore() if is_sequence_kernel(kernel) else None
         self.cache_bytes = cache_bytes
         self._solver = self._new_solver()
         nothing = Book([], {}, [], has_weights=False, settled=())
@@ -143,7 +143,7 @@ class SupportState:
             raise _unsolved_error(source, tol, failure) from None
         finally:
             if self.catalogue is not None:
-                self.catalogue.keep(self._all_rows())
+                self.catalogue.retain(self._all_rows())
         if stranger is not None:
             raise _stranger_error(source, forget.labels[forget.codes[stranger]] if forget else None, stranger)
 
@@ -170,7 +170,7 @@ class SupportState:
         self, batch: Batch, codes: Mapping[Label, int], counts: list[int], sign: int, source: str
     ) -> CodedRows:
         """The batch as the solver takes it; rows of weight 0 are no rows. Counts follow."""
-        dense = _dense if self.catalogue is None else self.catalogue.places
+        dense = _dense if self.catalogue is None else self.catalogue.add
         X, numbers, weights = dense(batch.X), batch.codes, batch.weights
         if weights is not None and not weights.all():
             heavy = weights != 0.0
@@ -332,7 +332,7 @@ class SupportState:
         weights = np.ascontiguousarray(tree["weights"], dtype=np.float64)
         rows = tree["rows"]
         if state.catalogue is not None:
-            rows = state.catalogue.places(restored_items(kernel, rows))
+            rows = state.catalogue.add(restored_items(kernel, rows))
         rows = np.ascontiguousarray(rows, dtype=np.float64)
         if not (np.isfinite(rows).all() and np.isfinite(weights).all() and (weights > 0.0).all()):
             raise ValueError("rows must be finite, and their weights positive")
@@ -371,7 +371,7 @@ class SupportState:
 class _CalledKernel:
     """A kernel given as a function, as the solver calls it: it never keeps hold of the solver's memory."""
 
-    def __init__(self, kernel: Kernel, catalogue: Catalogue | None) -> None:
+    def __init__(self, kernel: Kernel, catalogue: SequenceStore | None) -> None:
         self.kernel = kernel
         self.catalogue = catalogue
 
