@@ -1,4 +1,4 @@
-"""Section 3.2: all new rows together, or one after the other, to the same optimum."""
+"""Section 3.1: the multiple step moves all new rows together; one by one gives the same optimum."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class MultipleStep:
         return float(p), who
 
 
-@experiment("dcil-multiple-step", paper=THESIS, title="Section 3.2: rows together or one by one")
+@experiment("dcil-multiple-step", paper=THESIS, title="Section 3.1: rows together or one by one")
 def multiple_step(context: Context) -> Result:
     rng = context.rng("multiple")
     rows = []

@@ -181,7 +181,7 @@ def _summary(rows: list[Row]) -> list[str]:
 
 _NOTES = paragraphs(
     """
-    The thesis weighs classes by their counts, compares with z-SVM (2.24), and closes with the wish for
+    The thesis weighs classes by their counts, reviews z-SVM (2.24), and closes with the wish for
     weights that know how the samples of a class are scattered (chapter 6), without a rule. Here is one: a
     class counts more, or less, the wider it is, in mean deviation of its standardised features, beside its
     count. Nothing is tuned; SVMs have C = 1 and an rbf kernel of gamma "scale". 70 % of the rows, at most

@@ -51,7 +51,10 @@ def reason(learner: str, rival: str) -> Callable[[Numbers], Finding]:
 
 
 def times(rival: str, limit: float, column: str) -> Callable[[Numbers], Finding]:
-    """Time over that of another system."""
+    """Judge the ratio of times to another system.
+
+    Repeated runs differ by about 10 %, so "faster" needs a ratio of at most 0.9 and "as fast" allows 1.1.
+    """
 
     def judge(numbers: Numbers) -> Finding:
         ratios = [at(numbers, on, "MHE", column) / at(numbers, on, rival, column) for on in subjects(numbers)]

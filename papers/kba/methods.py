@@ -21,6 +21,7 @@ from steelyard.metrics import g_mean_score
 __all__ = [
     "PAPER_NAME",
     "PENALTIES",
+    "PRINTED",
     "WIDTHS",
     "Parts",
     "Variant",
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 PAPER_NAME = "Kernel boundary alignment"
+PRINTED: dict[str, Any] = {"variant": "printed", "early_stopping": False, "max_iter": 1, "shift": False}
 
 PENALTIES = (1.0, 10.0, 100.0)
 WIDTHS = (0.3, 1.0, 3.0)  # gamma times the number of features, on standardised features
@@ -104,8 +106,8 @@ def aligned(alignment: str = "kba", **options: Any) -> Variant:
 
 
 def printed(**options: Any) -> Variant:
-    """KBA to the letter: equations 5 and 7 as they are printed, one round whatever it does, no shift."""
-    return aligned("kba", variant="printed", early_stopping=False, max_iter=1, shift=False, **options)
+    """Return KBA as printed: equations 5 and 7, always one round, no shift."""
+    return aligned("kba", **PRINTED, **options)
 
 
 def measures(y: Labels, scores: Floats) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""KBA and ACT to the letter of the paper, by public parameters, against plain transcriptions."""
+"""KBA and ACT as printed in the paper, by public parameters, against transcriptions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def data(rng):
 
 @pytest.mark.parametrize("n_rounds", [1, 2])
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
-def test_kba_as_printed_is_the_papers_equations_and_nothing_else(data, rng, kernel, n_rounds):
+def test_kba_as_printed_matches_transcription(data, rng, kernel, n_rounds):
     X, y = data
     fresh = rng.normal(size=(15, 3))
     model = AlignedSVC(10.0, kernel=kernel, gamma=0.5, max_iter=n_rounds, **PRINTED).fit(X, y)
@@ -31,20 +31,20 @@ def test_kba_as_printed_is_the_papers_equations_and_nothing_else(data, rng, kern
     betas = [one.beta for one in model.rounds_[:-1]]
     K = Kernel(kernel, gamma=0.5).block(np.concatenate([X, fresh]))
     scores, supports = printed_scores(K, np.where(y == 1, 1, -1), 10.0, betas)
-    # D is the mean of many small bumps, so that kernel values are small and LIBSVM's tolerance shows.
+    # D is the mean of many small bumps, so kernel values are small and LIBSVM's tolerance is visible.
     np.testing.assert_allclose(model.decision_function(fresh), scores, atol=5e-3)
-    # Later rounds have kernel values so small that a tolerance decides who counts as a support row.
+    # In later rounds kernel values are so small that the tolerance decides which rows are support rows.
     for own, expected in zip(model.rounds_[:2], supports[:2], strict=True):
         assert own.n_support == pytest.approx(expected, abs=1)
     assert model.shift_ == 0.0
 
 
-def test_beta_of_a_round_is_the_papers_function_of_eta(data):
+def test_beta_of_a_round_is_function_of_eta(data):
     model = AlignedSVC(10.0, gamma=0.5, max_iter=2, **PRINTED).fit(*data)
     assert all(one.beta == (1.0 + one.eta) / 2.0 and 0.0 <= one.eta <= 1.0 for one in model.rounds_)
 
 
-def test_forced_rounds_are_as_many_as_asked_for(data):
+def test_early_stopping_false_runs_max_iter_rounds(data):
     assert AlignedSVC(gamma=0.5, early_stopping=False, max_iter=4).fit(*data).n_iter_ == 5
 
 
@@ -58,7 +58,7 @@ def test_forced_rounds_are_as_many_as_asked_for(data):
         (lambda margins: 1.0 - np.tanh(4.0 * margins), lambda margins: 1.0 - np.tanh(4.0 * margins)),
     ],
 )
-def test_the_boundary_moves_to_where_costs_of_ones_own_choice_are_least(rng, class_costs):
+def test_boundary_shift_minimizes_custom_costs(rng, class_costs):
     scores, signs = rng.uniform(-1.5, 1.5, 200), np.where(rng.random(200) < 0.3, 1.0, -1.0)
     own = shift_cost(boundary_shift(scores, signs, class_costs), scores, signs, class_costs)
     assert (
@@ -66,7 +66,7 @@ def test_the_boundary_moves_to_where_costs_of_ones_own_choice_are_least(rng, cla
     )
 
 
-def test_dearer_misses_move_the_boundary_farther(rng):
+def test_higher_cost_of_misses_increases_shift(rng):
     scores, signs = rng.uniform(-1.0, 1.0, 200), np.where(rng.random(200) < 0.2, 1.0, -1.0)
     cheap, dear = (
         boundary_shift(scores, signs, (lambda margins, c=c: c * np.exp(-margins), "logistic"))
@@ -76,7 +76,7 @@ def test_dearer_misses_move_the_boundary_farther(rng):
 
 
 @pytest.mark.parametrize(("norm", "metric"), [("l1", "cityblock"), ("l2", "sqeuclidean")])
-def test_act_has_bumps_of_either_norm_on_the_support_rows(data, norm, metric):
+def test_act_bumps_match_formula_for_both_norms(data, norm, metric):
     X, y = data
     variant = {"combine": "sum", "floor": 0.0, "normalize": None}
     model = AlignedSVC(
@@ -97,7 +97,7 @@ def test_act_has_bumps_of_either_norm_on_the_support_rows(data, norm, metric):
     np.testing.assert_allclose(model.alignment_factor(X), D, rtol=1e-6)
 
 
-def test_a_model_as_printed_is_saved_and_loaded(data):
+def test_printed_variants_are_saved_and_loaded(data):
     X, y = data
     for parameters in (PRINTED, {"variant": {"floor": 0.1}}, {"alignment": "act", "norm": "l1"}):
         model = AlignedSVC(10.0, gamma=0.5, max_iter=1, **parameters).fit(X, y)
@@ -118,7 +118,7 @@ def test_a_model_as_printed_is_saved_and_loaded(data):
         ({"early_stopping": 1}, "early_stopping must be True or False"),
     ],
 )
-def test_what_cannot_be_read_gets_a_sentence(data, parameters, message):
+def test_invalid_parameters_raise(data, parameters, message):
     with pytest.raises(ParameterError, match=message):
         AlignedSVC(**parameters).fit(*data)
 

@@ -40,7 +40,7 @@ def numbers(report):
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_an_experiment_runs_on_a_tiny_slice(name, reports):
+def test_experiment_runs_on_tiny_data(name, reports):
     result = reports(name).result
     assert not reports(name).unavailable
     assert result.rows or result.pictures
@@ -48,7 +48,7 @@ def test_an_experiment_runs_on_a_tiny_slice(name, reports):
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_another_seed_changes_the_third_digit(name, reports):
+def test_other_seed_changes_results(name, reports):
     values = [
         [f"{row.mean:.3g}" for row in reports(name, seed).result.rows]
         + [f"{y:.3g}" for s in reports(name, seed).result.series for y in s.y]
@@ -61,7 +61,7 @@ def test_another_seed_changes_the_third_digit(name, reports):
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_the_papers_figures_do_not_change_ours(name, reports, monkeypatch):
+def test_printed_figures_do_not_affect_results(name, reports, monkeypatch):
     before = numbers(reports(name))
     for module in [m for key, m in sys.modules.items() if key.startswith("papers.")]:
         for constant in [c for c in vars(module) if c.startswith("PAPER_")]:

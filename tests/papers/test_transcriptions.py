@@ -55,7 +55,7 @@ def solved(positive, negative, C):
 
 
 @pytest.mark.parametrize("C", [0.1, 1.0, 30.0])
-def test_algorithm_3_of_the_distributed_paper_is_an_update(rows, C):
+def test_update_matches_algorithm_3(rows, C):
     X, y, which = rows
     rare = y == 2
     sides = []
@@ -68,7 +68,7 @@ def test_algorithm_3_of_the_distributed_paper_is_an_update(rows, C):
 
 
 @pytest.mark.parametrize("n_nodes", [1, 2, 5])
-def test_algorithm_4_nodes_send_their_change_and_the_master_adds(rows, n_nodes):
+def test_nodes_and_master_match_algorithm_4(rows, n_nodes):
     X, y, which = rows
     rare = y == 2
     sides = [Terms(X[which["old"]][side[which["old"]]]) for side in (rare, ~rare)]
@@ -87,7 +87,7 @@ def test_algorithm_4_nodes_send_their_change_and_the_master_adds(rows, n_nodes):
     np.testing.assert_allclose(planes(model)[0], solved(*sides, 1.0), rtol=1e-8, atol=1e-10)
 
 
-def test_nodes_that_learn_apart_merge_by_35(rows):
+def test_merge_of_nodes_matches_35(rows):
     X, y, _ = rows
     rare = y == 2
     nodes = [slice(begin, None, 3) for begin in range(3)]
@@ -104,7 +104,7 @@ def test_nodes_that_learn_apart_merge_by_35(rows):
 
 
 @pytest.mark.parametrize("C", [0.1, 1.0, 30.0])
-def test_planes_of_several_classes_follow_4_24_and_4_25(rows, C):
+def test_multiclass_planes_match_4_24_and_4_25(rows, C):
     """M and v of all rows and of class j give the plane of j against the rest, whatever comes and goes."""
     X, y, which = rows
     model = ProximalSVC(C, standardize=False).fit(X[which["old"]], y[which["old"]])

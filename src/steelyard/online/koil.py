@@ -59,6 +59,13 @@ class KOIL(KoilLearner):
         Degree of the polynomial kernel.
     coef0 : float, default=0.0
         Constant term of the polynomial and sigmoid kernels.
+    select_first : {"violators", "nearest"}, default="violators"
+        Order of the two selections of support vectors: "violators" takes the ``n_neighbors`` most similar of
+        those with a positive loss (algorithm 2 of the thesis); "nearest" takes those with a positive loss of
+        the ``n_neighbors`` most similar (equation 3.9).
+    store_all : bool, default=False
+        Whether samples of weight 0 enter the buffers too (algorithm 3 of the thesis as printed). The first
+        samples then have weight 0.
     threshold : {"gmean", "zero"}, default="gmean"
         Decision threshold: the score with the largest geometric mean of both recalls on the support vectors,
         or zero. It is computed at prediction time. AUC does not depend on it.
@@ -112,7 +119,7 @@ class KOIL(KoilLearner):
     References
     ----------
     J. Hu, H. Yang, I. King, M. R. Lyu, A. M.-C. So: Kernelized online imbalanced learning with fixed
-    budgets. AAAI 2015.
+    budgets. AAAI 2015. The policies are KOIL RS, RS++, FIFO, FIFO++ and infinity there.
 
     Examples
     --------
@@ -144,6 +151,8 @@ class KOIL(KoilLearner):
         gamma: float | str = 1.0,
         degree: int = 3,
         coef0: float = 0.0,
+        select_first: str = "violators",
+        store_all: bool = False,
         threshold: str = "gmean",
         random_state: Any = None,
     ) -> None:
@@ -158,6 +167,8 @@ class KOIL(KoilLearner):
         self.gamma = gamma
         self.degree = degree
         self.coef0 = coef0
+        self.select_first = select_first
+        self.store_all = store_all
         self.threshold = threshold
         self.random_state = random_state
 

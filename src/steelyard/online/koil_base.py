@@ -27,6 +27,7 @@ from steelyard.params import (
     PairOf,
     Positive,
     RandomSeed,
+    Switch,
 )
 from steelyard.thresholds import gmean_cut
 
@@ -54,6 +55,8 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
         "rate_decay": Fraction(0.0, 1.0),
         "loss": OneOf("hinge", "smooth"),
         "policy": OneOf(*_POLICIES),
+        "select_first": OneOf("violators", "nearest"),
+        "store_all": Switch(),
         "threshold": OneOf("gmean", "zero"),
         "random_state": RandomSeed(),
     }
@@ -67,6 +70,8 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
     rate_decay: float
     loss: str
     policy: str
+    select_first: str
+    store_all: bool
     threshold: str
     random_state: Any
 
@@ -177,6 +182,8 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
             policy=self._policy,
             weight_rate=self._weight_rate(),
             rate_decay=float(self.rate_decay),
+            nearest_first=self.select_first == "nearest",
+            store_all=bool(self.store_all),
             n_threads=self._learning_threads(),
         )
 

@@ -55,6 +55,8 @@ class MultiKernelKOIL(KoilLearner):
         rate a single kernel soon has all the weight.
     C, budget, n_neighbors, learning_rate, rate_decay, loss, policy, threshold, random_state
         As in :class:`KOIL`, for every kernel.
+    select_first, store_all
+        As in :class:`KOIL`.
     n_threads : int or None, default=1
         Number of threads for learning, which divide the kernels among them; None for all cores. The model
         does not depend on it. More than one thread pays off with calls of a few hundred rows or more.
@@ -136,6 +138,8 @@ class MultiKernelKOIL(KoilLearner):
         rate_decay: float = 0.0,
         loss: str = "hinge",
         policy: str = "reservoir++",
+        select_first: str = "violators",
+        store_all: bool = False,
         threshold: str = "gmean",
         random_state: Any = None,
         n_threads: int | None = 1,
@@ -151,6 +155,8 @@ class MultiKernelKOIL(KoilLearner):
         self.rate_decay = rate_decay
         self.loss = loss
         self.policy = policy
+        self.select_first = select_first
+        self.store_all = store_all
         self.threshold = threshold
         self.random_state = random_state
         self.n_threads = n_threads
