@@ -14,7 +14,7 @@ from papers.context import Context
 from papers.experiment import experiment
 from papers.judges.kba import ups_and_downs
 from papers.kba.methods import PAPER_NAME, measures
-from papers.kba.uci import PAPER_TABLE_2, PAPER_TABLE_3, Split, subjects
+from papers.kba.uci import Split, printed_numbers, subjects
 from papers.result import Result, Row, paragraphs
 from steelyard.alignment import AlignedSVC
 
@@ -124,21 +124,21 @@ def _rows(about: tuple[str, str], values: dict[str, list[tuple[float, ...]]]) ->
     subject, weights = about
     rows = []
     for machine, triples in values.items():
-        theirs: dict[str, float] = {}
+        theirs: dict[str, dict[str, float]] = {}
         if weights == "equal penalties":
-            known = machine.split(",")[0].split(" ")[0]
-            theirs = {"G-mean": PAPER_TABLE_2[subject][known], "AUC": PAPER_TABLE_3[subject][known]}
+            method = machine.split(",")[0].split(" ")[0]
+            theirs = {measure: printed_numbers(subject, method, measure) for measure in ("G-mean", "AUC")}
             if machine == "SVM":
-                theirs["support ratio"] = PAPER_RATIOS[subject]
-        for place, measure in enumerate(MEASURES):
-            own = [triple[place] for triple in triples]
+                theirs["support ratio"] = {"paper": PAPER_RATIOS[subject]}
+        for column, measure in enumerate(MEASURES):
+            own = [triple[column] for triple in triples]
             shown: Any = {
                 "aim": "low" if measure == "support ratio" else "high",
                 "tolerance": 0.5,
                 "digits": 1,
             }
             about_row = (f"{subject}, {weights}", machine, measure, own)
-            rows.append(Row.of(*about_row, paper=theirs.get(measure), **shown))
+            rows.append(Row.of(*about_row, **theirs.get(measure, {}), **shown))
     return rows
 
 

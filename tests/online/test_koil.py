@@ -101,29 +101,16 @@ def test_pair_of_budgets_without_two_classes_raises(stream):
     model.partial_fit(X, y)
 
 
-@pytest.mark.parametrize(
-    ("select_first", "store_all"), [("nearest", False), ("violators", True), ("nearest", True)]
-)
+@pytest.mark.parametrize("settings", [("nearest", False), ("violators", True), ("nearest", True)])
 @pytest.mark.parametrize("policy", ["unbounded", "fifo", "fifo++", "reservoir", "reservoir++"])
 @pytest.mark.parametrize(
     ("share", "apart", "loss"), [(0.1, 0.3, "hinge"), (0.1, 1.2, "smooth"), (0.5, 1.0, "hinge")]
 )
-def test_nearest_first_and_stored_zero_weights_match_transcription(
-    select_first, store_all, policy, share, apart, loss
-):
+def test_nearest_first_and_stored_zero_weights_match_transcription(settings, policy, share, apart, loss):
     """Check (3.9) and algorithm 3 as printed, also with a rare class, whose scores are computed lazily."""
-    X, y = rare_class(share, apart)
-    check_against_transcription(
-        X,
-        y,
-        "rbf",
-        loss=loss,
-        policy=policy,
-        budget=20,
-        n_neighbors=4,
-        select_first=select_first,
-        store_all=store_all,
-    )
+    parameters = dict(zip(("select_first", "store_all"), settings, strict=True))
+    parameters |= {"loss": loss, "policy": policy, "budget": 20, "n_neighbors": 4}
+    check_against_transcription(*rare_class(share, apart), "rbf", **parameters)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
