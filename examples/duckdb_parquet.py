@@ -1,4 +1,7 @@
-"""A Parquet file, learned by DuckDB without reading it into Python: python examples/duckdb_parquet.py."""
+"""Train on a Parquet file inside DuckDB, without loading it into Python.
+
+Run: python examples/duckdb_parquet.py
+"""
 
 from __future__ import annotations
 

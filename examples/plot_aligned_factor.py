@@ -1,15 +1,15 @@
 """
-What kernel boundary alignment does to space
-============================================
+Kernel boundary alignment
+=========================
 
-A rare class lies at the edge of a frequent one. A plain SVM puts its boundary close around the few rare rows.
-:class:`~steelyard.AlignedSVC` finds out on held-out rows how far the boundary should move, stretches space
-around it and shifts the cut. On the left is the plain boundary, where space is not stretched at all; in the
-middle the factor :math:`D(x)` that the rounds have built up; on the right the boundary that comes of it.
+A rare class is at the edge of a frequent one. The boundary of a plain SVM is too close to the few rare
+rows. :class:`~steelyard.AlignedSVC` estimates the desired position on held-out rows, magnifies space
+around it and shifts the threshold. Left: the plain boundary. Centre: the magnification. Right: the
+aligned boundary.
 """
 
 # %%
-# Fifty rare rows along a bend, against a thousand others.
+# Fifty rare rows along a curve and a thousand others.
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -29,7 +29,7 @@ X, y = bend(50, 1000, 0)
 X_new, y_new = bend(500, 10000, 1)
 
 # %%
-# The same C and kernel for both. The rounds tell what happened.
+# All models have the same C and kernel. ``rounds_`` describes each round.
 settings = {"C": 10.0, "kernel": "rbf", "gamma": 0.5}
 plain = AlignedSVC(**settings, alignment=None).fit(X, y)
 shifted = AlignedSVC(**settings, max_iter=0).fit(X, y)
@@ -41,12 +41,12 @@ for number, one in enumerate(aligned.rounds_):
     )
 
 # %%
-# G-mean on new rows: the shift does most of it, the stretched space the rest.
+# G-mean on new rows: the threshold shift has the largest effect.
 for name, model in (("plain", plain), ("shift alone", shifted), ("aligned", aligned)):
     print(f"{name:12s} {g_mean_score(y_new, model.predict(X_new)):.3f}")
 
 # %%
-# Before, D(x), after.
+# Plot the boundaries and D(x).
 axis_x, axis_y = np.linspace(-3.6, 3.6, 120), np.linspace(-3.4, 3.4, 110)
 grid = np.stack(np.meshgrid(axis_x, axis_y), axis=-1)
 

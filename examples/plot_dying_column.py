@@ -1,17 +1,17 @@
 """
-A column that dies out
-======================
+Exact forgetting of a column
+============================
 
-An amount is positive in early rows, some of them large, and 0 from then on. The early rows retire, and the
-column is constant again: its coefficient must be 0. Sums of floating-point numbers cannot know that, sums of
-whole numbers do.
+A column is positive in early rows, with some large values, and 0 afterwards. After the early rows are
+forgotten the column is constant, and its coefficient must be 0. Floating-point sums keep a rounding
+error; integer sums do not.
 """
 
 # %%
-# Two ways to keep the same statistics
-# ------------------------------------
+# Floating-point and integer statistics
+# -------------------------------------
 # A window of 500 rows slides over 1,500. ``FloatSums`` adds and subtracts the products of rows in double
-# precision; everything else about the plane is the same.
+# precision; everything else is the same.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -67,13 +67,13 @@ for end in range(window, n_rows, chunk):
 # %%
 # The coefficient of the column
 # -----------------------------
-# At the line the last row with an amount has left the window. A fresh fit gives 0 there, and so do whole
-# numbers, to the bit.
+# At the vertical line the last row with a positive value has left the window. A fresh fit gives exactly 0,
+# and so do integer sums.
 
 figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
 floor = 1e-12
 axes.semilogy(ends, np.maximum(by_floats, floor), color="#cc6677", label="sums of doubles")
-exact = "sums of whole numbers (0 is drawn at the foot)"
+exact = "integer sums (0 is drawn at the bottom)"
 axes.semilogy(ends, np.maximum(by_integers, floor), color="#4477aa", label=exact)
 axes.axvline(window + 400, color="#888888", linewidth=0.8)
 axes.set(xlabel="rows seen", ylabel="|coefficient of the column|")

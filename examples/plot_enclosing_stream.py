@@ -1,19 +1,18 @@
 """
-New classes in a stream: unknown first, then taught
-===================================================
+New classes in a stream: unknown first, then learned
+====================================================
 
-A stream knows two classes of events. On the way a third kind appears, later a fourth. An ordinary
-classifier would call each of them by one of the names it knows. :class:`~steelyard.EnclosingClassifier`
-keeps one smallest body around each class, so what lies in none of them is answered with "unknown". When
-enough unknown rows have gathered somebody looks at them and names them; the new class is then taught, and
-the bodies of the others stay as they are, bit for bit.
+A stream has two known classes of events. Later a third class appears, then a fourth. An ordinary
+classifier would assign them to a known class. :class:`~steelyard.EnclosingClassifier` encloses each class
+in its smallest body, so rows outside all bodies are predicted as "unknown". When a class is labelled, it
+is learned without changing the others.
 """
 
 # %%
 # The stream
 # ----------
-# Forty chunks of fifty rows. Class "c" begins with chunk 12, class "d" with chunk 25; a class is named and
-# taught three chunks after it first appeared.
+# Forty chunks of fifty rows. Class "c" starts at chunk 12, class "d" at chunk 25; a class is labelled
+# three chunks after its first appearance.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -41,13 +40,13 @@ def next_chunk(number):
 
 
 # %%
-# Asking first, teaching later
-# ----------------------------
-# Every chunk is answered before any of it is learned. Rows of known classes are then learned with their true
-# labels; rows of a class that has no name yet wait until it gets one.
+# Predict, then learn
+# -------------------
+# Every chunk is predicted before it is learned. Rows of known classes are learned with their labels; rows of
+# an unlabelled class are kept until its label is known.
 
 model = EnclosingClassifier(outliers=0.02, ridge="auto")
-waiting_rows, waiting_labels, seen, snapshots = [], [], [], {}
+pending_rows, pending_labels, seen, snapshots = [], [], [], {}
 unknown_share = {label: np.full(N_CHUNKS, np.nan) for label in MEANS}
 
 for number in range(N_CHUNKS):
@@ -57,22 +56,22 @@ for number in range(N_CHUNKS):
         for label in np.unique(y):
             unknown_share[label][number] = np.mean(answers[y == label] == "unknown")
         seen.append((X, answers))
-    waiting_rows.append(X)
-    waiting_labels.append(y)
+    pending_rows.append(X)
+    pending_labels.append(y)
     named = [label for label in MEANS if TAUGHT.get(label, 0) <= number]
-    rows, labels = np.concatenate(waiting_rows), np.concatenate(waiting_labels)
+    rows, labels = np.concatenate(pending_rows), np.concatenate(pending_labels)
     known = np.isin(labels, named)
     model.partial_fit(rows[known], labels[known])
-    waiting_rows, waiting_labels = [rows[~known]], [labels[~known]]
+    pending_rows, pending_labels = [rows[~known]], [labels[~known]]
     if number in {11, 14, 39}:
         bodies = EnclosingClassifier(**model.get_params()).merge(model)
         snapshots[number] = (bodies, *map(np.concatenate, zip(*seen[-3:], strict=True)))
 
 # %%
-# What the model saw
-# ------------------
-# The outlines are the bodies; crosses are the rows of the last three chunks that were answered with
-# "unknown". In the middle the third class has appeared and nobody has named it yet.
+# Result
+# ------
+# The outlines are the bodies; crosses are rows of the last three chunks that were predicted as "unknown". In
+# the middle the third class has appeared and is not labelled yet.
 
 COLOURS = {"a": "#4477aa", "b": "#ee6677", "c": "#228833", "d": "#aa3377", "unknown": "#222222"}
 figure = plt.figure(figsize=(10, 6.2), layout="constrained")
@@ -114,7 +113,7 @@ axes.legend(loc="center left", frameon=False)
 plt.show()
 
 # %%
-# A class can leave, too. The others do not notice.
+# A class can be removed without changing the others.
 
 before = model.distance_ratio(grid)
 model.forget_class("a")

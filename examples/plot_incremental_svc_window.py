@@ -2,13 +2,10 @@
 A sliding window over a drifting stream, exact at every row
 ===========================================================
 
-The rare class circles around the frequent one, once in 3,000 rows. A kernel SVM that has learned
-everything so far knows all the places where the rare class has ever been; one that only knows the last
-400 rows follows it. With :class:`~steelyard.IncrementalSVC` the window costs no refits: every row comes
-in and goes out by itself, and after every row the model is the optimum of the rows in the window.
-
-The size of the margin set says how much shape the boundary has. In the window it stays the same; with all
-rows it grows, because the boundary has to enclose more and more of the circle.
+The rare class moves around the frequent one, one circle in 3,000 rows. A kernel SVM trained on all rows
+so far remembers every earlier position of the rare class; a model of the last 400 rows follows it. With
+:class:`~steelyard.IncrementalSVC` the window needs no refits: each update adds one row and removes one
+row, and the model is exact after every row.
 """
 
 # %%
@@ -31,7 +28,7 @@ X[in_tail] += np.abs(rng.normal(scale=1.4, size=(in_tail.sum(), 1))) * np.array(
 y = rare.astype(int)
 
 # %%
-# First ask, then learn: each row is predicted before the window moves on.
+# Each row is predicted before the window moves.
 
 
 def follow(forgets: bool):
@@ -63,7 +60,7 @@ def recent_gmean(hits, span=400):
 
 
 # %%
-# Above: how well both do. Middle: the size of the margin set. Below: the boundary at four moments.
+# Top: recall of both models. Middle: the size of the margin set. Bottom: the boundary at four times.
 
 figure = plt.figure(figsize=(9, 8), layout="constrained")
 grid = figure.add_gridspec(3, 4, height_ratios=[1, 1, 1.15])

@@ -1,10 +1,10 @@
 r"""
-A boundary that grows with the stream
-=====================================
+A kernel classifier with a budget
+=================================
 
-One class sits in the middle of four others: a line cannot tell them apart, and the class in the middle is
-rare. :class:`steelyard.KOIL` keeps at most 50 support vectors of each class. Every panel shows its decision
-function after more of the stream, and the support vectors that it keeps at that moment.
+A rare class is in the middle of four clusters, so no linear boundary separates it.
+:class:`steelyard.KOIL` keeps at most 50 support vectors per class. Each panel shows the decision function
+and the support vectors after more rows of the stream.
 """
 
 import matplotlib.pyplot as plt
@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 from steelyard import KOIL
 
 # %%
-# Rows come one by one: one in ten from the middle, the others from one of four corners.
+# One row in ten comes from the centre, the others from one of four corners.
 
 
 def draw_rows(n_rows, rng):
@@ -29,8 +29,8 @@ X, y = draw_rows(4000, rng)
 X_new, y_new = draw_rows(4000, rng)
 
 # %%
-# The learner is asked after 20, 100, 500 and 4,000 rows. Once a buffer is full a random sample of all rows
-# stays, and the weight of each row that leaves goes to its most similar neighbour.
+# The model is shown after 20, 100, 500 and 4,000 rows. A full buffer keeps a uniform sample of all rows,
+# and the weight of a removed row is added to its most similar neighbour.
 
 model = KOIL(C=2.0, budget=50, gamma=25.0, random_state=0)
 moments = [20, 100, 500, 4000]

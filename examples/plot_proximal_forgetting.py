@@ -2,17 +2,16 @@
 What forgetting does to the boundary
 ====================================
 
-When what is rare or common, and where it lies, changes with time, old rows speak for a world that is gone.
-``update(add=..., forget=...)`` takes new rows in and old ones out. The planes are then those of a fresh fit
-on the rows that remain, at a cost that does not depend on how many those are.
+When class shares and positions change over time, old rows mislead the model. ``update(add=...,
+forget=...)`` learns new rows and forgets old ones. The model equals a fresh fit on the remaining rows, at
+a cost that does not depend on their number.
 """
 
 # %%
-# A stream that turns
-# -------------------
-# The rare class moves around the common one, a full circle in 120 chunks, and its share swings between 2
-# and 20 percent. Both learners see the same 500 rows a step; one of them retires the rows that are ten
-# steps old.
+# A drifting stream
+# -----------------
+# The rare class moves around the frequent one, a full circle in 120 chunks, and its share varies between 2
+# and 20 percent. Both learners see the same 500 rows per step; one of them forgets rows after ten steps.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -40,16 +39,15 @@ def make_chunk(step, n_rows=500):
 stream = [make_chunk(step) for step in range(STEPS)]
 
 # %%
-# Each chunk is predicted first and learned afterwards. The planes of both learners are noted at each step,
-# for the picture.
+# Each chunk is predicted before it is learned. The coefficients of both learners are stored for the plot.
 
 keeping, forgetting = ProximalSVC(), ProximalSVC()
-results = {"keeps every row": [], "retires old rows": []}
+results = {"keeps every row": [], "forgets old rows": []}
 planes = {}
 for step, (X, y) in enumerate(stream):
     if step:
         results["keeps every row"].append(g_mean_score(y, keeping.predict(X)))
-        results["retires old rows"].append(g_mean_score(y, forgetting.predict(X)))
+        results["forgets old rows"].append(g_mean_score(y, forgetting.predict(X)))
     keeping.partial_fit(X, y)
     forgetting.update(add=(X, y), forget=stream[step - WINDOW] if step >= WINDOW else None)
     planes[step] = [(m.coef_[0].copy(), m.intercept_[0]) for m in (keeping, forgetting)]
@@ -60,14 +58,14 @@ difference = np.abs(forgetting.coef_ - fresh.coef_).max() / np.abs(fresh.coef_).
 print(f"after {STEPS} updates the planes differ from a fresh fit by {difference:.0e}")
 
 # %%
-# The boundary at three moments
-# -----------------------------
-# Bright dots are rows in the window, pale ones are older. Green is the line half-way between the two
-# centers as they are now.
+# The boundary at three times
+# ---------------------------
+# Bright dots are rows in the window, pale dots are older. The green line is half-way between the two current
+# centers.
 
 
 def draw_line(ax, w, b, **style):
-    """The line ``w @ x + b = 0`` across the picture."""
+    """Draw the line ``w @ x + b = 0``."""
     foot, along = -b * w / (w @ w), np.array([-w[1], w[0]]) / np.linalg.norm(w)
     ax.plot(*np.transpose([foot - 20 * along, foot + 20 * along]), **style)
 
@@ -83,15 +81,15 @@ for ax, step in zip(axes, (15, 55, 95), strict=True):
     draw_line(ax, now, -now @ now / 2, color=TRUTH, linewidth=2, label="truth, amid the window")
     (w_all, b_all), (w_new, b_new) = planes[step]
     draw_line(ax, w_all, b_all, color="black", linestyle="dashed", label="keeps every row")
-    draw_line(ax, w_new, b_new, color="black", linewidth=2, label="retires old rows")
+    draw_line(ax, w_new, b_new, color="black", linewidth=2, label="forgets old rows")
     ax.set(title=f"after chunk {step}", xlim=(-5.5, 5.5), ylim=(-5.5, 5.5), aspect="equal")
 fig.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
 
 # %%
-# The price of remembering
-# ------------------------
-# G-mean on the next chunk, before it is learned. After half a circle the old rows point the wrong way, and
-# who keeps them finds none of the rare rows; only when the circle closes are they right again.
+# Effect on the G-mean
+# --------------------
+# G-mean of each chunk before it is learned. After half a circle the old rows are misleading, and the model
+# that keeps them misses all rare rows until the circle closes.
 
 fig, ax = plt.subplots(figsize=(9, 3.4), layout="constrained")
 for (label, values), style in zip(results.items(), ("--", "-"), strict=True):

@@ -2,8 +2,8 @@
 A worked example: finding one digit among ten
 =============================================
 
-Scanned digits, 64 gray values each, and one question: is it an eight? One image in ten is. That is the
-usual shape of imbalanced data: the class that one asks for is rare and looks like several others.
+Scanned digits with 64 gray values each: is it an eight? One image in ten is, and eights resemble several
+other digits, as is typical for imbalanced data.
 """
 
 # %%
@@ -27,10 +27,9 @@ print(f"{len(y)} images, {np.sum(y == 'eight')} eights, imbalance ratio {imbalan
 # %%
 # Weights and thresholds
 # ----------------------
-# Two choices: whether both sides of the plane weigh the same, and where the scores are cut.
-# ``threshold="gmean"`` looks at how the scores of each side scatter, which the statistics tell, and cuts
-# where the product of the two hit rates is largest. Neither choice needs a second fit: planes follow from
-# what is kept.
+# Two parameters: class weights and the threshold. ``threshold="gmean"`` uses the mean and variance of the
+# scores of each class and maximizes the product of both recalls. Neither needs a second fit, because the
+# coefficients follow from the statistics.
 
 X_train, X_test, y_train, y_test = train_test_split(images, y, test_size=0.4, stratify=y, random_state=1)
 choices = list(product((None, "balanced"), ("zero", "gmean")))
@@ -41,14 +40,15 @@ for class_weight, threshold in choices:
     print(f"class_weight={class_weight!r:<11} threshold={threshold!r:<8} G-mean {g_mean:.3f}")
 
 # %%
-# The scores of images that were not learned show why. Unweighted, the eights lie around zero, and half
-# of them on the wrong side; moving the cut helps. Balanced, they stand on their own side, and as both sides
-# scatter alike the two cuts nearly agree.
+# The scores of test images show why. Without weights, the scores of eights are around zero and half of them
+# are wrong; moving the threshold helps. With balanced weights they are on the right side, and both
+# thresholds nearly agree.
 
 fig, axes = plt.subplots(2, 1, figsize=(8, 4.8), sharex=True, layout="constrained")
 for ax, class_weight in zip(axes, (None, "balanced"), strict=True):
     model.set_params(class_weight=class_weight, threshold="zero")
-    # Positive scores speak for the second label in sorted order, "other"; here eights shall lie right.
+    # Positive scores mean the second label in sorted order, "other"; flip the sign to show eights on the
+    # right.
     scores = -model.decision_function(X_test)
     for label, color in (("other", "#4477aa"), ("eight", "#cc6677")):
         ax.hist(
@@ -62,17 +62,16 @@ axes[0].legend(loc="upper right", frameon=False)
 axes[1].set_xlabel("score for an eight")
 
 # %%
-# One split of one digit says little, so here are five folds of three tasks: each digit against the rest;
+# Five folds of three tasks: each digit against the rest;
 # scikit-learn's breast cancer data; and these data with one malignant sample in seven, ten draws of it.
 #
-# Weights help everywhere, and so does the cut while nothing is weighted. On top of the weights it gains
-# where the sides scatter differently, as malignant and benign samples do. The last task shows its limit:
-# with 30 rare rows of 30 features the learned rows lie closer to their plane than new ones will, and a cut
-# that trusts them is a little off. A smaller ``C`` mends most of it.
+# Weights always help, and so does the threshold without weights. With weights the threshold helps where the
+# classes have different variances, as malignant and benign samples do. The last task shows its limit: with 30
+# rare rows of 30 features the variance of learned rows is too small. A smaller ``C`` repairs most of it.
 
 
 def g_means(X, y, rare, seed=0):
-    """Mean G-mean of the four choices over five folds."""
+    """Return the mean G-mean of the four settings over five folds."""
     found = np.zeros(len(choices))
     for train, test in StratifiedKFold(5, shuffle=True, random_state=seed).split(X, y):
         model = ProximalSVC().fit(X[train], y[train])
@@ -105,10 +104,9 @@ axes[0].invert_yaxis()
 # %%
 # Two sites
 # ---------
-# Two offices scan digits and do not pool the images. One of them sees almost no eights. Each learns alone,
-# then one takes in what the other has learned, which is class-wise statistics. The result is the model that
-# all images together would have given. (What statistics reveal of their rows stands on the page of
-# :class:`~steelyard.ProximalSVC` in the guide to the learners.)
+# Two offices scan digits and do not share images. One of them has almost no eights. Each trains a model; then
+# one merges the statistics of the other. The result is the model of all images. (The page on
+# :class:`~steelyard.ProximalSVC` says what statistics reveal.)
 
 rng = np.random.default_rng(0)
 at_north = np.where(y_train == "eight", rng.random(len(y_train)) < 0.1, rng.random(len(y_train)) < 0.5)
@@ -125,11 +123,11 @@ difference = np.abs(together.decision_function(X_test) - pooled.decision_functio
 print(f"largest difference of a score from pooled rows: {difference:.0e}")
 
 # %%
-# Curved boundaries
-# -----------------
-# A random feature map in front, settled by the first rows, and C chosen from statistics of folds. It is
-# still one pass, and it still forgets and merges.
+# Nonlinear boundaries
+# --------------------
+# A random feature map, fitted on the first rows, and C chosen by cross-validation on statistics. Training
+# is still one pass, and the model still forgets and merges exactly.
 
-curved = ProximalSVC(C="auto", threshold="gmean", feature_map=RandomFeatures(300)).fit(X_train, y_train)
-print(imbalance_report(y_test, curved.predict(X_test), curved.decision_function(X_test)))
+nonlinear = ProximalSVC(C="auto", threshold="gmean", feature_map=RandomFeatures(300)).fit(X_train, y_train)
+print(imbalance_report(y_test, nonlinear.predict(X_test), nonlinear.decision_function(X_test)))
 plt.show()

@@ -2,18 +2,15 @@
 What class weights do to the boundary
 =====================================
 
-A proximal plane is drawn to the middle of each class by all of its rows. When one class has many more
-rows than the other, its pull wins, and the boundary moves into the rare class. Balanced weights let both
-sides pull alike, as the counts are now.
-
-The setting is that of figures 2.2 and 2.3 of the thesis on dynamic class imbalance learning: rows spread
-evenly over two boxes, so that the right boundary, :math:`x_1 = 0`, is known.
+Each proximal plane is fitted to the rows of one class by least squares. If one class has many more rows,
+its loss dominates and the boundary moves into the rare class. Balanced weights give both classes the same
+total weight, always for the current counts.
 """
 
 # %%
-# Rows and planes
-# ---------------
-# The rare class lies on the right, between 0.1 and 1.1; the common one on the left.
+# Data
+# ----
+# The rare class is on the right, between 0.1 and 1.1; the frequent one is on the left.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -47,11 +44,11 @@ def draw(ax, model, X, y, title):
 
 
 # %%
-# Unweighted machines
-# -------------------
-# With 30 rows on each side both machines find the boundary. With 30 against 900 both move towards the rare
-# class, and the proximal machine much farther: every row of the common class pulls at its plane, while a
-# support vector machine hears only those near the margin.
+# Without weights
+# ---------------
+# With 30 rows per class both models find the boundary. With 30 against 900 both boundaries move towards the
+# rare class, and that of the proximal SVM much farther: all rows of the frequent class contribute to its
+# loss, but only rows near the margin to that of the SVM.
 
 fig, axes = plt.subplots(2, 2, figsize=(9, 6), sharex=True, sharey=True, layout="constrained")
 for row, n_common in zip(axes, (30, 900), strict=True):
@@ -67,8 +64,8 @@ for ax in axes[0]:
 # %%
 # Balanced weights
 # ----------------
-# The same 900 and 30 rows. Unweighted, the plane of the rare class (dashed, red) lies beyond the right edge
-# of the picture. With balanced weights it returns among its rows, and the boundary to the gap.
+# The same 900 and 30 rows. Without weights, the plane of the rare class (dashed, red) is outside the plot.
+# With balanced weights it passes through its rows, and the boundary is in the gap.
 
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True, layout="constrained")
 balanced = ProximalSVC(standardize=False).fit(X, y)
@@ -77,11 +74,11 @@ draw(axes[1], balanced, X, y, 'class_weight="balanced", 900 : 30')
 axes[0].set_ylabel("$x_2$")
 
 # %%
-# As the imbalance grows
-# ----------------------
-# Where the boundary crosses :math:`x_2 = 0`, over twenty draws for each ratio; the bands hold 80 percent of
-# them. The rare class lies between 0.1 and 1.1. At four to one the unweighted machine begins to give rare
-# rows away, at thirty to one almost none is left to it.
+# Increasing imbalance
+# --------------------
+# Position of the boundary at :math:`x_2 = 0` over twenty draws per ratio; the bands contain 80 percent of
+# them. The rare class is between 0.1 and 1.1. Without weights the model starts to miss rare rows at four to
+# one and misses almost all at thirty to one.
 
 ratios = np.array([1, 2, 4, 8, 16, 32, 100, 300, 1000])
 settings = {"class_weight=None": None, 'class_weight="balanced"': "balanced"}
@@ -99,11 +96,11 @@ for (label, class_weight), color in zip(settings.items(), ("black", "#ee7733"), 
     low, middle, high = np.quantile(places, [0.1, 0.5, 0.9], axis=1)
     ax.fill_between(ratios, low, high, color=color, alpha=0.15, linewidth=0)
     ax.plot(ratios, middle, "o-", color=color, label=label)
-    print(f"{label:<24}", *(f"{place:7.2f}" for place in middle))
+    print(f"{label:<24}", *(f"{position:7.2f}" for position in middle))
 ax.axhspan(0.1, 1.1, color=RARE, alpha=0.12, linewidth=0)
 ax.text(1.0, 1.05, "rows of the rare class", color=RARE, va="top")
-ax.axhline(0.0, color=TRUTH, linewidth=2, label="the right boundary")
-ax.set(xscale="log", xlabel="rows of the common class for each rare one", ylabel="boundary at $x_1$ =")
+ax.axhline(0.0, color=TRUTH, linewidth=2, label="true boundary")
+ax.set(xscale="log", xlabel="frequent rows per rare row", ylabel="boundary at $x_1$ =")
 ax.set_ylim(-0.15, 1.2)
 ax.legend(loc="center right", frameon=False)
 plt.show()

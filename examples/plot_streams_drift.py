@@ -1,16 +1,15 @@
 """
-A stream that drifts while its balance moves
-============================================
+Concept drift and a changing class ratio
+========================================
 
-The share of the rare class swings between one percent and one half, and after two thirds of the stream both
-classes move elsewhere. Four learners see the same rows, each predicted before it is learned.
+The share of the rare class varies between one percent and one half, and after two thirds of the stream
+both classes move. Four learners are evaluated prequentially on the same rows.
 """
 
 # %%
-# The race
-# --------
-# All are proximal planes but the last. One counts every row once, one remembers everything, one keeps several
-# windows and lets the best lately answer.
+# Models
+# ------
+# Three proximal SVMs and SGD: adaptive windows, all rows, and an unweighted model with a sliding window.
 
 import matplotlib.pyplot as plt
 from sklearn.linear_model import SGDClassifier
@@ -22,8 +21,8 @@ from steelyard.windowing import AdaptiveWindows, SlidingWindow
 
 stream = demo_stream(40_000)
 models = {
-    "balanced, drift windows": AdaptiveWindows(ProximalSVC()),
-    "balanced, remembers all": ProximalSVC(),
+    "balanced, adaptive": AdaptiveWindows(ProximalSVC()),
+    "balanced, all rows": ProximalSVC(),
     "unweighted, window": SlidingWindow(ProximalSVC(class_weight=None), size=4000),
     "SGD": SklearnPeer(SGDClassifier(random_state=0)),
 }
@@ -32,10 +31,9 @@ for row in result.summary():
     print(f"{row['model']:<25} mean {row['mean_g_mean']:.3f}   lowest {row['lowest_g_mean']:.3f}")
 
 # %%
-# Along the stream
-# ----------------
-# When the rare class becomes rare, whoever is not balanced gives it up. After the drift, whoever remembers
-# all stays wrong.
+# Results over time
+# -----------------
+# Unbalanced models miss the rare class when it is rarest. After the drift, the model of all rows stays wrong.
 
 COLOURS = ["#4477aa", "#66ccee", "#cc6677", "#228833"]
 layout = {"height_ratios": [3, 1], "layout": "constrained"}
@@ -44,7 +42,7 @@ for name, colour in zip(models, COLOURS, strict=True):
     records = result.records(name)
     rows = [record["row"] for record in records]
     top.plot(rows, [record["g_mean"] for record in records], color=colour, label=name, lw=1.8)
-first = result.records("balanced, drift windows")
+first = result.records("balanced, adaptive")
 top.fill_between(
     [record["row"] for record in first],
     [record["g_mean_low"] for record in first],

@@ -150,9 +150,8 @@ def _summary(of_paper: Mapping[str, Sequence[Section]], stem: str) -> str:
         total += counts
         lines.append(f"| {{doc}}`{_PAGES[key]} <{stem}/{key}>` | {len(sections)} | {_cells(counts)} |")
     lines.append(f"| all | {sum(map(len, of_paper.values()))} | {_cells(total)} |")
-    pages = "\n".join(
-        ["from_the_papers", f"{stem}/claims", *(f"{stem}/{key}" for key in of_paper), "misprints"]
-    )
+    parts = ("claims", *of_paper, "aligned_evidence")
+    pages = "\n".join(["from_the_papers", *(f"{stem}/{part}" for part in parts), "misprints"])
     links = (
         f"Claims of the papers in words, and whether they hold: {{doc}}`{stem}/claims`. Errors and ambiguities of "
         "the papers: {doc}`misprints`.\n"
