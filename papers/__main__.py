@@ -1,4 +1,4 @@
-"""``python -m papers``: the experiments of the papers, run and shown."""
+"""Command line interface of the experiments: ``python -m papers``."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = ["papers_command"]
 
 @click.group("papers", cls=SentenceGroup)
 def papers_command() -> None:
-    """Recompute the tables and figures of the papers that this library grew out of."""
+    """Recompute the tables and figures of the papers on which this library is based."""
 
 
 @papers_command.command("list")
 @json_option
 def list_command(as_json: bool) -> None:
-    """Name every experiment."""
+    """List the experiments."""
     known = [{"name": e.name, "paper": e.paper, "title": e.title} for e in experiments().values()]
     if as_json:
         emit_json(known)
@@ -59,7 +59,7 @@ def list_command(as_json: bool) -> None:
 )
 @json_option
 def run_command(names: tuple[str, ...], output: Path, as_json: bool, **options: Any) -> None:
-    """Run experiments and print the papers' figures and ours side by side.
+    """Run experiments and print printed and computed numbers side by side.
 
     NAME is a name of `python -m papers list`, or the beginning of several (`dcil`); `all` runs them all. A
     data set that cannot be had is reported, and the rest runs. What is finished when Ctrl-C comes is kept:
@@ -155,7 +155,7 @@ def _run_one(
 
 
 def _show(report: Report) -> None:
-    """The table on standard output, what is to be said about it on standard error."""
+    """Print the table to standard output and notes to standard error."""
     result = report.result
     if sys.stdout.isatty():
         table = Table(title=f"{report.paper}: {report.title}", box=None, header_style="bold", pad_edge=False)

@@ -27,13 +27,13 @@ printed numbers. {{doc}}`from_the_papers` lists the systems by the papers' names
 where the data sets come from.
 
 A number is *reached* if it differs from the printed one by no more than the tolerance of its row or two
-standard errors of the difference of the means; otherwise it is *better* or *short* by the difference. A printed
-number that is compared with several learners counts once for each, so the table counts comparisons. "Better"
-includes times on a faster machine and the Bayes error of generated data; the last column leaves them out. No
-printed result is used in a computation; parameters that a paper gives are.
+standard errors of the difference of the means; otherwise it is *better* or *short* by the difference. A
+printed number that is compared with several learners counts once for each, so the table counts comparisons.
+"Better" includes times on a faster machine and the Bayes error of generated data; the last column leaves them
+out. No printed result is used in a computation; parameters that a paper gives are.
 """
-_LEGEND = """In wide tables a cell is "ours ± standard deviation (printed)" and a sign: `=` reached, `+` better, `-`
-short. The standard deviation is over the rounds. Each section says how its numbers were computed.
+_LEGEND = """In wide tables a cell is "ours ± standard deviation (printed)" and a sign: `=` reached, `+`
+better, `-` short. The standard deviation is over the rounds. Each section says how its numbers were computed.
 """
 _PLAIN_BETTER = "better, without times and Bayes errors"
 _EASIER = "documents of one topic"  # MHE-CIL's texts without documents of several topics: an easier problem
@@ -96,8 +96,8 @@ def _surpassed(sections: Sequence[Section]) -> list[str]:
         return []
     words = (
         "The best figure that a paper prints for one of its own learners, compared with the learner of this "
-        "library that validation within the training rows chose, and with StreamClassifier, for which nothing "
-        f"is chosen. Of {_counted(counts[False])}."
+        "library that validation within the training rows chose, and with StreamClassifier, for which "
+        f"nothing is chosen. Of {_counted(counts[False])}."
     )
     if counts[True]:
         words += (
@@ -140,7 +140,7 @@ def _copied_pictures(name: str, files: Mapping[Path, str], pictures: Path) -> di
 
 def _summary(of_paper: Mapping[str, Sequence[Section]], stem: str) -> str:
     lines = [
-        "| paper | experiments | comparisons | reached | better | short | better, without times and Bayes errors |",
+        f"| paper | experiments | comparisons | reached | better | short | {_PLAIN_BETTER} |",
         f"|{'---|' * 7}",
     ]
     total: Counter[str] = Counter()
@@ -153,8 +153,8 @@ def _summary(of_paper: Mapping[str, Sequence[Section]], stem: str) -> str:
     parts = ("claims", *of_paper, "aligned_evidence")
     pages = "\n".join(["from_the_papers", *(f"{stem}/{part}" for part in parts), "misprints"])
     links = (
-        f"Claims of the papers in words, and whether they hold: {{doc}}`{stem}/claims`. Errors and ambiguities of "
-        "the papers: {doc}`misprints`.\n"
+        f"Claims of the papers in words, and whether they hold: {{doc}}`{stem}/claims`. Errors and "
+        "ambiguities of the papers: {doc}`misprints`.\n"
     )
     return "\n".join([_SUMMARY, *lines, "", links, f"```{{toctree}}\n:maxdepth: 1\n:hidden:\n\n{pages}\n```"])
 

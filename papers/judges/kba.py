@@ -28,7 +28,7 @@ _GAIN = "points over SVM"
 
 
 def ups_and_downs(gains: Iterable[float]) -> tuple[int, int, int]:
-    """How many are above, below and about 0, of differences of numbers as they are shown."""
+    """Return how many differences are above, below and about 0."""
     gains = list(gains)
     up, down = sum(gain > _SAME for gain in gains), sum(gain < -_SAME for gain in gains)
     return up, down, len(gains) - up - down
@@ -68,7 +68,7 @@ def _leads(numbers: Numbers, known: list[str], method: str, measure: str) -> dic
 
 
 def against_svm(measure: str, wanted: Literal["rises", "falls"]) -> Callable[[Numbers], Finding]:
-    """One printed round beside the machine it starts from."""
+    """Judge one printed round against the SVM it starts from."""
 
     def judge(numbers: Numbers) -> Finding:
         sign = 1.0 if wanted == "rises" else -1.0
@@ -87,14 +87,14 @@ def against_svm(measure: str, wanted: Literal["rises", "falls"]) -> Callable[[Nu
 
 
 def over_act(numbers: Numbers) -> Finding:
-    """AUC where the paper stresses it."""
+    """Judge the AUC against ACT on yeast and abalone."""
     gains = {on: at(numbers, on, "KBA", "AUC") - at(numbers, on, "ACT", "AUC") for on in ("yeast", "abalone")}
     good = sum(gain > _SAME for gain in gains.values())
     return Finding(kind_of(good, len(gains)), f"AUC of KBA over ACT: {listed(gains, '+.1f')}")
 
 
 def abalone(numbers: Numbers) -> Finding:
-    """From the SVM to one printed round, by protocol."""
+    """Judge the AUC of one printed round on abalone, by protocol."""
     text, good, tried = [], 0, 0
     for on in subjects(numbers):
         key = (on, "AUC", "KBA as printed, C = 1,000")
@@ -106,14 +106,14 @@ def abalone(numbers: Numbers) -> Finding:
 
 
 def abalone_lost(numbers: Numbers) -> Finding:
-    """Who does not find the rare class of abalone."""
+    """Judge whether SVM and SMOTE miss the rare class of abalone."""
     found = {name: at(numbers, "abalone", name, "G-mean") for name in ("SVM", "SMOTE")}
     good = sum(value < 10.0 for value in found.values())
     return Finding(kind_of(good, len(found)), f"G-mean on abalone: {listed(found, '.1f')}")
 
 
 def penalties(trajectories: Numbers, tables: Numbers) -> Finding:
-    """What biased penalties bring."""
+    """Judge the gain of biased penalties."""
     found = _gain(trajectories, "all suspicious", "BP", "sensitivity")
     gain = _gain(tables, "mean of the sets", "BP", "G-mean")
     good = int(found < 10) + int(gain < 5)
@@ -122,7 +122,7 @@ def penalties(trajectories: Numbers, tables: Numbers) -> Finding:
 
 
 def only_kernel(numbers: Numbers) -> Finding:
-    """Changed multipliers (biased penalties) beside a changed kernel, nothing else being changed."""
+    """Judge changed multipliers (biased penalties) against a changed kernel alone."""
     found = {name: _gain(numbers, "mean of the sets", name, "G-mean") for name in ("BP", "KBA as printed")}
     good = int(found["KBA as printed"] > 0) + int(found["BP"] < 5)
     return Finding(kind_of(good, 2), f"G-mean over SVM, mean of six sets: {listed(found, '+.1f')}")
@@ -144,7 +144,7 @@ def thirty(numbers: Numbers) -> Finding:
 
 
 def specific(numbers: Numbers) -> Finding:
-    """Harmless trajectories that are left alone."""
+    """Judge the specificity."""
     names = ("SVM", "BP", "KBA as printed", "KBA")
     found = {name: at(numbers, "harmless", name, "specificity") for name in names}
     high = sum(value >= 95 for value in found.values())
@@ -152,7 +152,7 @@ def specific(numbers: Numbers) -> Finding:
 
 
 def rarer(numbers: Numbers) -> Finding:
-    """Judge the gains of KBA as printed by the rarity of a class; show the shift alone and our KBA beside them."""
+    """Judge the gains of KBA as printed by rarity; show the shift alone and our KBA beside them."""
     gains = {
         learner: [
             (on, f) for (on, name, measure), f in numbers.items() if (name, measure) == (learner, _GAIN)

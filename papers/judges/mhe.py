@@ -13,7 +13,7 @@ _MEASURES = ("precision", "recall", "F1")
 
 
 def obviously(suffix: str) -> Callable[[Numbers], Finding]:
-    """MHE over the better of HS and HE, by more than a point."""
+    """Judge MHE against the better of HS and HE, by more than a point."""
 
     def judge(numbers: Numbers) -> Finding:
         known = [on for on in subjects(numbers) if (on, f"MHE{suffix}", "F1") in numbers]
@@ -34,7 +34,7 @@ def obviously(suffix: str) -> Callable[[Numbers], Finding]:
 
 
 def reason(learner: str, rival: str) -> Callable[[Numbers], Finding]:
-    """F1 of a system over that of another that lacks one thing."""
+    """Judge the F1 of a system against one that lacks a single feature."""
 
     def judge(numbers: Numbers) -> Finding:
         text, good, asked = [], 0, 0
@@ -66,7 +66,7 @@ def times(rival: str, limit: float, column: str) -> Callable[[Numbers], Finding]
 
 
 def own_body(numbers: Numbers) -> Finding:
-    """Training of a further topic beside that of the first two."""
+    """Judge the training time of a further topic against that of the first two."""
     first, *further = (at(numbers, on, "MHE", "training ms") for on in subjects(numbers))
     good = sum(one < 0.5 * first for one in further)
     text = ", ".join(f"{one:.2f}" for one in further)

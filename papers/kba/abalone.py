@@ -1,4 +1,4 @@
-"""What in the protocol gives the paper's AUC on abalone: coding, scale, distance or the luck of splits?"""
+"""Search for the protocol with the printed AUC on abalone: coding, scale, distance, splits."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ MACHINES: dict[str, tuple[str | None, str | None, float]] = {
 
 @dataclass(frozen=True, eq=False)
 class _Work:
-    """A machine under a protocol, and splits to measure it on."""
+    """A method under a protocol, and its splits."""
 
     X: Floats
     y: NDArray[np.int64]
@@ -73,7 +73,7 @@ class _Work:
         }
 
     def areas(self) -> list[float]:
-        """AUC in every split, in per cent."""
+        """Return the AUC of every split in per cent."""
         splits = StratifiedShuffleSplit(self.n_splits, test_size=1 / 7, random_state=self.seed)
         found = []
         for learned, asked in splits.split(self.X, self.y):
@@ -125,7 +125,7 @@ def _row(name: str, machine: str, values: list[float]) -> Row:
 
 
 def _drawn(context: Context, answers: dict[tuple[str, str], list[float]]) -> str:
-    """What the mean of as few splits as the paper has can be, for KBA under each protocol."""
+    """Return the range of the mean over as few splits as in the paper, for KBA under each protocol."""
     rng, sentences = context.rng("drawn"), []
     for (name, machine), values in answers.items():
         if MACHINES[machine][0] != "KBA":

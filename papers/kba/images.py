@@ -1,4 +1,4 @@
-"""Table 4: many classes of images, the rarer the harder."""
+"""Table 4: image categories of different rarity."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Trial:
 
 
 def answer(trial: Trial) -> dict[str, list[float]]:
-    """Per cent of each class that every method recognises."""
+    """Return the accuracy of every method on each class in per cent."""
     X, y = trial.X[trial.train], trial.y[trial.train]
     truth = trial.y[trial.test]
     gamma = 1.0 / float(np.median(np.abs(X[:200, None] - X[None, :200]).sum(axis=2)))
@@ -84,7 +84,7 @@ def _trial(name: str, data: Dataset, context: Context, number: int) -> Trial:
 
 
 def _digits(data: Dataset, context: Context, rng: np.random.Generator) -> Trial:
-    """Digits thinned out so that every class is rarer than the one before."""
+    """Return subsampled digits, each class rarer than the one before."""
     X, y = data.numbers() / 16.0, np.asarray(data.y, dtype=np.int64)
     order = rng.permutation(10)  # which digit becomes how rare
     sizes = np.geomspace(100, 5, 10).round().astype(int) // context.pick(1, 1, 4) + 2

@@ -1,4 +1,4 @@
-"""KBA to the letter: what one round of the printed equations does to G-mean, AUC and support vectors."""
+"""KBA as printed: effect of one round on G-mean, AUC and support vectors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MEASURES = ("G-mean", "AUC", "support ratio")
 
 @dataclass(frozen=True)
 class Case:
-    """One machine on one split."""
+    """One method on one split."""
 
     subject: str
     machine: str
@@ -69,7 +69,7 @@ class Case:
 
 
 def answer(case: Case) -> tuple[float, float, float]:
-    """G-mean and AUC in per cent, and |SI-| : |SI+| of the machine that answered."""
+    """Return G-mean and AUC in per cent, and |SI-| : |SI+|."""
     train, test = case.split
     model = case.model(_chosen(case)).fit(case.X[train], case.y[train])
     rare, other = [one.n_support for one in model.rounds_ if one.kept][-1]
@@ -78,7 +78,7 @@ def answer(case: Case) -> tuple[float, float, float]:
 
 
 def _chosen(case: Case) -> float:
-    """gamma by seven folds inside the rows to learn, as in the paper; a single one is taken as it is."""
+    """Return gamma, selected by seven folds within the training rows, as in the paper."""
     if len(case.gammas) == 1:
         return case.gammas[0]
     train = case.split[0]
@@ -124,7 +124,7 @@ def _rows(about: tuple[str, str], values: dict[str, list[tuple[float, ...]]]) ->
     subject, weights = about
     rows = []
     for machine, triples in values.items():
-        theirs: dict[str, dict[str, float]] = {}
+        theirs: dict[str, Any] = {}
         if weights == "equal penalties":
             method = machine.split(",")[0].split(" ")[0]
             theirs = {measure: printed_numbers(subject, method, measure) for measure in ("G-mean", "AUC")}
@@ -143,7 +143,7 @@ def _rows(about: tuple[str, str], values: dict[str, list[tuple[float, ...]]]) ->
 
 
 def _verdicts(found: dict[tuple[str, str], dict[str, list[tuple[float, ...]]]]) -> list[str]:
-    """What one forced round does, counted over sets and penalties by the numbers as they are shown."""
+    """Return a note that counts the effects of one forced round over sets and penalties."""
     sentences = []
     for machine in ("KBA as printed", "KBA adapted, one round"):
         counts = []

@@ -1,4 +1,4 @@
-"""Figure 2: suspicious trajectories among many harmless ones, where no vector space is at hand."""
+"""Figure 2: suspicious trajectories among many harmless ones, compared by a sequence kernel."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PENALTY = 10.0
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """Kernel values of one split: 60 % are learned, 40 % are asked."""
+    """Kernel values of one split: 60 % training, 40 % test."""
 
     K: NDArray[np.float64]
     K_asked: NDArray[np.float64]
@@ -38,7 +38,7 @@ class Trial:
 
 
 def answer(trial: Trial) -> dict[str, list[float]]:
-    """Per cent found of each suspicious pattern, of all of them, and per cent of harmless ones let go."""
+    """Return sensitivities of each pattern and of all suspicious ones, and specificity, in per cent."""
     found = {}
     for method in METHODS:
         weight = "balanced" if method == "BP" else None

@@ -113,7 +113,7 @@ class Task:
 
 
 def variants(method: str, percent: int, seed: int) -> list[Variant]:
-    """What a method may choose from; ACT and KBA may start from either kind of SVM."""
+    """Return the candidates of a method; ACT and KBA may start from either SVM."""
     if method == "SMOTE":
         return [oversampled(percent, seed)]
     if method in WEIGHTS:
@@ -126,7 +126,7 @@ def variants(method: str, percent: int, seed: int) -> list[Variant]:
 
 
 def answer(task: Task) -> tuple[float, float]:
-    """G-mean and AUC of a task, in per cent."""
+    """Return G-mean and AUC of a task in per cent."""
     return nested(
         variants(task.method, SETS[task.subject][2], task.seed),
         task.X,
@@ -166,12 +166,12 @@ def _tasks(context: Context, methods: list[str]) -> list[Task]:
 
 
 def features(subject: str, data: Dataset) -> tuple[Floats, Labels]:
-    """Rows as numbers, and 1 for the class that is looked for."""
+    """Return rows as numbers and binary labels."""
     return data.numbers(nominal="onehot"), data.binary(SETS[subject][1])
 
 
 def subjects(context: Context, n_splits: int) -> Iterator[tuple[str, Floats, Labels, int, list[Split]]]:
-    """The sets of the two tables that are there: name, rows, labels, seed and random splits of a seventh."""
+    """Yield the available sets: name, rows, labels, seed and random splits of a seventh."""
     names = {file: subject for subject, (file, _, _) in SETS.items()}
     if context.tiny:
         names = {"segmentation_210": "segmentation", "glass": "glass"}
@@ -205,7 +205,7 @@ def printed_numbers(subject: str, method: str, measure: str) -> dict[str, float]
 
 
 def _mean_rows(found: dict[str, dict[str, list[tuple[float, float]]]], methods: list[str]) -> list[Row]:
-    """Means over the sets; the paper's over the same ones."""
+    """Return means over the sets, with the printed means over the same sets."""
     rows = []
     for method in methods:
         for place, (measure, theirs) in enumerate(zip(MEASURES, (PAPER_TABLE_2, PAPER_TABLE_3), strict=True)):
@@ -219,7 +219,7 @@ def _mean_rows(found: dict[str, dict[str, list[tuple[float, float]]]], methods: 
 
 
 def _comparison(found: dict[str, dict[str, list[tuple[float, float]]]]) -> list[str]:
-    """KBA against SVMs with other and with as many candidates, set by set."""
+    """Return notes that compare KBA with SVMs, set by set."""
     sentences = []
     for place, measure in enumerate(MEASURES):
         for own, rivals, name in CONTESTS:
@@ -235,7 +235,7 @@ def _against(
     rivals: tuple[str, ...],
     place: int,
 ) -> str:
-    """By how much a method is ahead of the best of its rivals on one set, and how sure that is."""
+    """Return the lead of a method over the best other one on a set, with a p value."""
     mine, *others = (np.array([pair[place] for pair in values[name]]) for name in (own, *rivals))
     best = max(range(len(rivals)), key=lambda number: float(others[number].mean()))
     difference = mine - others[best]

@@ -1,4 +1,4 @@
-"""KBA's sets: the paper's KBA beside the best of this library."""
+"""Data sets of the KBA paper: its KBA and the best of this library."""
 
 from __future__ import annotations
 

@@ -165,8 +165,8 @@ def test_one_count_of_table_4_1_sums_to_twelve_of_fourteen_sets():
 def test_theorem_3_fails_for_one_useful_and_fifteen_constant_kernels():
     """Check that (4.4) does not hold: its proof (A.21) bounds the mean over the kernels by the minimum.
 
-    Every sample has the pairwise hinge loss max(0, 1 - f(x) + f(z)). A constant kernel has f(x) = f(z), so its
-    loss is 1 and its gradient 0. For the useful kernel phi(x) - phi(z) is one unit vector v, and f = c v.
+    Every sample has the pairwise hinge loss max(0, 1 - f(x) + f(z)). A constant kernel has f(x) = f(z), so
+    its loss is 1 and its gradient 0. For the useful kernel phi(x) - phi(z) is one unit vector v, and f = c v.
     """
     rng = np.random.default_rng(0)
     n_kernels, T, eta, rate, L, G = 16, 600, 0.01, 0.01, 1.0, 1.0

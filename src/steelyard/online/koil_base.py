@@ -200,6 +200,10 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
 
     # -- prediction -------------------------------------------------------------------------------------
 
+    def _machines(self) -> list[Any]:
+        """Return the buffers of every machine, grouped by target."""
+        return self._ensemble.machines()
+
     def _machine_scores(self, X: NDArray[Any]) -> FloatArray:
         """Return decision values of shape (n_targets, n_kernels, n_rows)."""
         if isinstance(X, list):
@@ -249,7 +253,7 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
     def _buffered(self, target: int) -> tuple[Any, NDArray[np.int64]]:
         """Return the support vectors of a target and their sides: 0 negative, 1 positive."""
         first = target * len(self._kernels)
-        machines = self._ensemble.machines()[first : first + len(self._kernels)]
+        machines = self._machines()[first : first + len(self._kernels)]
         ids = [np.unique(np.concatenate([m["sides"][side]["ids"] for m in machines])) for side in (0, 1)]
         rows = np.asarray(self._ensemble.vectors)[np.concatenate(ids)]
         return self._to_samples(rows), np.repeat([0, 1], [len(ids[0]), len(ids[1])])
@@ -263,7 +267,7 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
 
     def _coefficients(self) -> FloatArray:
         """Return weights of shape (n_targets, n_kernels, n_vectors), with the signs of the machines."""
-        vectors, machines = self._ensemble.vectors, self._ensemble.machines()
+        vectors, machines = self._ensemble.vectors, self._machines()
         weights = np.zeros((len(machines), len(vectors)))
         for row, machine in zip(weights, machines, strict=True):
             for side in machine["sides"]:
@@ -282,7 +286,7 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
             "n_seen": self._ensemble.n_seen,
             "dtype": vectors.dtype.name,
             "vectors": self._to_samples(vectors),
-            "machines": self._ensemble.machines(),
+            "machines": self._machines(),
         }
 
     def _set_machines_state(self, state: dict[str, Any]) -> None:

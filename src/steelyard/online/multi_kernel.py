@@ -189,7 +189,7 @@ class MultiKernelKOIL(KoilLearner):
 
     def _shares(self) -> FloatArray:
         """Return q of shape (n_targets, n_kernels), computed from log weights, which cannot underflow."""
-        logs = np.array([machine["log_weight"] for machine in self._ensemble.machines()]).reshape(
+        logs = np.array([machine["log_weight"] for machine in self._machines()]).reshape(
             -1, len(self._kernels)
         )
         weights = np.exp(logs - logs.max(axis=1, keepdims=True))
