@@ -1,4 +1,4 @@
-"""Ways to read the paper of kernel boundary alignment, on its six sets or on ten other tasks.
+"""Variants of kernel boundary alignment, on the six sets of the paper or on ten other tasks.
 
 What the paper leaves open was settled on the ten tasks, so that the paper's own sets
 (``python -m papers run kba-tables-2-3``) had no part in it; on those it is only looked at afterwards. Nothing
@@ -40,7 +40,7 @@ DEFAULT = "default"
 
 
 def readings(weight: str | None) -> dict[str, Variant]:
-    """The default, and one thing changed at a time."""
+    """Return the default and variants with one change each."""
     ways = {
         "plain SVC": plain(weight),
         "shift alone": aligned(max_iter=0, class_weight=weight),
@@ -73,7 +73,7 @@ def rows_of(name: str, data_dir: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def compare(name: str, args: argparse.Namespace, weight: str | None) -> dict[str, list[tuple[float, float]]]:
-    """G-mean and AUC of every variant on the splits of one task."""
+    """Return G-mean and AUC of every variant on the splits of one task."""
     X, y = rows_of(name, args.data_dir)
     splitter = StratifiedShuffleSplit(args.splits, test_size=1 / 7 if y.sum() > 20 else 0.3, random_state=5)
     found: dict[str, list[tuple[float, float]]] = {}
@@ -85,7 +85,7 @@ def compare(name: str, args: argparse.Namespace, weight: str | None) -> dict[str
 
 
 def show(title: str, tasks: list[dict[str, list[tuple[float, float]]]]) -> None:
-    """Means over tasks, and how sure the difference to the default is, over all splits."""
+    """Print means over tasks and p values of the difference to the default over all splits."""
     print(f"\n{title:48s}{'G-mean':>8s}{'p':>7s}{'AUC':>8s}{'p':>7s}")
     default = np.concatenate([task[DEFAULT] for task in tasks])
     for variant in tasks[0]:

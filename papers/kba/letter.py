@@ -136,9 +136,9 @@ def _rows(about: tuple[str, str], values: dict[str, list[tuple[float, ...]]]) ->
                 "aim": "low" if measure == "support ratio" else "high",
                 "tolerance": 0.5,
                 "digits": 1,
+                **theirs.get(measure, {}),
             }
-            about_row = (f"{subject}, {weights}", machine, measure, own)
-            rows.append(Row.of(*about_row, **theirs.get(measure, {}), **shown))
+            rows.append(Row.of(f"{subject}, {weights}", machine, measure, own, **shown))
     return rows
 
 
