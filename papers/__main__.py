@@ -13,6 +13,8 @@ from rich.table import Table
 
 from papers import Cells, Context, Experiment, Report, experiments, find, judge, run
 from papers.page import write_page
+from papers.revision import stale_sections
+from papers.sections import read_sections
 from papers.storage import can_draw, write_report
 from papers.tables import header, lines
 from steelyard._threads import num_threads
@@ -107,6 +109,20 @@ def page_command(results: tuple[Path, ...], output: Path, as_json: bool) -> None
     if as_json:
         emit_json({"page": str(output)})
     click.echo(f"page: {output}", err=True)
+
+
+@papers_command.command("stale")
+@click.argument("page", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@json_option
+def stale_command(page: Path, as_json: bool) -> None:
+    """List the sections of PAGE and its folder that are older than the code of their experiments."""
+    modules = {name: experiment.function.__module__ for name, experiment in experiments().items()}
+    reasons = stale_sections(read_sections(page.with_suffix("")), modules)
+    rows = [{"name": name, "reason": reason} for name, reason in reasons.items()]
+    if as_json:
+        emit_json(rows)
+    else:
+        emit_table(["name", "reason"], rows)
 
 
 def _chosen(names: tuple[str, ...]) -> list[Experiment]:

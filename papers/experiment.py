@@ -13,6 +13,7 @@ from importlib.util import find_spec
 
 from papers.context import Context
 from papers.result import Report, Result
+from papers.revision import current_commit
 from steelyard.exceptions import DatasetUnavailable, ParameterError
 
 __all__ = ["Experiment", "experiment", "experiments", "find", "run"]
@@ -94,4 +95,5 @@ def run(experiment: Experiment, context: Context) -> Report:
         context.quick,
         version("steelyard"),
         context.saved_seconds,
+        current_commit(),
     )

@@ -130,6 +130,7 @@ class Report:
     quick: bool
     version: str
     saved_seconds: float = 0.0  # the part of `seconds` of cached cells
+    commit: str = ""  # of the code, if it was run in a repository
 
 
 def paragraphs(text: str) -> tuple[str, ...]:

@@ -117,6 +117,8 @@ def section_of(report: Report, pictures: dict[str, str]) -> Section:
     time = f"{report.seconds:,.0f} s"
     if report.saved_seconds:
         time += f", of which {report.saved_seconds:,.0f} s for cells kept from a run before"
+    if report.commit:
+        time += f", commit {report.commit}"
     text = [f"## {report.title}\n"]
     text.append(f"`python -m papers run {report.name}` ({extent}, seed {report.seed}, {time})\n")
     kinds: Counter[str] = Counter(judge(row).kind for row in report.result.rows)

@@ -1,4 +1,4 @@
-"""Pages keep what was not run again, and claims are judged by their numbers."""
+"""Pages keep sections that were not run again, and claims are judged by their numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from papers import Context, Experiment, Result, Row, experiments, run
+from papers import Context, Experiment, Result, Row, experiments, revision, run
 from papers.claims import CLAIMS, judged
 from papers.page import write_page
 from papers.sections import Section, find_sections, read_sections, section_of
@@ -138,3 +138,14 @@ def test_own_page_starts_with_summary(tmp_path):
     assert head.count("ProximalSVC, automatic") == 0
     table = [line for line in head.splitlines() if line.startswith("|")]
     assert {line.count("|") for line in table} == {9}
+
+
+def test_sections_without_commit_or_with_changed_module_are_stale(monkeypatch):
+    line = "## T\n\n`python -m papers run {0}` (full run, seed 0, 1 s{1})\n"
+    commits = {"old": ", commit abc1234", "new": ", commit def5678", "unknown": ""}
+    sections = {name: Section(name, line.format(name, commit)) for name, commit in commits.items()}
+    monkeypatch.setattr(
+        revision, "_git", lambda *arguments: "9999999\n" if "abc1234..HEAD" in arguments else ""
+    )
+    reasons = revision.stale_sections(sections, dict.fromkeys(sections, "papers.mhe"))
+    assert reasons == {"old": "papers/mhe.py changed in 9999999", "unknown": "no commit"}
