@@ -1,4 +1,4 @@
-"""Finished pieces of a run are kept, and taken only where they fit."""
+"""Cached cells of a run are reused only if their key matches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the proximal papers claim and what must hold here, on data that is always at hand."""
+"""Claims of the proximal papers that must hold, on bundled data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frame of the experiments: verdicts, tables, processes, the command and its page."""
+"""Infrastructure of the experiments: verdicts, tables, processes, command line and pages."""
 
 from __future__ import annotations
 

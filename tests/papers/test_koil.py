@@ -18,7 +18,7 @@ from tests.papers.generated import generated, generated_splits
 
 
 class Scorer:
-    """Ranks by the label hidden in the first feature, or against it."""
+    """Learner that scores by the label stored in the first feature, or by its negative."""
 
     def __init__(self, *, budget, seed, sign):
         self.sign = sign
@@ -123,9 +123,9 @@ def test_nearest_first_updates_fewer_vectors_than_violators_first(rng):
 
 
 def test_algorithm_3_stores_zero_weight_samples_unlike_program(rng):
-    """Lines 3 and 4: every sample enters a buffer that is not full."""
+    """Check lines 3 and 4: every sample enters a buffer that is not full."""
     y = (rng.random(200) < 0.3).astype(int)
-    X = rng.normal(size=(200, 2)) + 4.0 * y[:, None]  # most are ranked well, and have no weight
+    X = rng.normal(size=(200, 2)) + 4.0 * y[:, None]  # most samples have no violators and weight 0
     printed, programmed = (
         PlainKOIL(200, 0, 30.0, 1.0, keep_all=keep_all).fit(X, y) for keep_all in (True, False)
     )

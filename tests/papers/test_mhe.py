@@ -1,4 +1,4 @@
-"""Texts become rows, and topics come one after the other, as MHE-CIL has it."""
+"""Conversion of texts to rows and incremental topics of MHE-CIL."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_parameter_selection_does_not_use_test_texts(texts, monkeypatch):
 def test_parameter_selection_picks_better_choice(texts):
     choices = mhe.Choices(terms=(1, 60), logarithmic=(False,), ridges=(0.1,), outliers=(0.1,), rounds=2)
     chosen = mhe.choose(*texts, choices, np.random.default_rng(0))
-    assert chosen["HS"][1].terms == 60  # a single term cannot tell five topics apart
+    assert chosen["HS"][1].terms == 60  # a single term cannot separate five topics
     assert set(chosen) == {*mhe.SYSTEMS, mhe.SLACK_SPHERE}
 
 

@@ -1,4 +1,4 @@
-"""Contradictions in the papers' print: as printed something breaks, as read here it holds."""
+"""Contradictions in the papers: the printed form fails, the corrected form holds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def rows(rng):
 
 
 def plane(E_positive, E_negative, weights, C=1.0):
-    """(21): rows are [x, -1]."""
+    """Return the plane of (21); rows are [x, -1]."""
     positive, negative = weights
     matrix = np.eye(E_positive.shape[1]) / C
     matrix += positive * E_positive.T @ E_positive + negative * E_negative.T @ E_negative
@@ -45,7 +45,7 @@ def test_weights_of_29_lose_rare_class_and_learner_uses_17(rows):
 
 
 def test_plane_of_new_class_uses_updated_row_count(rng):
-    """(4.26) mixes l and l'; with l' throughout it is (4.23) on all rows."""
+    """Check (4.26), which mixes l and l'; with l' throughout it is (4.23) on all rows."""
     X, labels = rng.normal(size=(300, 3)), np.repeat([0, 1, 2], [200, 60, 40])
     X += labels[:, None]
     E, new = expanded(X), labels == 2
@@ -99,7 +99,7 @@ def test_sensitivities_solve_3_18_with_inverse_not_transpose(rng):
 
 
 def test_gradient_step_needs_minus_sign_in_3_12_and_3_19(rng):
-    """L(f) = |f|^2 / 2 + C sum of hinge losses over opposite rows; f is a vector, the kernel linear."""
+    """Check L(f) = |f|^2 / 2 + C times the hinge losses over opposite rows, with a linear kernel."""
     X, C, eta = rng.normal(size=(6, 2)), 1.0, 0.01
     y = np.array([1, 0, 1, 0, 0, 1])
     learner = KOIL(C, kernel="linear", budget=50, n_neighbors=50, learning_rate=eta, threshold="zero")
@@ -125,7 +125,7 @@ def test_gradient_step_needs_minus_sign_in_3_12_and_3_19(rng):
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
 def test_printed_kba_round_raises_no_similarity_and_keeps_angles(rows, kernel):
-    """(5) is at most 1, so that (8) lowers what is positive; cosines lose both factors again."""
+    """Check that (5) is at most 1, so (8) reduces positive similarities and keeps cosines."""
     X, y = rows[0][:300], rows[1][:300]
     forced = {"variant": "printed", "early_stopping": False, "max_iter": 1, "shift": False}
     D = AlignedSVC(10.0, kernel=kernel, gamma=0.5, **forced).fit(X, y).alignment_factor(X)
@@ -138,7 +138,7 @@ def test_printed_kba_round_raises_no_similarity_and_keeps_angles(rows, kernel):
 
 
 def test_balanced_class_weights_of_one_half_halve_C(rng):
-    """Section 5.4 has 1 and 1, (4.7) has 1/2 and 1/2."""
+    """Check that weights 1/2 of (4.7) instead of 1 of section 5.4 halve C."""
     y = np.arange(200) % 2 == 1
     X = rng.normal(size=(200, 3)) + 0.5 * y[:, None]
     model = ProximalSVC(1.0, standardize=False).fit(X, y)

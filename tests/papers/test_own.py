@@ -1,4 +1,4 @@
-"""The best of this library is chosen inside the rows to learn, and nowhere else."""
+"""Candidates are selected within the training rows only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SMALL = Field(components=(20, 40), penalties=(1.0,), widths=(1.0,), plain=True)
 
 @pytest.fixture
 def contest(rng):
-    """A disc inside a ring: no plane parts them, a kernel does."""
+    """Return a disc inside a ring, which a kernel separates and a plane does not."""
     X = rng.normal(size=(400, 2))
     y = (np.hypot(*X.T) < 0.7).astype(np.int64)
     rows = rng.permutation(400)

@@ -83,7 +83,7 @@ def test_every_verdict_can_change(claim, rng):
     as_shown = claim.judge(*needed)
 
     def changed(number):
-        """Other figures: each on its own, or all of a learner's alike."""
+        """Return other numbers: each changed independently, or all of a learner alike."""
         alike = {learner: rng.lognormal(0.0, 3.0) for numbers in needed for _, learner, _ in numbers}
         return [
             {

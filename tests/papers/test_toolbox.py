@@ -1,4 +1,4 @@
-"""The variants that explain the thesis's figures do what they are said to do."""
+"""Variants that explain the printed numbers of the thesis."""
 
 from __future__ import annotations
 

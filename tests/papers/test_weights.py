@@ -1,4 +1,4 @@
-"""z-SVM and weights by spread, against their formulas."""
+"""z-SVM and spread weights against their formulas."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_z_svm_matches_2_24_with_best_z(rows, rng):
     svc = SVC(gamma=model.kernel.gamma).fit(X, y)
 
     def answers(z, asked):
-        """(2.24), summed support vector by support vector."""
+        """Return (2.24), summed over the support vectors."""
         total = np.zeros(len(asked))
         for weight, vector in zip(svc.dual_coef_[0], svc.support_vectors_, strict=True):
             sigma = z if weight > 0 else 1.0
