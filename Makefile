@@ -169,6 +169,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/plain_words.py
 	$(BIN)/clang-format --dry-run --Werror $(CPP)
 
 format: $(VENV)/.dev

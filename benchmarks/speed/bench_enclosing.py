@@ -9,7 +9,7 @@ import argparse
 
 import numpy as np
 from sklearn.svm import OneClassSVM
-from turns import best_times
+from timing import best_times
 
 from steelyard import EnclosingClassifier
 from steelyard.enclosing.ball import TOLERANCE

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.blas import dsyrk
 from sklearn.linear_model import RidgeClassifier, SGDClassifier
-from turns import best_times
+from timing import best_times
 
 from steelyard import ProximalSVC
 from steelyard.proximal import ClassStatistics

@@ -18,7 +18,7 @@ import time
 
 import numpy as np
 from river import linear_model, preprocessing
-from turns import median_time
+from timing import median_time
 
 from steelyard import ProximalSVC, RandomFeatures
 

@@ -19,7 +19,7 @@ from papers.result import Result, Row, paragraphs
 from steelyard.kernels import Kernel
 from steelyard.metrics import g_mean_score
 from steelyard.proximal import ProximalSVC
-from steelyard.thresholds import gmean_cut
+from steelyard.thresholds import gmean_threshold
 
 __all__ = ["ZSVM", "other_weights", "spread_weights"]
 
@@ -56,7 +56,7 @@ class ZSVM:
         rare, other = self._sides(X)
         # z * rare + other > 0 if -other / rare < z: a threshold of the ratio.
         ratio = -other / np.maximum(rare, 1e-12)
-        self.z = -gmean_cut(-ratio[y == 0], -ratio[y == 1]) if rare.any() else 1.0
+        self.z = -gmean_threshold(-ratio[y == 0], -ratio[y == 1]) if rare.any() else 1.0
         return self
 
     def _sides(self, X: Floats) -> tuple[Floats, Floats]:

@@ -1,4 +1,6 @@
-"""Loops over numbers. Policy, names and checks live in Python."""
+"""
+Native numerical loops. Policies, names and checks are implemented in Python.
+"""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, overload
@@ -17,37 +19,6 @@ def use_simd_level(name: str) -> None:
     """
     Switch the whole process to an instruction level; meant for tests and benchmarks.
     """
-
-class TurnLock:
-    """A re-entrant lock, cheap where nobody waits."""
-
-    def __init__(self) -> None: ...
-
-    def acquire(self, blocking: bool = True, timeout: float = -1.0) -> bool:
-        """Takes it; False if that was not possible in time."""
-
-    def release(self) -> None:
-        """Gives it back as often as it was taken."""
-
-    def __enter__(self) -> bool: ...
-
-    def __exit__(self, arg0: object | None, arg1: object | None, arg2: object | None, /) -> None: ...
-
-    def start_anew_after_fork(self) -> None:
-        """Forgets other threads; a lock of the thread that forked stays its own."""
-
-def change_at_once(lock: TurnLock, method: Any, learner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """
-    Calls a method of a twin in turn; when it returns, the twin's attributes become those of the learner.
-    """
-
-def ask_at_once(method: Any, learner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """
-    Calls a method of a view that keeps the attributes that are published now.
-    """
-
-def ask_in_turn(lock: TurnLock, method: Any, learner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Calls a method while the lock is held."""
 
 @overload
 def largest_magnitude(values: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], n_threads: int = 1) -> float: ...
@@ -401,18 +372,23 @@ def log_edit_matrix(substitution: float, gap: float, X: Annotated[NDArray[numpy.
 def log_edit_diagonal(substitution: float, gap: float, X: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], X_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], n_threads: int = 1) -> None:
     """Fill out[i] with the value of sequence i with itself."""
 
-def grow_forest(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_classes: int, *, n_trees: int, n_leaves: int, rate: float, ridge: float, least_rows: int, n_columns: int, seed: int) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')]]:
+def fit_gradient_boosting(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_classes: int, is_category: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, *, n_trees: int, max_leaves: int, learning_rate: float, l2_regularization: float, min_rows_per_leaf: int, max_columns: int, seed: int, row_fraction: float = 1.0, max_bins: int = 64, balance_classes: bool = True, start_from_prior: bool = False, category_smoothing: float = 10.0, category_l2: float = 10.0, max_categories: int = 32, min_rows_per_category: int = 10, n_threads: int = 1) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]]:
     """
-    Boosted trees of the logistic loss, all classes counted alike: feature, left, number and roots.
+    Fit gradient-boosted trees with the logistic loss; return the arrays of a TreeEnsemble.
     """
 
-class Trees:
-    """Trees that answer."""
+class TreeEnsemble:
+    """Decision trees whose scores are added up."""
 
-    def __init__(self, feature: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], left: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], number: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], roots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], n_planes: int, n_features: int) -> None: ...
+    def __init__(self, feature: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], left: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], value: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], roots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], missing_left: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], category_set: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], set_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], set_words: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], base_score: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_features: int) -> None: ...
 
-    def scores(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
-        """Sums of what the trees give, one column a plane."""
+    def scores(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
+        """Return the sums of the trees' scores, one column per output."""
+
+    def contributions(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C')]:
+        """
+        Return SHAP values with the shape (n_rows, n_outputs, n_features + 1); the last column is the expected score.
+        """
 
 def rank_rows(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], knots: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], values: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], slopes: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
     """
@@ -541,9 +517,9 @@ class IncrementalSvc:
         Learn one row and forget another, both of weight 1 and given as tuples (X, y), with the problems of the call before; counts follow. False when anything is out of the ordinary: nothing has changed then, and update() does it or gives the reason.
         """
 
-    def side(self, row: object | None, lock: TurnLock, version: int) -> int:
+    def side(self, row: object | None, version: int) -> int:
         """
-        On which side of the only plane one row lies, 1 if above it; -1 where that must be found out in the long way, because somebody holds the lock or anything is out of the ordinary.
+        Return 1 if the score of one row is positive, 0 if not, -1 if the general path has to be used: the row needs conversion, the version has changed, or another call is running.
         """
 
     def __len__(self) -> int: ...

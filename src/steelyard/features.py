@@ -19,7 +19,7 @@ from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, NotFittedError
 from steelyard.feature_maps import FourierMap, LandmarkMap, ReluMap, SettledMap
 from steelyard.params import (
-    LARGEST_COUNT,
+    MAX_COUNT,
     AnyOf,
     Constraint,
     Former,
@@ -105,7 +105,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     """
 
     _constraints: ClassVar[Mapping[str, Constraint]] = {
-        "n_components": Integer(1, LARGEST_COUNT),
+        "n_components": Integer(1, MAX_COUNT),
         "kind": OneOf("laplacian", "rbf", "relu"),
         "gamma": Former(
             AnyOf(OneOf("rows"), Positive(), ListOf(Positive())),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from steelyard._visible import OBEYED
+from steelyard._visible import CONTROL_CHARACTERS
 from steelyard.cli import main
 from tests.runner import cli_runner
 from tests.terminal import in_terminal
@@ -65,15 +65,15 @@ NAMES = list(commands("", "", Path()))
 
 
 def test_the_hostile_words_are_hostile():
-    assert OBEYED.search(LABEL)
-    assert OBEYED.search(COLUMN)
+    assert CONTROL_CHARACTERS.search(LABEL)
+    assert CONTROL_CHARACTERS.search(COLUMN)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "predict"])
 def test_nothing_that_would_be_obeyed_reaches_a_pipe(hostile, tmp_path, name):
     result = cli_runner().invoke(main, commands(*hostile, tmp_path)[name])
     for text in (result.stdout, result.stderr):
-        assert not OBEYED.search(text.replace("\n", "").replace("\t", ""))
+        assert not CONTROL_CHARACTERS.search(text.replace("\n", "").replace("\t", ""))
 
 
 def test_nothing_hostile_is_obeyed_by_a_terminal(hostile, tmp_path):

@@ -1,4 +1,4 @@
-"""Boosted trees: equal to a plain reference, and at home in the committee."""
+"""Boosted trees as an expert of the ensemble."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import pickle
 import numpy as np
 import pytest
 
-from steelyard import StreamClassifier, _native
+from steelyard import StreamClassifier
 from steelyard.ensemble.experts import EXPERTS
 from steelyard.ensemble.trees import BoostedTrees, TreeRule
 from steelyard.persistence import from_bytes, to_bytes
-from tests.ensemble.tree_reference import Booster, logistic
 
 TREES = [trade.name for trade in EXPERTS].index("trees")
 
@@ -25,56 +24,6 @@ def _rows(n, d, n_classes, seed):
     y = np.digitize(X[:, 0] * X[:, 1] + 0.3 * rng.normal(size=n), np.linspace(-0.5, 1.0, n_classes - 1))
     y[:n_classes] = np.arange(n_classes)
     return X, y.astype(np.int64)
-
-
-@pytest.mark.parametrize(("n_classes", "d", "n_columns"), [(2, 5, 24), (2, 9, 3), (4, 6, 4)])
-def test_trees_are_those_of_the_plain_reference_bit_by_bit(n_classes, d, n_columns):
-    X, y = _rows(300, d, n_classes, seed=d)
-    weights = np.random.default_rng(1).integers(1, 4, size=300).astype(np.float64)
-    settings = {
-        "n_trees": 6,
-        "n_leaves": 7,
-        "rate": 0.3,
-        "ridge": 1.0,
-        "least_rows": 4,
-        "n_columns": n_columns,
-        "seed": 5,
-    }
-    grown = _native.grow_forest(X, y, weights, n_classes, **settings)
-    plain = Booster(X, y.tolist(), weights.tolist(), n_classes, settings).grow()
-    for ours, theirs in zip(grown, plain, strict=True):
-        assert ours.tolist() == theirs
-
-
-def test_the_logistic_function_is_one():
-    for score in np.linspace(-40.0, 40.0, 1001).tolist():
-        assert logistic(score) == pytest.approx(1.0 / (1.0 + np.exp(-score)), rel=1e-8)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"codes": np.array([0, 2, 0], dtype=np.int64)},
-        {"codes": np.zeros(3, dtype=np.int64)},
-        {"codes": np.array([0, 1], dtype=np.int64)},
-        {"weights": np.array([1.0, 0.0, 1.0])},
-        {"n_trees": 0},
-        {"ridge": 0.0},
-    ],
-)
-def test_what_would_read_beyond_an_array_is_refused(wrong):
-    settings = {
-        "n_trees": 2,
-        "n_leaves": 4,
-        "rate": 0.3,
-        "ridge": 1.0,
-        "least_rows": 1,
-        "n_columns": 2,
-        "seed": 0,
-    }
-    given = {"codes": np.array([0, 1, 0], dtype=np.int64), "weights": np.ones(3), "n_classes": 2, **settings}
-    with pytest.raises(ValueError, match="grow_forest"):
-        _native.grow_forest(np.zeros((3, 2)), **{**given, **wrong})
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +39,7 @@ def _scores(expert, X):
     return expert.rule.scores(type("Rows", (), {"X": X}))
 
 
-def test_the_committee_hears_trees_where_they_are_right(taught):
+def test_the_ensemble_hears_trees_where_they_are_right(taught):
     _, _, model = taught
     told = {expert.name: expert for expert in model.explain().experts}["trees"]
     assert told.weight > 0.1

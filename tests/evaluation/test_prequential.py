@@ -336,7 +336,7 @@ def test_the_strength_of_features_is_followed_along_the_stream():
     assert strengths.shape == (len(rows), 3)
     assert strengths[rows.index(3800)].argmax() == 0
     assert strengths[rows.index(7800)].argmax() == 2
-    expected = model.learner_.coef_ * X[7000:].std(axis=0)
+    expected = model.estimator_.coef_ * X[7000:].std(axis=0)
     np.testing.assert_allclose(contributions(model), expected, rtol=1e-9)
 
 

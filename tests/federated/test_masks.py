@@ -16,7 +16,7 @@ from steelyard.exceptions import DataError, FileFormatError
 from steelyard.federated import Hub, MaskedSum, Masker, ReleasePolicy, RoundKeys, Site
 from steelyard.federated.site_update import Schema
 from steelyard.federated.vectors import from_numbers, to_numbers
-from steelyard.persistence import decode, encode
+from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import ClassStatistics, Quantizer
 
 pytest.importorskip("cryptography", reason="secure sums need the extra 'sites'")

@@ -107,7 +107,7 @@ def test_what_was_not_sent_cannot_be_taken_out(this):
     forged = Masker("south")
     with pytest.raises(DataError, match="nothing was sent"):
         forged.receipt(this.name)
-    from steelyard.persistence import decode, encode
+    from steelyard.persistence.tree import decode, encode
 
     tree = {**decode(strange), "agreement": total.agreement.fingerprint}
     with pytest.raises(DataError, match="not what 'south' has sent"):

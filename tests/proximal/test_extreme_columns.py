@@ -177,7 +177,7 @@ def test_windows_slide_over_columns_of_all_sizes(rng):
     window = SlidingWindow(ProximalSVC(), size=400)
     for begin in range(0, n, 100):
         window.partial_fit(X[begin : begin + 100], y[begin : begin + 100], classes=[0, 1])
-    model = window.learner_
+    model = window.estimator_
     fresh = ProximalSVC(quantizer=model.quantizer_).fit(X[-400:], y[-400:])
     assert model.digest() == fresh.digest()
     np.testing.assert_array_equal(model.coef_, fresh.coef_)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from steelyard import ProximalSVC, load
-from steelyard.persistence import encode
+from steelyard.persistence.tree import encode
 from steelyard.proximal import ClassStatistics
 from tests.proximal.data import imbalanced
 

@@ -8,7 +8,8 @@ import pytest
 
 from steelyard import ProximalSVC, RandomFeatures
 from steelyard.exceptions import DataError, DataTypeError, FileFormatError, NotFittedError
-from steelyard.persistence import encode, from_bytes, to_bytes
+from steelyard.persistence import from_bytes, to_bytes
+from steelyard.persistence.tree import encode
 from steelyard.proximal import ClassStatistics, FoldedStatistics
 from tests.proximal.data import imbalanced
 

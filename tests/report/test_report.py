@@ -13,7 +13,7 @@ import pytest
 from sklearn.linear_model import SGDClassifier
 
 from steelyard import ProximalSVC
-from steelyard._visible import OBEYED
+from steelyard._visible import CONTROL_CHARACTERS
 from steelyard.evaluation import PrequentialEvaluator, SklearnPeer, prequential
 from steelyard.report import render_report, write_report
 from steelyard.report.svg import Frame, nice_ticks, path_of
@@ -250,7 +250,7 @@ def test_hostile_names_of_everything_are_shown_and_not_obeyed():
     _parsed(page)
     assert page.count("<script") == 2
     assert "alert(1)" in page
-    assert not OBEYED.search(page.replace("\n", ""))
+    assert not CONTROL_CHARACTERS.search(page.replace("\n", ""))
     assert "49" not in re.search(r"<h1>.*?</h1>", page)[0]
 
 

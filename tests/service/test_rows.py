@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from steelyard.exceptions import FileFormatError
-from steelyard.persistence import encode
+from steelyard.persistence.tree import encode
 from steelyard.service import rows as wire
 from steelyard.tables.columns import BlockColumns, RowError
 from tests.service.data import records

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard import ProximalSVC
-from steelyard._labels import NumberedLabels, encode_labels
+from steelyard._labels import EncodedLabels, encode_labels
 from steelyard.cli.registry import available, make_models
 from steelyard.streams import ArrayStream
 from steelyard.streams.answers import ask, teach
@@ -42,7 +42,7 @@ def test_numbered_labels_are_encoded_as_plain_ones_are(labels):
     y = np.array(labels)
     table = LabelTable()
     table.numbers([5, 7, 9, 3])
-    numbered = NumberedLabels.of(y, table.codes(y), table.labels)
+    numbered = EncodedLabels.of(y, table.codes(y), table.labels)
     for found, expected in zip(encode_labels(numbered), encode_labels(y), strict=True):
         np.testing.assert_array_equal(found, expected)
     part = numbered[::2]

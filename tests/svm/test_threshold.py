@@ -9,7 +9,7 @@ import steelyard
 from steelyard import IncrementalSVC
 from steelyard.exceptions import ParameterError
 from steelyard.metrics import g_mean_score
-from steelyard.thresholds import smooth_gmean_cut
+from steelyard.thresholds import smooth_gmean_threshold
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def test_the_cut_is_that_of_rows_scored_without_their_own_term(rare):
     moved = IncrementalSVC(2.0, gamma=0.3, threshold="gmean").fit(X, y)
     own = {tuple(row): z for row, z in zip(at_zero.support_vectors_, at_zero.dual_coef_[0], strict=True)}
     without = at_zero.decision_function(X) - np.array([own.get(tuple(row), 0.0) for row in X])  # k(x, x) = 1
-    cut = smooth_gmean_cut(without[y == 0], without[y == 1])
+    cut = smooth_gmean_threshold(without[y == 0], without[y == 1])
     np.testing.assert_allclose(at_zero.decision_function(X) - cut, moved.decision_function(X), atol=1e-9)
 
 

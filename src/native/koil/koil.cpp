@@ -89,7 +89,7 @@ template <class T>
 void KoilEnsemble<T>::learn(Rows<T> X, const std::int8_t* signs, const KoilRule& rule, unsigned n_threads) {
     Window window(*this, signs, X.n_rows, rule);
     const auto n_members = static_cast<unsigned>(members_.size());
-    run_team(std::max(1u, std::min(n_threads, n_members)), [&](unsigned thread, unsigned n, Meeting& meeting) {
+    run_team(std::max(1u, std::min(n_threads, n_members)), [&](unsigned thread, unsigned n, SpinBarrier& meeting) {
         const auto meet = [&] {
             if (n > 1) meeting.wait();
         };

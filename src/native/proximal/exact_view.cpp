@@ -466,7 +466,7 @@ std::vector<std::uint8_t> ExactView::canonical(std::size_t k) const {
     };
     const std::size_t size = triangle.size();
     bytes.reserve(12 * Triangle::entries(size));
-    std::uint64_t limbs[Big::kMost];
+    std::uint64_t limbs[Big::kMaxLimbs];
     for (std::size_t a = 0, at = 0; a < size; ++a)
         for (std::size_t b = 0; b <= a; ++b, ++at) {
             Big value = triangle.get(at);

@@ -341,7 +341,7 @@ void add_products(Rows<T> rows, std::span<const std::uint32_t> index, Steps step
 
     // The threads pack a part together, meet, and take its tasks one by one. While one still sums a part another may
     // pack the next into the second room, but none sums it before all have met again.
-    run_team(n_useful, [&](unsigned thread, unsigned n_team, Meeting& meeting) noexcept {
+    run_team(n_useful, [&](unsigned thread, unsigned n_team, SpinBarrier& meeting) noexcept {
         for (std::size_t p = 0; p < n_parts; ++p) {
             const std::size_t first = p * kBlockRows, count = std::min(kBlockRows, n - first);
             double* room = rooms.get() + p % n_rooms * room_stride;
@@ -393,7 +393,7 @@ bool add_unseen(Rows<T> rows, Steps steps, std::span<const Share> shares, std::v
     std::atomic<std::size_t> next{0};
     std::atomic<bool> failed{false};
     std::mutex collecting;
-    run_team(useful_threads(n_threads, n, 1, rows.n_features + 1), [&](unsigned, unsigned, Meeting&) noexcept {
+    run_team(useful_threads(n_threads, n, 1, rows.n_features + 1), [&](unsigned, unsigned, SpinBarrier&) noexcept {
         try {
             UnseenRows<T> unseen(rows, steps);
             for (std::size_t p; !failed && (p = next.fetch_add(1)) < parts.size();)

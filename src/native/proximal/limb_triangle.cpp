@@ -65,7 +65,7 @@ double Triangle::largest_bits() const {
 }
 
 void Triangle::resize(std::size_t limbs) {
-    if (limbs > Big::kMost - 2) throw std::overflow_error("sums of products are too large to be kept");
+    if (limbs > Big::kMaxLimbs - 2) throw std::overflow_error("sums of products are too large to be kept");
     const std::size_t n = entries(size_);
     AlignedVector<std::uint64_t> data(limbs * n);
     for (std::size_t i = 0; i < n; ++i) get(i).store(data.data() + i * limbs, limbs);
@@ -271,7 +271,7 @@ std::vector<std::uint8_t> Triangle::to_bytes(std::size_t* bytes_each) const {
 Triangle Triangle::from_bytes(std::size_t size, std::span<const std::uint8_t> bytes, std::size_t bytes_each) {
     Triangle result(size);
     const std::size_t n = entries(size);
-    if (bytes_each == 0 || bytes_each > 8 * (Big::kMost - 2) || bytes.size() / bytes_each != n ||
+    if (bytes_each == 0 || bytes_each > 8 * (Big::kMaxLimbs - 2) || bytes.size() / bytes_each != n ||
         bytes.size() % bytes_each != 0)
         throw std::invalid_argument("a triangle has the wrong number of bytes");
     if (bytes_each > 15) result.resize(bytes_each / 8 + 1);

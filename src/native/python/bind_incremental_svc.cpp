@@ -11,7 +11,6 @@
 #include "arrays.hpp"
 #include "plain_row.hpp"
 #include "svm/incremental_svc.hpp"
-#include "turn_lock.hpp"
 
 namespace steelyard::bind {
 
@@ -148,6 +147,19 @@ OwnedRows owned(const IncrementalSvc& self, const std::optional<Batch>& batch) {
     return owned(self, X, numbers, label_codes, weights);
 }
 
+// Sets IncrementalSvc::is_running during a call that releases the interpreter's lock.
+class Running {
+  public:
+    explicit Running(IncrementalSvc& svc) : svc_(svc), was_running_(svc.is_running) { svc_.is_running = true; }
+    ~Running() { svc_.is_running = was_running_; }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+
+  private:
+    IncrementalSvc& svc_;
+    bool was_running_;
+};
+
 // One row in and one out, of weight 1, on the problems as they are. False: nothing changed, update() knows why.
 bool slide(IncrementalSvc& self, nb::handle add, nb::handle retire, const LabelCodes& codes, Counts counts,
            double tolerance) {
@@ -155,6 +167,7 @@ bool slide(IncrementalSvc& self, nb::handle add, nb::handle retire, const LabelC
     const PlainRow in(add, n_features, codes), out(retire, n_features, codes);
     if (in.code < 0 || out.code < 0 || !is_finite(in.X.doubles(), n_features)) return false;
     {
+        const Running running(self);
         nb::gil_scoped_release unlocked;
         if (!self.slide(in.X.doubles(), in.code, out.X.doubles(), out.code, tolerance)) return false;
     }
@@ -162,17 +175,16 @@ bool slide(IncrementalSvc& self, nb::handle add, nb::handle retire, const LabelC
     return true;
 }
 
-// On which side of the only plane one plain row lies, 1 if above it; -1 where the long way must be taken: anything is
-// out of the ordinary, the solution is not that of this version, or somebody is changing it. The interpreter's lock is
-// held throughout, so that it stays free from the look at the learner's own lock to the answer; a score that takes long
-// is therefore left to others.
-int side(IncrementalSvc& self, nb::handle X, const TurnLock& lock, std::uint64_t version) {
-    constexpr std::size_t kShort = 1 << 16;  // products
-    if (!lock.is_free() || self.version() != version || self.n_problems() != 1 || self.rows().has_function()) return -1;
+// Returns 1 if a row has a positive score in a problem of two classes, 0 if not, and -1 if the general path has to be
+// used: the input needs conversion or checks, the version has changed, or another call is running. The interpreter's
+// lock is held throughout, so no call can begin in between; expensive scores are therefore left to the general path.
+int side(IncrementalSvc& self, nb::handle X, std::uint64_t version) {
+    constexpr std::size_t kMaxProducts = 1 << 16;
+    if (self.is_running || self.version() != version || self.n_problems() != 1 || self.rows().has_function()) return -1;
     const std::size_t d = self.rows().n_features();
     const ArrayView row(X.ptr());
     if (!row.has_shape({1, d}) || !row.has_doubles() || !is_finite(row.doubles(), d)) return -1;
-    if (d * self.problem(0).active().size() > kShort) return -1;  // which all support vectors are
+    if (d * self.problem(0).active().size() > kMaxProducts) return -1;  // all support vectors are active
     return self.score(row.doubles()) > 0.0 ? 1 : 0;
 }
 
@@ -202,6 +214,7 @@ std::optional<std::size_t> update(IncrementalSvc& self, const std::optional<Batc
             require(specs.empty() || static_cast<std::size_t>(code) < class_bounds.shape(1),
                     "IncrementalSvc: a code is out of range");
     require(self.rows().size() + incoming.codes.size() < UINT32_MAX, "IncrementalSvc: more than 2^32 - 2 rows");
+    const Running running(self);
     nb::gil_scoped_release unlocked;
     try {
         self.update(incoming.view(), outgoing.view(), specs, tolerance);
@@ -235,9 +248,9 @@ void bind_incremental_svc(nb::module_& m) {
              "Learn one row and forget another, both of weight 1 and given as tuples (X, y), with the problems of the "
              "call before; counts follow. False when anything is out of the ordinary: nothing has changed then, and "
              "update() does it or gives the reason.")
-        .def("side", &side, "row"_a.none(), "lock"_a, "version"_a,
-             "On which side of the only plane one row lies, 1 if above it; -1 where that must be found out in the long "
-             "way, because somebody holds the lock or anything is out of the ordinary.")
+        .def("side", &side, "row"_a.none(), "version"_a,
+             "Return 1 if the score of one row is positive, 0 if not, -1 if the general path has to be used: the row "
+             "needs conversion, the version has changed, or another call is running.")
         .def("__len__", [](const IncrementalSvc& self) { return self.rows().size(); })
         .def_prop_ro("version", &IncrementalSvc::version, "Counts changes.")
         .def_prop_ro("n_wanted_rows", &IncrementalSvc::n_wanted)
@@ -272,6 +285,7 @@ void bind_incremental_svc(nb::module_& m) {
             "violation",
             [](IncrementalSvc& self, std::size_t k) {
                 state_of(self, k);
+                const Running running(self);
                 nb::gil_scoped_release unlocked;
                 return self.problem(k).violation();
             },

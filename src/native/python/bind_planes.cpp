@@ -9,8 +9,8 @@
 #include "proximal/planes.hpp"
 #include "proximal/shared_sums.hpp"
 #include "proximal/single_row_model.hpp"
+#include "rlock.hpp"
 #include "slots.hpp"
-#include "turn_lock.hpp"
 
 namespace steelyard::bind {
 
@@ -34,12 +34,10 @@ class RowsInTurn {
             if (nb::isinstance<nb::dict>(value)) contents_[name] = value.attr("copy")();
     }
 
-    // The interpreter's lock is held from here to the end, so nobody else can come between the look at the learner's
-    // own lock and the change.
+    // The interpreter's lock is held throughout, so no other thread can acquire the learner's lock before the change.
     bool learn(nb::handle learner, const Attributes& attributes, nb::handle X, nb::handle y) {
         if (!is_free(learner, attributes)) return false;
-        const nb::tuple pair = nb::make_tuple(X, y);
-        const PlainRow row(pair, answers_.n_features(), codes_);
+        const PlainRow row(X.ptr(), y.ptr(), answers_.n_features(), codes_);
         return row.code >= 0 && same_parameters(attributes) && answers_.learn(values(row.X), row.code);
     }
 
@@ -68,7 +66,7 @@ class RowsInTurn {
         static PyObject* const name = PyUnicode_InternFromString("_lock");
         const nb::object now = nb::steal(PyObject_GenericGetDict(learner.ptr(), nullptr));
         PyObject* lock = PyDict_GetItemWithError(attributes.ptr(), name);
-        return now.is(attributes) && (lock == nullptr || nb::cast<TurnLock&>(nb::handle(lock)).is_mine_to_take());
+        return now.is(attributes) && (lock == nullptr || can_acquire(lock));
     }
 
     bool same_parameters(const Attributes& attributes) const {

@@ -56,6 +56,10 @@ class IncrementalSvc {
     // tolerance. Nothing has changed then.
     bool slide(const double* in, std::int32_t in_code, const double* out, std::int32_t out_code, double tolerance);
 
+    // True while a call works on the state without the interpreter's lock. The bindings set and clear it while they
+    // hold that lock.
+    bool is_running = false;
+
     const KernelRows& rows() const { return rows_; }
     // Rows of a class.
     std::size_t count(std::int32_t code) const;

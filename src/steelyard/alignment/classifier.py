@@ -17,6 +17,7 @@ from steelyard._deprecation import renamed_parameters
 from steelyard._memory import check_fits_memory
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
+from steelyard._validation import check_finite, check_started, nonfinite_error, validate_rows
 from steelyard.alignment.boundary import COST_NAMES, DEFAULT_COSTS, Costs
 from steelyard.alignment.holdout import deal_splits
 from steelyard.alignment.machine import Machine, Round, Settings, constant_machine, train_machine
@@ -272,7 +273,7 @@ class AlignedSVC(BatchLearner):
         if not isinstance(X, list):
             X = X.astype(np.float64, copy=False)
         if isinstance(X, np.ndarray) and self.kernel != "precomputed":
-            self._check_finite(X, "fit")
+            check_finite(self, X, "fit")
         n_rows = len(batch.codes)
         check_fits_memory(
             2 * 8 * n_rows**2,
@@ -374,7 +375,7 @@ class AlignedSVC(BatchLearner):
 
     def _evaluate(self, X: Any, method: str, function: Callable[..., FloatArray]) -> FloatArray:
         """Return a method of every machine evaluated on the rows, one column per machine."""
-        self._check_started(method)
+        check_started(self, method)
         if self.kernel == "precomputed":
             chunks = self._precomputed_chunks(X, method)
         else:
@@ -391,8 +392,8 @@ class AlignedSVC(BatchLearner):
         return np.concatenate(results)
 
     def _finite_rows(self, X: Any, method: str) -> Any:
-        rows = self._check_rows(X, method)
-        return rows if isinstance(rows, list) else self._check_finite(rows, method)
+        rows = validate_rows(self, X, method)
+        return rows if isinstance(rows, list) else check_finite(self, rows, method)
 
     def _chunks(self, X: Any) -> Iterator[tuple[FloatArray, FloatArray, Any]]:
         """Yield kernel values to the reference rows, self-similarities and input distances, in chunks."""
@@ -410,7 +411,7 @@ class AlignedSVC(BatchLearner):
         values = X.toarray() if sp.issparse(X) else np.asarray(X)
         has_diagonal = values.ndim == 2 and values.shape[1] == n_learned + 1
         if has_diagonal:
-            diagonal = self._check_finite(values[:, -1:].astype(np.float64), method)[:, 0]
+            diagonal = check_finite(self, values[:, -1:].astype(np.float64), method)[:, 0]
             values = values[:, :-1]
         elif self._self_similarity is None:
             raise DataError(
@@ -499,7 +500,7 @@ def _check_matrix(K: Any, learner: AlignedSVC) -> FloatArray:
     if position is not None:
         i, j = position
         if not np.isfinite(matrix[i, j] - matrix[j, i]):
-            raise learner._nonfinite_error(matrix, "fit")
+            raise nonfinite_error(learner, matrix, "fit")
         raise DataError(
             f"a precomputed kernel must be symmetric; entry ({i}, {j}) is "
             f"{matrix[i, j]:.6g} but ({j}, {i}) is {matrix[j, i]:.6g}.",

@@ -28,7 +28,7 @@ from steelyard.alignment.conformal import SupportBumps, make_support_bumps
 from steelyard.alignment.holdout import clearly_lower, ranking_losses
 from steelyard.alignment.rough import Problem, RoughSolver, Solution
 from steelyard.alignment.view import Indices, InputDistances, Variant, View
-from steelyard.thresholds import smooth_gmean_cut
+from steelyard.thresholds import smooth_gmean_threshold
 
 __all__ = ["Chain", "Machine", "Round", "Settings", "best_shift", "constant_machine", "train_machine"]
 
@@ -257,7 +257,7 @@ def train_machine(
 
 def best_shift(scores: FloatArray, signs: FloatArray) -> float:
     """Return the shift of the scores with the largest expected G-mean at threshold 0."""
-    return -smooth_gmean_cut(scores[signs < 0], scores[signs > 0])
+    return -smooth_gmean_threshold(scores[signs < 0], scores[signs > 0])
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ cost_option: Callable[[Any], Any] = click.option(
 
 def positive_of(learner: Any, text: str | None) -> Any:
     """The positive class: the one that was named, else the rarer of two; None where there is none."""
-    inner = getattr(learner, "learner_", learner)
+    inner = getattr(learner, "estimator_", learner)
     labels = list(inner.classes_)
     if text is not None:
         return label_of(text, labels)
@@ -86,7 +86,7 @@ def probabilities(learner: Any, X: FloatArray) -> FloatArray:
     import numpy as np
 
     balanced = np.asarray(learner.predict_proba(X), dtype=np.float64)
-    counts = getattr(getattr(learner, "learner_", learner), "class_count_", None)
+    counts = getattr(getattr(learner, "estimator_", learner), "class_count_", None)
     if counts is None:
         return balanced
     weighted = balanced * np.asarray(counts, dtype=np.float64)

@@ -29,10 +29,11 @@ def export_command(model: Path, c_file: Path, name: str, as_json: bool) -> None:
     a feature of its own, which NAME_set_category() sets.
     """
     from steelyard.compat.c_header import c_header
-    from steelyard.persistence import load, write_whole
+    from steelyard.persistence import load
+    from steelyard.persistence.files import write_atomically
 
     text = c_header(load(model), name)
-    write_whole(c_file, [text.encode()], source="export")
+    write_atomically(c_file, [text.encode()], source="export")
     facts = {"file": str(c_file), "kind": "C header", "name": name, "bytes": len(text)}
     if as_json:
         emit_json(facts)

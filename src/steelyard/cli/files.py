@@ -39,23 +39,24 @@ ANY_FILE = click.Path(dir_okay=False, path_type=Path)  # there already, or made 
 
 def save_model(model: Any, path: Path) -> None:
     """Save a model, in a folder that is made where it is missing."""
-    from steelyard.persistence import to_parts, write_whole
+    from steelyard.persistence.files import write_atomically
+    from steelyard.persistence.objects import to_parts
 
-    write_whole(path, to_parts(model), source="save")
+    write_atomically(path, to_parts(model), source="save")
 
 
 @contextmanager
 def written_with(path: Path, text: str) -> Iterator[None]:
     """A text file that stands or falls with what is written inside; when that fails, all is as before."""
-    from steelyard.persistence import write_whole
+    from steelyard.persistence.files import write_atomically
 
     before = path.read_bytes() if path.is_file() else None
-    write_whole(path, [text.encode()], source="save")
+    write_atomically(path, [text.encode()], source="save")
     try:
         yield
     except BaseException:  # Ctrl-C too
         if before is not None:
-            write_whole(path, [before], source="save")
+            write_atomically(path, [before], source="save")
         elif path.is_file():
             path.unlink()
         raise

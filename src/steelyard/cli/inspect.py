@@ -63,7 +63,7 @@ def inspect_command(file: Path, top: int, as_json: bool) -> None:
 
 def _tell_learner(learner: Any, file: Path, kind: str, parts: list[dict[str, str]], *, as_json: bool) -> None:
     """What can be told of a learner without columns."""
-    inner = getattr(learner, "learner_", learner)
+    inner = getattr(learner, "estimator_", learner)
     counts = getattr(inner, "class_count_", None)
     classes: Any = [str(label) for label in getattr(inner, "classes_", [])]
     if counts is not None:
@@ -105,7 +105,7 @@ def _of_file(file: Path) -> dict[str, Any]:
 
 def _exactness(taught: Any) -> dict[str, Any]:
     """The digest and the grid, of a learner whose statistics are whole numbers."""
-    learner = getattr(taught, "learner_", taught)
+    learner = getattr(taught, "estimator_", taught)
     if not hasattr(learner, "digest") or not hasattr(learner, "quantizer_"):
         return {}
     quantizer = learner.quantizer_
@@ -125,7 +125,7 @@ def telling_features(model: TableModel) -> list[dict[str, Any]]:
     """Features by how much one standard deviation of them moves a score; empty where there are no planes."""
     from steelyard.evaluation.contributions import contributions
 
-    learner = getattr(model.learner, "learner_", model.learner)
+    learner = getattr(model.learner, "estimator_", model.learner)
     weights, names = contributions(model.learner), model.feature_names
     if weights is None or weights.shape[1] != len(names):
         return []

@@ -94,7 +94,7 @@ def open_table(
 
 def summary_of(model: TableModel) -> dict[str, Any]:
     """Class, labels and counts of a model."""
-    learner = getattr(model.learner, "learner_", model.learner)  # what a window holds
+    learner = getattr(model.learner, "estimator_", model.learner)  # what a window holds
     labels = list(getattr(learner, "classes_", []))
     counts = getattr(learner, "class_count_", None)
     classes: Any = [str(label) for label in labels]

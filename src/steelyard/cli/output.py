@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from steelyard._visible import OBEYED, visible
+from steelyard._visible import CONTROL_CHARACTERS, visible
 from steelyard.exceptions import FileAccessError
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def emit_json(data: Any) -> None:
 def json_text(data: Any, indent: int | None = None) -> str:
     """JSON whose text is visible: what a terminal would obey is escaped, as JSON allows everywhere."""
     text = json.dumps(plain(data), ensure_ascii=False, indent=indent, allow_nan=False, default=repr)
-    return OBEYED.sub(_json_escape, text)
+    return CONTROL_CHARACTERS.sub(_json_escape, text)
 
 
 def _json_escape(found: re.Match[str]) -> str:

@@ -99,9 +99,9 @@ def predict_command(
         for text in write(lines):
             emit_text(text.decode("utf-8", "backslashreplace"))
         return
-    from steelyard.persistence import write_whole
+    from steelyard.persistence.files import write_atomically
 
-    write_whole(out, write(lines), source="predict")
+    write_atomically(out, write(lines), source="predict")
 
 
 def _print_sql(model: TableModel, source: str | None, dialect: str) -> None:

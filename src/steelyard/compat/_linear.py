@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from steelyard._types import FloatArray
+from steelyard._validation import check_started
 from steelyard.base import Label
 from steelyard.exceptions import DataError
 from steelyard.proximal import ProximalSVC
@@ -36,7 +37,7 @@ class LinearModel:
                 f"{' with a feature map' if isinstance(learner, ProximalSVC) else ''}.",
                 source=source,
             )
-        learner._check_started(source)
+        check_started(learner, source)
         coef = np.atleast_2d(learner.coef_)
         n_features = coef.shape[1]
         names = learner.__dict__.get("feature_names_in_", learner.__dict__.get("_keys", ()))

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
+from steelyard._validation import check_started
 from steelyard.enclosing import EnclosingClassifier
 from steelyard.enclosing.bodies import KernelSphere, Sphere
 from steelyard.exceptions import DataError
@@ -50,7 +51,7 @@ def to_onnx(model: Any) -> Any:
             f"expected a {', '.join(kind.__name__ for kind in _WRITERS)}; got {type(model).__name__}.",
             source="to_onnx",
         )
-    model._check_started("to_onnx")
+    check_started(model, "to_onnx")
     graph = _Graph(int(model.n_features_in_))
     scores = write(model, graph)
     return graph.finished(scores, model)

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from sklearn.base import BaseEstimator
 
-from steelyard._concurrency import lock_of, shallow_copy, snapshot_view, transactional
+from steelyard._concurrency import lock_of, shallow_copy, snapshot_view, state_without_lock, transactional
 from steelyard.distributed.partitions import as_column, as_rows, n_rows
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.persistence import from_bytes, load, save, storable, to_bytes
@@ -38,6 +38,8 @@ class StatisticsPart(BaseEstimator):
     sources : dict of str to str
         Id of every part that is in, and where it came from.
     """
+
+    __getstate__ = state_without_lock
 
     def __init__(self, model: Any, retired: StatisticsPart | None = None) -> None:
         self.model = model

@@ -11,10 +11,10 @@ from sklearn.base import clone
 from steelyard import _native
 from steelyard._concurrency import lock_of, snapshot_read, snapshot_view
 from steelyard._labels import check_sortable, restored_labels
-from steelyard._limits import LARGEST, check_magnitude
-from steelyard._shared_text import spelled_out
+from steelyard._shared_text import expand_shared_text
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
+from steelyard._validation import MAX_FEATURE, check_magnitude, check_started, is_plain, validate_rows
 from steelyard.base import Batch, Label, Learner, MergingMixin, Traits, sorted_classes, transactional
 from steelyard.enclosing.bodies import Body, BodySettings
 from steelyard.enclosing.ratios import distance_ratios, nearest_bodies
@@ -41,7 +41,7 @@ __all__ = ["EnclosingClassifier"]
 _SURFACE_TOLERANCE = 1e-6  # relative to the radius: a row this far outside still counts as on the surface
 
 
-@spelled_out
+@expand_shared_text
 @storable("EnclosingClassifier")
 class EnclosingClassifier(MergingMixin, Learner):
     r"""Minimum enclosing sphere or ellipsoid per class, with open-set prediction.
@@ -226,7 +226,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         -------
         self
         """
-        self._check_started("forget_class")
+        check_started(self, "forget_class")
         if label not in self._classes:
             raise DataError(
                 f"unknown class {label!r}; nothing was changed.",
@@ -367,14 +367,14 @@ class EnclosingClassifier(MergingMixin, Learner):
 
     def _bodies_and_rows(self, X: Any, method: str) -> tuple[list[Body], Any]:
         """Return the bodies and the validated rows."""
-        if self._is_plain(X) and X.dtype == np.float64 and _native.all_within(X, LARGEST, num_threads()):
+        if is_plain(self, X) and X.dtype == np.float64 and _native.all_within(X, MAX_FEATURE, num_threads()):
             return self._bodies(method), X  # fast path: one native pass validates the rows
-        rows = self._dense(self._check_rows(X, method))
+        rows = self._dense(validate_rows(self, X, method))
         return self._bodies(method), rows
 
     def _bodies(self, method: str) -> list[Body]:
         """Return the bodies in the order of ``classes_``, computed if necessary."""
-        self._check_started(method)
+        check_started(self, method)
         if not self._classes:
             raise NotFittedError(
                 "all classes have been forgotten.",
@@ -409,13 +409,13 @@ class EnclosingClassifier(MergingMixin, Learner):
     @property
     def classes_(self) -> NDArray[Any]:
         """Labels of the classes, sorted."""
-        self._check_started("classes_")
+        check_started(self, "classes_")
         return sorted_classes(list(self._classes))
 
     @property
     def class_count_(self) -> FloatArray:
         """Sum of the row weights of each class."""
-        self._check_started("class_count_")
+        check_started(self, "class_count_")
         classes = self._classes
         return np.array([classes[label].rows.total for label in sorted(classes)])
 

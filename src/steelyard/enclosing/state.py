@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from steelyard._limits import LARGEST, largest_value
 from steelyard._types import FloatArray
+from steelyard._validation import MAX_FEATURE, largest_magnitude
 from steelyard.enclosing.ball import Ball
 from steelyard.enclosing.bodies import Body, BodySettings, build_body
 from steelyard.enclosing.rows import ClassRows
@@ -103,8 +103,8 @@ class ClassState:
             raise ValueError("the arrays of a class do not match in shape")
         if not (np.isfinite(X).all() and np.isfinite(weights).all() and np.isfinite(alpha).all()):
             raise ValueError("a class contains values that are not finite")
-        if max(largest_value(X), largest_value(weights)) > LARGEST:
-            raise ValueError(f"a class contains values beyond {LARGEST:.0e}")
+        if max(largest_magnitude(X), largest_magnitude(weights)) > MAX_FEATURE:
+            raise ValueError(f"a class contains values beyond {MAX_FEATURE:.0e}")
         if not ((weights > 0).all() and (alpha >= 0).all() and (alpha > 0).any() and 0 <= radius < np.inf):
             raise ValueError("a class has weights or a radius out of range")
         if not is_sequence_kernel(settings.kernel):

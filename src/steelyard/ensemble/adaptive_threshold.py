@@ -12,6 +12,7 @@ from sklearn.base import clone
 
 from steelyard._concurrency import VersionedValue, lock_of, shallow_copy, synchronized, transactional
 from steelyard._types import FloatArray
+from steelyard._validation import check_finite, check_started, validate_plain_rows, validate_rows
 from steelyard.base import BatchLearner, Learner, Traits, sorted_classes
 from steelyard.ensemble.cuts import ThresholdChoice, choose_cut
 from steelyard.ensemble.evidence import Evidence, align
@@ -152,7 +153,7 @@ class AdaptiveThresholdClassifier(Learner):
     def _checked_rows(self, X: Any, y: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         self._check_params()
         self._check_classifier()
-        return self._check_plainly(X, y, method)
+        return validate_plain_rows(self, X, y, method)
 
     def _take_in(
         self, rows: FloatArray, labels: NDArray[Any], classes: Any, shown: AdaptiveThresholdClassifier
@@ -239,7 +240,7 @@ class AdaptiveThresholdClassifier(Learner):
     decision_function = synchronized(Learner.decision_function)
 
     def _checked_questions(self, X: Any, method: str) -> FloatArray:
-        rows = self._check_finite(self._check_rows(X, method), method)
+        rows = check_finite(self, validate_rows(self, X, method), method)
         return np.ascontiguousarray(rows, dtype=np.float64)
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
@@ -253,7 +254,7 @@ class AdaptiveThresholdClassifier(Learner):
 
     @synchronized
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        self._check_started("predict")
+        check_started(self, "predict")
         if len(self.classes_) > 1 and not np.isnan(self._now[1]).any():
             return _labels_by_scores(self, X)
         return np.asarray(self.classifier_.predict(self._checked_questions(X, "predict")))

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from steelyard._concurrency import FrozenState, lock_of
-from steelyard._labels import none_left, restored_labels
+from steelyard._labels import all_forgotten_error, restored_labels
 from steelyard._types import FloatArray
+from steelyard._validation import check_started, validate_rows
 from steelyard.base import (
     Label,
     Traits,
@@ -36,7 +37,7 @@ from steelyard.exceptions import SteelyardError
 from steelyard.params import AnyOf, Constraint, Integer, OneOf, Positive, prior_factors
 from steelyard.persistence import storable
 from steelyard.proximal import ProximalSVC
-from steelyard.windowing.windows import window_size
+from steelyard.windowing.sliding import window_size
 
 __all__ = ["StreamClassifier"]
 
@@ -287,10 +288,10 @@ class StreamClassifier(LearningCommittee):
         return counts / max(counts.sum(), 1.0)
 
     def _answer(self, X: Any, method: str) -> tuple[Panel, FloatArray]:
-        X = self._check_rows(X, method)
+        X = validate_rows(self, X, method)
         panel = self._panel
         if not panel.classes:
-            raise none_left(f"{type(self).__name__}.{method}")
+            raise all_forgotten_error(f"{type(self).__name__}.{method}")
         return panel, panel.decide(panel.raw_scores(self._dense(X, method))[1])
 
     @snapshot_read
@@ -302,7 +303,7 @@ class StreamClassifier(LearningCommittee):
         Explanation
             It prints as text, shows as a table in a notebook, and draws itself with ``plot()``.
         """
-        self._check_started("explain")
+        check_started(self, "explain")
         classes = self._panel.classes
         return explain_panel(
             self._panel,

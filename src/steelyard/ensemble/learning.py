@@ -15,6 +15,7 @@ from steelyard import _native
 from steelyard._concurrency import shallow_copy
 from steelyard._threads import one_thread
 from steelyard._types import FloatArray, IntArray
+from steelyard._validation import check_finite
 from steelyard.base import Batch, ForgettingMixin, Label
 from steelyard.ensemble.evidence import Evidence, align
 from steelyard.ensemble.experts import EXPERTS, Expert
@@ -29,7 +30,7 @@ from steelyard.ensemble.watch import Watch
 from steelyard.ensemble.work import Work
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.features import RandomFeatures
-from steelyard.windowing.windows import window_size
+from steelyard.windowing.sliding import window_size
 
 __all__ = ["LearningCommittee"]
 
@@ -159,7 +160,7 @@ class LearningCommittee(ForgettingMixin):
     def _dense(self, X: Any, method: str) -> FloatArray:
         """Finite rows as experts take them."""
         if type(X) is not np.ndarray or X.dtype != np.float64 or not _native.all_finite(X):
-            X = self._check_finite(X, method)
+            X = check_finite(self, X, method)
         if self._fold is not None:
             return self._fold.apply(X)
         if type(X) is np.ndarray and X.dtype == np.float64 and X.flags.c_contiguous:

@@ -27,7 +27,7 @@ def contributions(model: Any) -> FloatArray | None:
     ndarray of shape (n_planes, n_features) or None
         None where the model has no planes over its features.
     """
-    learner = getattr(model, "learner_", None) or getattr(model, "linear_", None) or model
+    learner = getattr(model, "estimator_", None) or getattr(model, "linear_", None) or model
     coef, statistics = getattr(learner, "coef_", None), getattr(learner, "statistics_", None)
     if coef is None or statistics is None:
         return None

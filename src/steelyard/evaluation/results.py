@@ -20,7 +20,7 @@ import numpy as np
 from steelyard.evaluation.samples import ScoreSample
 from steelyard.evaluation.tracking import Tracker, flat_bands
 from steelyard.exceptions import ParameterError
-from steelyard.persistence import write_whole
+from steelyard.persistence.files import write_atomically
 
 if TYPE_CHECKING:
     from steelyard.evaluation.evaluator import Candidate, PrequentialEvaluator
@@ -438,5 +438,5 @@ def _plain(value: Any) -> Any:
 
 def _written(text: str, path: str | Path | None) -> str:
     if path is not None:
-        write_whole(path, [text.encode("utf-8", "backslashreplace")], source="PrequentialResult")
+        write_atomically(path, [text.encode("utf-8", "backslashreplace")], source="PrequentialResult")
     return text

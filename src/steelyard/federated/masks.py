@@ -21,7 +21,7 @@ from steelyard.base import Label
 from steelyard.exceptions import DataError, FileFormatError, ParameterError
 from steelyard.federated.site_update import Schema, SiteUpdate
 from steelyard.federated.vectors import from_numbers, to_numbers, triangle_size
-from steelyard.persistence import decode, encode
+from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import ClassStatistics
 from steelyard.proximal.state.quantizer import Quantizer
 

@@ -11,10 +11,10 @@ bytes       type   meaning
 after that  bytes  for the grid and for each class: a length (u32) and numbers
 ==========  =====  ===============================================================
 
-Nothing is executed, and no message takes more than :data:`~steelyard.federated.packing.FACTOR` times its length
-in memory for its sums. The checksum finds accidents; whoever can write a message can compute it, so that
-everything behind it is checked as well. What this form cannot hold, such as labels that JSON has no word for,
-is written as version 1, which was the form of 0.2.
+Nothing is executed, and no message takes more than :data:`~steelyard.federated.packing.FACTOR` times its
+length in memory for its sums. The checksum finds accidents; whoever can write a message can compute it, so
+that everything behind it is checked as well. What this form cannot hold, such as labels that JSON has no word
+for, is written as version 1, which was the form of 0.2.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from steelyard.federated.packing import (
     unpack_columns,
     unpack_triangle,
 )
-from steelyard.persistence import decode, encode
+from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import ClassStatistics
 from steelyard.proximal.state.messages import from_state, get_state
 

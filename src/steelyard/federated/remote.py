@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from steelyard._http_client import TRY_AGAIN, HttpClient, headers_with, said_in, tries
+from steelyard._http_client import RETRY_STATUSES, HttpClient, attempts, auth_headers, json_object
 from steelyard.exceptions import DataError, FileAccessError, ParameterError
 from steelyard.federated.exchange import Age
 from steelyard.federated.site_update import SiteUpdate
@@ -39,7 +39,7 @@ class Service(HttpClient):
     Notes
     -----
     Everything may be sent again: a bulletin that is there already changes nothing, and a site leaves once.
-    Repeating stops after four tries.
+    Repeating stops after four attempts.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Service(HttpClient):
         if not right:
             raise ParameterError(f"the address of a model begins with http:// or https://; got {url!r}.")
         self.url = url.rstrip("/")
-        headers = headers_with(key)
+        headers = auth_headers(key)
         self._http = httpx.Client(headers=headers, timeout=timeout, transport=transport)
         self._lost = httpx.TransportError
 
@@ -74,7 +74,7 @@ class Service(HttpClient):
     def put(self, site_update: SiteUpdate) -> bool:
         """Publish a bulletin; returns whether it was news. It is on the service's disk when this returns."""
         response = self._send("PUT", self._site(site_update.site), site_update.to_bytes())
-        said = said_in(response)
+        said = json_object(response)
         if response.status_code == 409 and said.get("reason") == _STALE:
             return False
         self._check(response)
@@ -87,7 +87,7 @@ class Service(HttpClient):
     def find(self, site: str) -> SiteUpdate | None:
         """The newest bulletin of a site; None where there is none."""
         response = self._send("GET", self._site(site))
-        if response.status_code == 404 and said_in(response).get("reason") == "no site":
+        if response.status_code == 404 and json_object(response).get("reason") == "no site":
             return None
         self._check(response)
         return SiteUpdate.from_bytes(response.content)
@@ -129,22 +129,22 @@ class Service(HttpClient):
         self, method: str, path: str, content: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> httpx.Response:
         trouble = ""
-        for _ in tries():
+        for _ in attempts():
             try:
                 response = self._http.request(method, self.url + path, content=content, headers=headers)
             except self._lost as error:
                 trouble = f"no answer came: {type(error).__name__}, {error}"
             else:
-                if response.status_code not in TRY_AGAIN:
+                if response.status_code not in RETRY_STATUSES:
                     return response
-                trouble = str(said_in(response).get("detail", f"it answered {response.status_code}")).rstrip(
-                    "."
-                )
+                trouble = str(
+                    json_object(response).get("detail", f"it answered {response.status_code}")
+                ).rstrip(".")
         raise FileAccessError(f"{trouble}.", source=self.url, hint="sending it again later is safe")
 
     def _check(self, response: httpx.Response) -> None:
         if response.status_code >= 400:
-            said = said_in(response)
+            said = json_object(response)
             message = str(said.get("detail", f"it answered {response.status_code}."))
             raise DataError(message, source=self.url, hint=said.get("hint"))
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from steelyard._concurrency import transactional
+from steelyard._concurrency import state_without_lock, transactional
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.federated import resolution
 from steelyard.federated.release import ReleasePolicy
@@ -61,6 +61,8 @@ class Site:
     >>> hub.model().learner.statistics_.n_rows
     120.0
     """
+
+    __getstate__ = state_without_lock
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from steelyard import _native
-from steelyard._sparse import canonical_csr
+from steelyard._validation import canonical_csr
 from steelyard.exceptions import DataError, DataTypeError
 
 __all__ = [

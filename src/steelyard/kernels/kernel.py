@@ -13,8 +13,8 @@ from scipy import sparse
 from scipy.spatial.distance import pdist
 
 from steelyard import _native
-from steelyard._limits import LARGEST_KERNEL_VALUE, largest_value
 from steelyard._threads import check_threads
+from steelyard._validation import MAX_KERNEL_VALUE, largest_magnitude
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.kernels.blocks import (
     DENSE_BLOCK,
@@ -332,14 +332,14 @@ def check_kernel_range(kernels: list[Kernel], X: Any, source: str) -> None:
     unbounded = [k for k in kernels if k.is_native and k.kernel not in {"rbf", "laplacian"}]
     if not unbounded:
         return
-    largest = largest_value(X)
+    largest = largest_magnitude(X)
     product = X.shape[1] * largest * largest
     for kernel in unbounded:
         bound = product
         if kernel.kernel == "polynomial":
             with np.errstate(over="ignore"):
                 bound = float(np.float64(float(kernel.gamma) * product + abs(kernel.coef0)) ** kernel.degree)
-        if bound > LARGEST_KERNEL_VALUE:
+        if bound > MAX_KERNEL_VALUE:
             raise DataError(
                 f"X has values so large (up to {largest:g}) that {kernel!r} could overflow; "
                 "nothing was changed.",

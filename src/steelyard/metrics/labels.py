@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from steelyard._labels import LabelEncoder, encode_labels
 from steelyard.exceptions import DataError
 
 if TYPE_CHECKING:
@@ -42,16 +43,16 @@ def encode(y: ArrayLike, source: str, name: str) -> tuple[list[Label], Codes]:
         _check_label(label := plain(y), source, name)
         return [label], np.zeros(1, dtype=np.intp)
     values = _label_array(y, source, name)
+    codes: NDArray[np.integer[Any]]
     if values.dtype != object:
-        distinct, codes = np.unique(values, return_inverse=True)
-        labels = distinct.tolist()
+        labels, codes = encode_labels(values)
     else:
         rows = [plain(value) for value in values]
-        number = {label: code for code, label in enumerate(dict.fromkeys(rows))}
-        labels, codes = list(number), np.array([number[label] for label in rows], dtype=np.intp)
+        encoder = LabelEncoder(dict.fromkeys(rows))
+        labels, codes = encoder.labels, encoder.numbers(rows)
     for label in labels:
         _check_label(label, source, name)
-    return labels, codes.reshape(-1)
+    return labels, codes.astype(np.intp, copy=False)
 
 
 def _label_array(y: ArrayLike, source: str, name: str) -> NDArray[Any]:

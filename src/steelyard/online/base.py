@@ -23,6 +23,7 @@ from steelyard._concurrency import lock_of, synchronized
 from steelyard._labels import restored_labels
 from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
+from steelyard._validation import validate_rows
 from steelyard.base import Batch, Label, Learner, sorted_classes
 from steelyard.exceptions import DataError
 
@@ -188,7 +189,7 @@ class OnlineLearner(Learner):
     predict = synchronized(Learner.predict)
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
-        rows = self._check_rows(X, method)
+        rows = validate_rows(self, X, method)
         scores = self._by_class(self._target_scores(rows) - self._target_thresholds()[:, None])
         return scores.T, sorted_classes(self._labels)
 

@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from steelyard import _native
-from steelyard._shared_text import spelled_out
+from steelyard._shared_text import expand_shared_text
 from steelyard.base import Traits
 from steelyard.exceptions import ParameterError
 from steelyard.kernels import SequenceKernel
 from steelyard.online.base import Signs, draw_seed, stored_seed
 from steelyard.online.kernel_base import KernelExpansionLearner
 from steelyard.params import (
-    LARGEST_COUNT,
+    MAX_COUNT,
     AnyOf,
     Constraint,
     Fraction,
@@ -30,7 +30,7 @@ from steelyard.persistence import storable
 __all__ = ["NORMA", "RBP", "Forgetron", "Projectron"]
 
 
-@spelled_out
+@expand_shared_text
 @storable("NORMA")
 class NORMA(KernelExpansionLearner):
     r"""NORMA: stochastic gradient descent on the soft margin loss with a kernel, in the nu parametrization.
@@ -88,7 +88,7 @@ class NORMA(KernelExpansionLearner):
         "learning_rate": Positive(),
         "regularization": NonNegative(),
         "nu": Fraction(),
-        "memory": AnyOf(OneOf(None), Integer(1, LARGEST_COUNT)),
+        "memory": AnyOf(OneOf(None), Integer(1, MAX_COUNT)),
     }
     _traits = Traits(exact=False, bounded_memory=False)
 
@@ -134,7 +134,7 @@ class NORMA(KernelExpansionLearner):
         )
 
 
-@spelled_out
+@expand_shared_text
 @storable("RBP")
 class RBP(KernelExpansionLearner):
     r"""Randomized budget perceptron: removes a random support vector when the budget is full.
@@ -177,7 +177,7 @@ class RBP(KernelExpansionLearner):
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = KernelExpansionLearner._constraints | {
-        "budget": Integer(1, LARGEST_COUNT),
+        "budget": Integer(1, MAX_COUNT),
         "random_state": RandomSeed(),
     }
     _traits = Traits(exact=False, bounded_memory=True)
@@ -214,7 +214,7 @@ class RBP(KernelExpansionLearner):
         super()._set_machines_state(state)
 
 
-@spelled_out
+@expand_shared_text
 @storable("Forgetron")
 class Forgetron(KernelExpansionLearner):
     r"""Forgetron: kernel perceptron that shrinks its weights before it removes the oldest support vector.
@@ -264,7 +264,7 @@ class Forgetron(KernelExpansionLearner):
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = KernelExpansionLearner._constraints | {
-        "budget": Integer(1, LARGEST_COUNT),
+        "budget": Integer(1, MAX_COUNT),
     }
     _traits = Traits(exact=False, bounded_memory=True)
 
@@ -287,7 +287,7 @@ class Forgetron(KernelExpansionLearner):
         _native.forgetron_sweep(self._expansions, rows, signs, budget=int(self.budget))
 
 
-@spelled_out
+@expand_shared_text
 @storable("Projectron")
 class Projectron(KernelExpansionLearner):
     r"""Projectron: kernel perceptron that projects samples close to the span of the support vectors onto it.

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from steelyard._concurrency import synchronized
-from steelyard._shared_text import spelled_out
+from steelyard._shared_text import expand_shared_text
 from steelyard._types import FloatArray
 from steelyard.base import Traits
 from steelyard.kernels import Kernel, SequenceKernel
@@ -19,7 +19,7 @@ from steelyard.persistence import storable
 __all__ = ["KOIL"]
 
 
-@spelled_out
+@expand_shared_text
 @storable("KOIL")
 class KOIL(KoilLearner):
     r"""Kernelized online imbalanced learning (KOIL): online AUC maximization with a kernel in bounded memory.

@@ -18,7 +18,7 @@ from steelyard.kernels import Kernel
 from steelyard.online.base import OnlineLearner, Signs, draw_seed
 from steelyard.online.kernel_base import KernelRowsMixin
 from steelyard.params import (
-    LARGEST_COUNT,
+    MAX_COUNT,
     AnyOf,
     Constraint,
     Fraction,
@@ -29,7 +29,7 @@ from steelyard.params import (
     RandomSeed,
     Switch,
 )
-from steelyard.thresholds import gmean_cut
+from steelyard.thresholds import gmean_threshold
 
 __all__ = ["KoilLearner"]
 
@@ -49,8 +49,8 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "C": Positive(),
-        "budget": AnyOf(Integer(1, LARGEST_COUNT), PairOf(Integer(1, LARGEST_COUNT))),
-        "n_neighbors": Integer(1, LARGEST_COUNT),
+        "budget": AnyOf(Integer(1, MAX_COUNT), PairOf(Integer(1, MAX_COUNT))),
+        "n_neighbors": Integer(1, MAX_COUNT),
         "learning_rate": Fraction(0.0, 1.0, ends=False),
         "rate_decay": Fraction(0.0, 1.0),
         "loss": OneOf("hinge", "smooth"),
@@ -248,7 +248,7 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
         """Return the threshold with the largest G-mean on the support vectors, each counted once."""
         vectors, sides = self._buffered(target)
         scores = self._target_scores(vectors)[target] if len(vectors) else np.zeros(0)
-        return gmean_cut(scores[sides == 0], scores[sides == 1])
+        return gmean_threshold(scores[sides == 0], scores[sides == 1])
 
     def _buffered(self, target: int) -> tuple[Any, NDArray[np.int64]]:
         """Return the support vectors of a target and their sides: 0 negative, 1 positive."""

@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 
 from steelyard import _native
 from steelyard._concurrency import synchronized
-from steelyard._limits import check_magnitude
 from steelyard._memory import check_fits_memory
-from steelyard._shared_text import spelled_out
+from steelyard._shared_text import expand_shared_text
 from steelyard._types import FloatArray
+from steelyard._validation import check_magnitude
 from steelyard.base import Batch, Traits
 from steelyard.online.base import OnlineLearner, Signs, draw_seed, stored_seed
-from steelyard.params import LARGEST_COUNT, Constraint, Integer, NonNegative, Positive, RandomSeed
+from steelyard.params import MAX_COUNT, Constraint, Integer, NonNegative, Positive, RandomSeed
 from steelyard.persistence import storable
-from steelyard.thresholds import gmean_cut
+from steelyard.thresholds import gmean_threshold
 
 __all__ = ["OAM", "OPAUC", "OnlinePerceptron"]
 
@@ -109,7 +109,7 @@ class LinearLearner(OnlineLearner):
         return {name: np.ascontiguousarray(values) for name, values in arrays.items()}
 
 
-@spelled_out
+@expand_shared_text
 @storable("OnlinePerceptron")
 class OnlinePerceptron(LinearLearner):
     r"""Perceptron: linear classifier with Rosenblatt's update rule.
@@ -154,7 +154,7 @@ class OnlinePerceptron(LinearLearner):
         return np.array([-arrays["bias"][0] for arrays in self._targets])
 
 
-@spelled_out
+@expand_shared_text
 @storable("OAM")
 class OAM(LinearLearner):
     r"""Online AUC maximization (OAM): passive-aggressive steps on pairs with a reservoir of the other class.
@@ -206,7 +206,7 @@ class OAM(LinearLearner):
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "C": Positive(),
-        "budget": Integer(1, LARGEST_COUNT),
+        "budget": Integer(1, MAX_COUNT),
         "random_state": RandomSeed(),
     }
     _traits = Traits(exact=False, bounded_memory=True)
@@ -237,7 +237,7 @@ class OAM(LinearLearner):
     def _threshold(self, arrays: Arrays) -> float:
         stored = zip(arrays["buffers"], arrays["stored"], strict=True)
         negative, positive = (buffer[: int(n)] @ arrays["weights"] for buffer, n in stored)
-        return gmean_cut(negative, positive)
+        return gmean_threshold(negative, positive)
 
     def _machines_state(self) -> dict[str, Any]:
         return super()._machines_state() | {"seed": self._seed, "budget": self._budget}
@@ -249,7 +249,7 @@ class OAM(LinearLearner):
             raise ValueError("a reservoir holds more rows than its budget")
 
 
-@spelled_out
+@expand_shared_text
 @storable("OPAUC")
 class OPAUC(LinearLearner):
     r"""One-pass AUC optimization (OPAUC): gradient steps on the squared pairwise loss from class statistics.

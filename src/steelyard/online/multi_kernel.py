@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._concurrency import synchronized
-from steelyard._shared_text import spelled_out
+from steelyard._shared_text import expand_shared_text
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard.base import Traits
@@ -32,7 +32,7 @@ def default_kernels() -> list[Kernel]:
     return powers + [Kernel("rbf", gamma=0.5 / 4.0**width) for width in range(-6, 7)]
 
 
-@spelled_out
+@expand_shared_text
 @storable("MultiKernelKOIL")
 class MultiKernelKOIL(KoilLearner):
     r"""KOIL with multiple kernels (KOIL-MKL): kernels with small losses get large weights and more samples.

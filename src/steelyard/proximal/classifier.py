@@ -16,6 +16,7 @@ from steelyard._deprecation import renamed_attribute, renamed_method, renamed_pa
 from steelyard._dict_rows import DictRowsMixin
 from steelyard._native import RowsInTurn
 from steelyard._types import FloatArray
+from steelyard._validation import check_finite, check_started, validate_rows
 from steelyard.base import (
     Label,
     Traits,
@@ -242,7 +243,7 @@ class ProximalSVC(DictRowsMixin, StatisticsLearner):
         """
         if not certificate:
             return super().forget(X, y, sample_weight)
-        self._check_started("forget")
+        check_started(self, "forget")
         with lock_of(self):
             after = copy.copy(self)
             after.forget(X, y, sample_weight)
@@ -346,7 +347,7 @@ class ProximalSVC(DictRowsMixin, StatisticsLearner):
         -------
         self
         """
-        self._check_started("refresh")
+        check_started(self, "refresh")
         self._state = self._state.copy()  # which has no choice
         return self
 
@@ -365,7 +366,7 @@ class ProximalSVC(DictRowsMixin, StatisticsLearner):
         intercepts : ndarray of shape (n_Cs, n_planes)
             ``intercept_`` for every C.
         """
-        self._check_started("regularization_path")
+        check_started(self, "regularization_path")
         try:
             quantizer = np.asarray(Cs, dtype=np.float64)
         except (TypeError, ValueError):
@@ -396,7 +397,7 @@ class ProximalSVC(DictRowsMixin, StatisticsLearner):
 
     @snapshot_read
     def _labels(self, X: ArrayLike) -> NDArray[Any]:
-        rows, answer = self._check_rows(X, "predict"), self._answer()
+        rows, answer = self._validated_rows(X, "predict"), self._answer()
         classes, planes = answer.classes, answer.planes
         labels = np.empty(rows.shape[0], dtype=np.uint64)
         if answer.feature_map is None:
@@ -477,17 +478,17 @@ class ProximalSVC(DictRowsMixin, StatisticsLearner):
         return scores, answer.classes.array
 
     def _scores(self, X: Any, method: str) -> tuple[FloatArray, Answer]:
-        X, answer = self._check_rows(X, method), self._answer()
+        X, answer = self._validated_rows(X, method), self._answer()
         planes = answer.planes
         scores = np.empty((X.shape[0], len(planes.coef)))
         finite = [planes.write_scores(rows, scores[part]) for part, rows in self._blocks(X, answer, method)]
         self._check_scored(X, planes, method, finite=all(finite))
         return scores, answer
 
-    def _check_rows(self, X: Any, method: str) -> Any:
-        rows = super()._check_rows(X, method)
-        # A question may choose C, which is kept: one that will be refused must not.
-        return self._check_finite(rows, method) if self.C == "auto" else rows
+    def _validated_rows(self, X: Any, method: str) -> Any:
+        rows = validate_rows(self, X, method)
+        # Prediction may select C and keep it, so invalid rows are rejected before.
+        return check_finite(self, rows, method) if self.C == "auto" else rows
 
     def _blocks(self, X: Any, answer: Answer, method: str) -> Iterator[tuple[slice, Any]]:
         """The rows that meet the planes, and where in X they stand."""
@@ -498,7 +499,7 @@ class ProximalSVC(DictRowsMixin, StatisticsLearner):
     def _check_scored(self, X: Any, planes: Planes, method: str, *, finite: bool) -> None:
         """A value that is not finite makes its row's score so: looking at scores is cheaper than at rows."""
         if not finite or np.count_nonzero(planes.coef) < planes.coef.size:
-            self._check_finite(X, method)
+            check_finite(self, X, method)
 
     # -- files --------------------------------------------------------------------------------------
 

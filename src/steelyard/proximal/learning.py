@@ -10,8 +10,14 @@ from sklearn.base import clone
 
 from steelyard._concurrency import lock_of
 from steelyard._labels import check_sortable
-from steelyard._limits import LARGEST_WHOLE, check_magnitude
 from steelyard._types import FloatArray
+from steelyard._validation import (
+    MAX_QUANTIZED_FEATURE,
+    check_finite,
+    check_magnitude,
+    check_started,
+    nonfinite_error,
+)
 from steelyard.base import (
     Batch,
     ForgettingMixin,
@@ -38,7 +44,7 @@ class StatisticsLearner(GrowingMixin, ForgettingMixin, MergingMixin):
     How statistics become answers is no affair of this class.
     """
 
-    _largest_feature: ClassVar[float] = LARGEST_WHOLE
+    _max_feature: ClassVar[float] = MAX_QUANTIZED_FEATURE
     C: float | str
     feature_map: RandomFeatures | None
     quantizer: Quantizer | None
@@ -83,14 +89,14 @@ class StatisticsLearner(GrowingMixin, ForgettingMixin, MergingMixin):
         try:
             state.add(batch)
         except DataError:
-            raise self._nonfinite_error(batch.X, "partial_fit") from None
+            raise nonfinite_error(self, batch.X, "partial_fit") from None
         if self._ledger is not None:
             self._state, self._ledger = state, self._ledger.added(batch_hashes(batch))
 
     def _check_range(self, X: Any, method: str) -> None:
         """Refuse, before anything changes, whatever could overflow on the way."""
-        self._check_finite(X, method)
-        check_magnitude(X, f"ProximalSVC.{method}", self._largest_feature)
+        check_finite(self, X, method)
+        check_magnitude(X, f"ProximalSVC.{method}", self._max_feature)
 
     def _apply(self, add: Batch | None, forget: Batch | None, method: str) -> None:
         state, ledger = self._state.copy(), self._ledger
@@ -121,7 +127,7 @@ class StatisticsLearner(GrowingMixin, ForgettingMixin, MergingMixin):
         -------
         ProximalSVC
         """
-        self._check_started("rearranged")
+        check_started(self, "rearranged")
         self._check_no_ledger("permute_features", "features of rows in a ledger cannot be moved")
         twin: Self = clone(self)
         twin.n_features_in_ = int(n_features)
@@ -143,7 +149,7 @@ class StatisticsLearner(GrowingMixin, ForgettingMixin, MergingMixin):
         -------
         self
         """
-        self._check_started("fade")
+        check_started(self, "fade")
         self._check_no_ledger("decay", "rows in a ledger cannot fade")
         state = self._state.faded(factor, drop_below)
         state.choice = self._state.choice and self._state.choice.faded(factor)
@@ -158,7 +164,7 @@ class StatisticsLearner(GrowingMixin, ForgettingMixin, MergingMixin):
         FoldedStatistics
             With the features and the ledger, independent of the learner. ``to_bytes()`` writes it.
         """
-        self._check_started("statistics")
+        check_started(self, "statistics")
         with lock_of(self):
             return self._state.signed(self._features()["feature_names"], self._ledger)
 
@@ -209,7 +215,7 @@ class StatisticsLearner(GrowingMixin, ForgettingMixin, MergingMixin):
     @transactional
     def _unmerge(self, other: Any) -> Self:
         self._check_params()
-        self._check_started("subtract")
+        check_started(self, "subtract")
         theirs = self._mergeable(other)
         if self._ledger is not None:
             self._ledger = self._ledger.unmerged(_ledger_of(other), "ProximalSVC.subtract")
@@ -294,7 +300,7 @@ class StatisticsLearner(GrowingMixin, ForgettingMixin, MergingMixin):
         str
             32 hexadecimal digits.
         """
-        self._check_started("digest")
+        check_started(self, "digest")
         return self._state.digest()
 
     @property
@@ -322,5 +328,5 @@ def _apart(other: Any) -> Any:
     """Another learner at one moment, which its own lock gives: no one ever waits for two locks."""
     if not isinstance(other, StatisticsLearner):
         return other
-    other._check_started("merge")
+    check_started(other, "merge")
     return other.statistics()

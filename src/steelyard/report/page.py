@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from steelyard._visible import visible
 from steelyard.evaluation import PrequentialResult
-from steelyard.persistence import write_whole
+from steelyard.persistence.files import write_atomically
 from steelyard.report import charts
 from steelyard.report.svg import GAP, number
 from steelyard.report.text import (
@@ -140,7 +140,7 @@ def render(template: str, **facts: Any) -> str:
 def write_page(page: str, path: str | Path) -> Path:
     """Write a page, whole or not at all."""
     target = Path(path)
-    write_whole(target, [page.encode("utf-8", "backslashreplace")], source="report")
+    write_atomically(target, [page.encode("utf-8", "backslashreplace")], source="report")
     return target
 
 

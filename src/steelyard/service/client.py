@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from steelyard._http_client import TRY_AGAIN, HttpClient, headers_with, said_in, tries
+from steelyard._http_client import RETRY_STATUSES, HttpClient, attempts, auth_headers, json_object
 from steelyard.exceptions import SteelyardError
 
 __all__ = ["Client", "RefusedError", "UnansweredError", "UnreachableError"]
@@ -65,7 +65,7 @@ class Client(HttpClient):
     Notes
     -----
     Every request that changes something carries an idempotency key, so that it can be repeated when an
-    answer got lost: the service counts it once. Repeating stops after four tries.
+    answer got lost: the service counts it once. Repeating stops after four attempts.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Client(HttpClient):
         timeout: float = 30.0,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        headers = headers_with(key)
+        headers = auth_headers(key)
         self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout, transport=transport)
 
     # -- verbs --------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ class Client(HttpClient):
             key = key or uuid.uuid4().hex
             headers["Idempotency-Key"] = key
         failure: SteelyardError | None = None
-        for _ in tries():
+        for _ in attempts():
             try:
                 response = self._http.request(method, path, json=body, headers=headers)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
@@ -180,14 +180,14 @@ class Client(HttpClient):
                 if response.status_code < 400:
                     return response
                 failure = _refusal(response)
-                if response.status_code not in TRY_AGAIN:
+                if response.status_code not in RETRY_STATUSES:
                     break
         assert failure is not None
         raise failure
 
 
 def _refusal(response: httpx.Response) -> RefusedError:
-    said = said_in(response)
+    said = json_object(response)
     return RefusedError(
         str(said.get("detail", f"the service answered {response.status_code}.")),
         hint=said.get("hint"),

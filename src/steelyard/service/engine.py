@@ -367,8 +367,8 @@ def _settle(learner: Any, fresh: Any) -> None:
     inner = inside.pop("learner", None)
     if inner is not None:
         _settle(learner.learner, inner)
-        if hasattr(learner, "learner_"):
-            _settle(learner.learner_, inner)
+        if hasattr(learner, "estimator_"):
+            _settle(learner.estimator_, inner)
     learner.set_params(**inside)
 
 

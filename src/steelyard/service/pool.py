@@ -12,7 +12,7 @@ from typing import Any, NoReturn, cast
 
 from steelyard.exceptions import DataError
 from steelyard.federated import Hub, SiteUpdate
-from steelyard.persistence import decode, encode
+from steelyard.persistence.tree import decode, encode
 from steelyard.service.commands import Conflict, Forget, NotFoundError
 from steelyard.service.engine import Engine, Published
 from steelyard.service.session import ModelSession

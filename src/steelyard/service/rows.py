@@ -15,7 +15,7 @@ import numpy as np
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, FileFormatError
-from steelyard.persistence import decode, encode
+from steelyard.persistence.tree import decode, encode
 from steelyard.service.records import TogetherColumns, from_records, place_of
 from steelyard.tables.arrow_sources import ArrowSource
 from steelyard.tables.columns import BlockColumns, ColumnBatch, Columns, RowError, as_texts

@@ -12,7 +12,7 @@ import numpy as np
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError
-from steelyard.persistence import decode, encode
+from steelyard.persistence.tree import decode, encode
 from steelyard.service import rows as wire
 from steelyard.service.commands import Conflict, Forget
 from steelyard.service.engine import Engine, Given

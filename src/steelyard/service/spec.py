@@ -13,7 +13,7 @@ import steelyard
 from steelyard.exceptions import ParameterError, SteelyardError
 from steelyard.features import RandomFeatures
 from steelyard.windowing import AdaptiveWindows, ExponentialDecay
-from steelyard.windowing.windows import window_size
+from steelyard.windowing.sliding import window_size
 
 __all__ = ["LEARNERS", "Spec"]
 
@@ -131,7 +131,7 @@ class Spec:
     def _check_learner(self) -> None:
         """What would be refused with the first rows is refused now."""
         learner = self.make_learner()
-        for one in (learner, getattr(learner, "learner", None)):
+        for one in (learner, getattr(learner, "estimator", None)):
             check = getattr(one, "_check_params", None)
             if check is not None:
                 check()

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from steelyard._threads import leaving_a_core
+from steelyard._threads import reserve_core
 from steelyard.exceptions import SteelyardError
 from steelyard.service.commands import (
     Conflict,
@@ -166,7 +166,7 @@ class Writer:
         return request
 
     def _run(self) -> None:
-        with leaving_a_core():  # for predictions
+        with reserve_core():  # for predictions
             while not self._is_done_after_a_turn():
                 pass
 

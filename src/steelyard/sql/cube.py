@@ -10,8 +10,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard._concurrency import snapshot_read, snapshot_view, transactional
-from steelyard._labels import check_kinds, check_sortable
+from steelyard._concurrency import snapshot_read, snapshot_view, state_without_lock, transactional
+from steelyard._labels import check_label_types, check_sortable
 from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
 from steelyard.base import Batch
@@ -38,7 +38,7 @@ from steelyard.tables.columns import ColumnBatch, Columns, Place, near
 from steelyard.tables.databases import DatabaseSource, is_address, open_database
 from steelyard.tables.labels import LabelReader
 from steelyard.tables.table_stream import open_source
-from steelyard.windowing.windows import window_size
+from steelyard.windowing.sliding import window_size
 
 __all__ = ["StatisticsCube"]
 
@@ -87,6 +87,8 @@ class StatisticsCube:
     >>> cube.model(shop="A").learner.statistics_.n_rows
     100.0
     """
+
+    __getstate__ = state_without_lock
 
     def __init__(
         self,
@@ -495,7 +497,7 @@ class StatisticsCube:
             fits = len(key) == len(self.by) + 2 + bool(self.folds) and all(type(k) is int for k in numbers)
             if not fits or not all(value is None or type(value) is str for value in values):
                 raise ValueError("a cell has a name that none can have")
-        check_kinds([key[-1] for key in self._keys().values()], _WHO)
+        check_label_types([key[-1] for key in self._keys().values()], _WHO)
         check_sortable([key[-1] for key in self._keys().values()], _WHO)
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from steelyard._limits import LARGEST_WHOLE
+from steelyard._validation import MAX_QUANTIZED_FEATURE
 from steelyard.base import Label
 from steelyard.exceptions import DataError
 from steelyard.proximal import ClassStatistics, ProximalSVC, Quantizer
@@ -339,8 +339,10 @@ class _Bounds:
             raise DataError(
                 f"column {name!r} holds an infinite value, which cannot be used.", source=self._source
             )
-        if largest > LARGEST_WHOLE:
-            raise DataError(f"column {name!r} holds values beyond {LARGEST_WHOLE:g}.", source=self._source)
+        if largest > MAX_QUANTIZED_FEATURE:
+            raise DataError(
+                f"column {name!r} holds values beyond {MAX_QUANTIZED_FEATURE:g}.", source=self._source
+            )
 
     def _check_weight(self, name: str) -> None:
         if self["values", name] < self.n_rows or self.get("strange", name):

@@ -21,13 +21,13 @@ from steelyard.streams.schedules import ImbalanceSchedule
 
 # Names that live in rooms above this one, imported when asked for: those rooms import this one.
 _ELSEWHERE = {
-    "AdaptiveWindows": "memory",
-    "ExponentialDecay": "memory",
+    "AdaptiveWindows": "windowing",
+    "ExponentialDecay": "windowing",
     "PrequentialResult": "evaluation",
     "PrequentialEvaluator": "evaluation",
     "RiverPeer": "evaluation",
     "SklearnPeer": "evaluation",
-    "SlidingWindow": "memory",
+    "SlidingWindow": "windowing",
     "TableEncoder": "tables",
     "TableModel": "tables",
     "TableStream": "tables",

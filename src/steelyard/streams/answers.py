@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard._labels import winners
+from steelyard._labels import encode_labels, winners
 from steelyard._types import FloatArray
-from steelyard.base import BatchLearner, encode_labels
+from steelyard.base import BatchLearner
 from steelyard.streams.chunks import Chunk, padded
 from steelyard.streams.labels import Codes, LabelTable
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from steelyard._labels import PLAIN_LABELS, NumberedLabels
+from steelyard._labels import PLAIN_LABEL_KINDS, EncodedLabels
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.params import Integer
@@ -77,10 +77,10 @@ class Chunk:
 
     def told_labels(self) -> NDArray[Any]:
         """The labels, for learners of ours, which do not number them again."""
-        if self.codes is None or self.table is None or self.y.dtype.kind not in PLAIN_LABELS:
+        if self.codes is None or self.table is None or self.y.dtype.kind not in PLAIN_LABEL_KINDS:
             return self.y
         if self._told is None:
-            self._told = NumberedLabels.of(self.y, self.codes, self.table.labels)
+            self._told = EncodedLabels.of(self.y, self.codes, self.table.labels)
         return self._told
 
     def numbered(self, table: LabelTable) -> Codes:

@@ -11,9 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from steelyard import _native
 from steelyard._concurrency import lock_of
-from steelyard._labels import none_left
-from steelyard._shared_text import spelled_out
+from steelyard._labels import all_forgotten_error
+from steelyard._shared_text import expand_shared_text
 from steelyard._types import FloatArray
+from steelyard._validation import check_finite, check_started, validate_rows
 from steelyard.base import Batch, ForgettingMixin, Label, Traits, sorted_classes
 from steelyard.exceptions import DataError
 from steelyard.kernels.kernel import GAMMA, Kernel
@@ -42,7 +43,7 @@ class _KernelChoice:
         return callable(value) or (isinstance(value, str) and value in self.names)
 
 
-@spelled_out
+@expand_shared_text
 @storable("IncrementalSVC")
 class IncrementalSVC(ForgettingMixin):
     r"""Kernel support vector machine that learns and forgets rows exactly.
@@ -310,7 +311,7 @@ class IncrementalSVC(ForgettingMixin):
         -------
         float
         """
-        self._check_started("kkt_violation")
+        check_started(self, "kkt_violation")
         with lock_of(self):
             return self._state.violation()
 
@@ -327,17 +328,16 @@ class IncrementalSVC(ForgettingMixin):
         # As all learners do; a single row by one native call, as long as nobody learns.
         attributes = self.__dict__
         state: SupportState | None = attributes.get("_state")
-        lock = attributes.get("_lock")
-        if state is not None and lock is not None and attributes["threshold"] == "zero":
-            label = None if "feature_names_in_" in attributes else state.label(X, lock)
+        if state is not None and attributes["threshold"] == "zero":
+            label = None if "feature_names_in_" in attributes else state.label(X)
             if label is not None:
                 return label
         return super().predict(X)
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
-        X, answer = self._check_rows(X, method), self._state.answer(lock_of(self), self.threshold)
+        X, answer = validate_rows(self, X, method), self._state.answer(lock_of(self), self.threshold)
         if not len(answer.classes):
-            raise none_left(f"IncrementalSVC.{method}")
+            raise all_forgotten_error(f"IncrementalSVC.{method}")
         self._need_finite(X, method)
         return answer.expansion.scores(X.toarray() if sp.issparse(X) else X), answer.classes
 
@@ -346,7 +346,7 @@ class IncrementalSVC(ForgettingMixin):
             return
         # A stream of single rows pays for every call: this one costs less than NumPy's sum.
         if type(X) is not np.ndarray or X.dtype != np.float64 or not _native.all_finite(X):
-            self._check_finite(X, method)
+            check_finite(self, X, method)
 
     # -- files --------------------------------------------------------------------------------------
 

@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 
 from steelyard import _native
 from steelyard._concurrency import VersionedValue
-from steelyard._labels import restored_labels, too_many
-from steelyard._limits import LARGEST_KERNEL_VALUE
+from steelyard._labels import restored_labels, too_many_rows_error
 from steelyard._types import FloatArray
+from steelyard._validation import MAX_KERNEL_VALUE
 from steelyard.base import Batch, Label, sorted_classes
 from steelyard.exceptions import DataError, SolverError
 from steelyard.kernels import Kernel
 from steelyard.kernels.items import SequenceStore, is_sequence_kernel, restored_items
 from steelyard.params import class_factors
 from steelyard.svm.expansion import KernelExpansion
-from steelyard.thresholds import smooth_gmean_cut
+from steelyard.thresholds import smooth_gmean_threshold
 
 __all__ = ["SupportState"]
 
@@ -183,18 +183,18 @@ class SupportState:
         for label, change in zip(labels, changes, strict=True):
             code = codes.get(label)
             if code is None or counts[code] + sign * change < 0:
-                raise too_many(change, 0 if code is None else counts[code], source, label)
+                raise too_many_rows_error(change, 0 if code is None else counts[code], source, label)
             counts[code] += sign * change
             label_codes.append(code)
         return X, numbers, label_codes, weights
 
     def _check_range(self, X: FloatArray, source: str) -> None:
         with np.errstate(over="ignore", invalid="ignore"):
-            fits = np.abs(self.kernel.diagonal(X)) <= LARGEST_KERNEL_VALUE
+            fits = np.abs(self.kernel.diagonal(X)) <= MAX_KERNEL_VALUE
         if not fits.all():
             raise DataError(
                 f"row {int(np.argmin(fits))} of X is so large that its kernel values are beyond "
-                f"{LARGEST_KERNEL_VALUE:g}; nothing was changed.",
+                f"{MAX_KERNEL_VALUE:g}; nothing was changed.",
                 source=source,
                 hint="bring the features to a common scale first",
             )
@@ -237,15 +237,15 @@ class SupportState:
                 answer = self._answer = Answer(self._solver.version, threshold, book, classes, expansion)
         return answer
 
-    def label(self, row: object, lock: _native.TurnLock) -> NDArray[Any] | None:
-        """The label of one plain row, quickly, cut at zero; None where :meth:`answer` is to be asked.
+    def label(self, row: object) -> NDArray[Any] | None:
+        """Return the label of one row at threshold zero, or None if :meth:`answer` has to be used.
 
-        That is so where somebody is changing the state. A stream of single rows asks before each of them, and
-        an expansion that the next row makes stale costs more than the score.
+        None is returned while another call changes the state. A stream of single rows predicts before each
+        row, and an expansion that the next row makes stale costs more than the score.
         """
         version = self._solver.version
         book, sides = self._books.at(version), self._sides
-        side = self._solver.side(row, lock, version)
+        side = self._solver.side(row, version)
         if side < 0:
             return None
         if sides is None or sides[0] is not book:
@@ -266,7 +266,7 @@ class SupportState:
         for problem in range(self._solver.n_problems):
             without = scores[:, problem] - self._solver.coefficients(problem) * own
             positive = codes == self._solver.positive(problem)
-            cuts.append(smooth_gmean_cut(without[~positive], without[positive]))
+            cuts.append(smooth_gmean_threshold(without[~positive], without[positive]))
         return np.array(cuts)
 
     def _expand(self) -> KernelExpansion:

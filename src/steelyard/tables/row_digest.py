@@ -11,8 +11,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from steelyard import _native
-from steelyard._sparse import canonical_csr
-from steelyard.base import encode_labels
+from steelyard._labels import encode_labels
+from steelyard._validation import canonical_csr
 
 __all__ = ["RowDigest"]
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
-from steelyard._concurrency import snapshot_read, transactional
+from steelyard._concurrency import snapshot_read, state_without_lock, transactional
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.persistence import from_bytes, storable, to_bytes
 from steelyard.proximal import Certificate, ProximalSVC
@@ -62,6 +62,8 @@ class TableModel(ClassifierMixin, BaseEstimator):
     >>> model.predict(pd.DataFrame({"amount": [7.5], "country": ["a new one"]})).tolist()
     ['yes']
     """
+
+    __getstate__ = state_without_lock
 
     def __init__(
         self,

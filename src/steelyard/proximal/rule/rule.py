@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from steelyard._labels import none_left
+from steelyard._labels import all_forgotten_error
 from steelyard._types import FloatArray
 from steelyard.base import Label
 from steelyard.exceptions import ParameterError
@@ -29,7 +29,7 @@ from steelyard.proximal.rule.system import System
 from steelyard.proximal.rule.thresholds import logistic_slope
 from steelyard.proximal.state.folds import FoldedStatistics
 from steelyard.proximal.state.statistics import ClassStatistics
-from steelyard.thresholds import normal_gmean_cut
+from steelyard.thresholds import normal_gmean_threshold
 
 __all__ = ["Rule"]
 
@@ -121,7 +121,7 @@ class Rule:
             cut = np.zeros(1)
         elif self.threshold == "gmean":
             left_out = moments_left_out(system, equations, scores, self._side_weights(system), C)
-            cut = normal_gmean_cut(left_out[:, 1], left_out[:, 0])
+            cut = normal_gmean_threshold(left_out[:, 1], left_out[:, 0])
         elif equations.has_intercept:
             cut = np.zeros(len(solutions))
         else:
@@ -134,5 +134,5 @@ class Rule:
 def _labels(statistics: ClassStatistics) -> list[Label]:
     labels = statistics.classes
     if not labels:
-        raise none_left("ProximalSVC")
+        raise all_forgotten_error("ProximalSVC")
     return labels

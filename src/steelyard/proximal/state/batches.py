@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_array, column_or_1d
 
 from steelyard import _native
-from steelyard._labels import numpy_labels
-from steelyard._limits import LARGEST_WHOLE, too_large
-from steelyard._sparse import canonical_csr
+from steelyard._labels import encode_labels, numpy_labels
 from steelyard._threads import num_threads
-from steelyard.base import Batch, Label, encode_labels
+from steelyard._validation import MAX_QUANTIZED_FEATURE, canonical_csr, magnitude_error
+from steelyard.base import Batch, Label
 from steelyard.exceptions import DataError
 from steelyard.features import RandomFeatures
 
@@ -77,8 +76,8 @@ def check_magnitude(batch: Batch) -> None:
     values = batch.X.data if sp.issparse(batch.X) else batch.X
     # Few values are looked at in less time than asking for the number of cores takes.
     largest = _native.largest_magnitude(values, num_threads() if values.size >= _MANY_VALUES else 1)
-    if LARGEST_WHOLE < largest < np.inf:
-        raise too_large(largest, "ClassStatistics", LARGEST_WHOLE)
+    if MAX_QUANTIZED_FEATURE < largest < np.inf:
+        raise magnitude_error(largest, "ClassStatistics", MAX_QUANTIZED_FEATURE)
     if not largest < np.inf:  # also refuses NaN
         raise DataError("X has NaN or inf; nothing was changed.", source="ClassStatistics")
 

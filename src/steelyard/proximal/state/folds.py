@@ -12,7 +12,7 @@ import numpy as np
 from steelyard.base import Batch, Label, check_same_features
 from steelyard.exceptions import DataError, DataTypeError, FileFormatError
 from steelyard.features import RandomFeatures
-from steelyard.persistence import decode, encode
+from steelyard.persistence.tree import decode, encode
 from steelyard.proximal.state import messages
 from steelyard.proximal.state.batches import BLOCK_ROWS, FoldLabel, fold_numbers
 from steelyard.proximal.state.gathering import Gathered
@@ -45,9 +45,9 @@ class FoldedStatistics:
 
     All folds share one grid and one state, so that whatever happens to it happens to all of them at once.
 
-    It is also the one written form of statistics. What :meth:`steelyard.ProximalSVC.statistics` gives knows its
-    features and ledger too; messages of one kind (folds, feature map) add up with ``+``, ``-`` takes rows out
-    that are in, ``to_bytes`` and ``from_bytes`` carry them, and ``ProximalSVC.merge`` takes them in.
+    It is also the one written form of statistics. What :meth:`steelyard.ProximalSVC.statistics` gives knows
+    its features and ledger too; messages of one kind (folds, feature map) add up with ``+``, ``-`` takes rows
+    out that are in, ``to_bytes`` and ``from_bytes`` carry them, and ``ProximalSVC.merge`` takes them in.
 
     Parameters
     ----------

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from steelyard._labels import check_kinds, check_sortable
-from steelyard._limits import LARGEST_WHOLE
+from steelyard._labels import check_label_types, check_sortable
 from steelyard._types import FloatArray
+from steelyard._validation import MAX_QUANTIZED_FEATURE
 from steelyard.base import Batch, Label
 from steelyard.features import RandomFeatures
 from steelyard.proximal.state.removal import never_learned
@@ -158,9 +158,9 @@ class Gathered:
         if gathered.X.ndim != 2 or len(gathered.X) != n or gathered.weights.shape != (n,):
             raise ValueError("gathered rows, labels and weights differ in number")
         # Not above the limit, so that numbers that are none are refused as well.
-        if not (np.abs(gathered.X) <= LARGEST_WHOLE).all() or not np.isfinite(gathered.weights).all():
+        if not (np.abs(gathered.X) <= MAX_QUANTIZED_FEATURE).all() or not np.isfinite(gathered.weights).all():
             raise ValueError("a gathered row has a value that no learner takes")
-        check_kinds(gathered.labels, "a file")
+        check_label_types(gathered.labels, "a file")
         check_sortable(gathered.labels, "a file")
         return gathered
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard import persistence
-from steelyard._labels import check_kinds, check_sortable
-from steelyard._limits import LARGEST_WHOLE
+from steelyard._labels import check_label_types, check_sortable
+from steelyard._validation import MAX_QUANTIZED_FEATURE
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.features import RandomFeatures
-from steelyard.persistence import decode, encode
+from steelyard.persistence.tree import decode, encode
 from steelyard.proximal.state import legacy
 from steelyard.proximal.state.batches import FoldLabel
 from steelyard.proximal.state.quantizer import Quantizer
@@ -133,7 +133,7 @@ def from_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> ClassSta
     if len({entry["fold"] is None for entry in state["classes"]}) > 1:
         raise ValueError("some classes are in folds and others are not")
     labels = [entry["label"] for entry in state["classes"]]
-    check_kinds(labels, "a message")
+    check_label_types(labels, "a message")
     check_sortable(labels, "a message")
     first = state["early"]
     if len(first["weights"]):
@@ -174,7 +174,7 @@ def from_sums(
 def _rows(values: Any) -> NDArray[np.float64]:
     """Values of rows that a learner would have taken."""
     rows = _array(values, np.float64)
-    if not (np.abs(rows) <= LARGEST_WHOLE).all():
+    if not (np.abs(rows) <= MAX_QUANTIZED_FEATURE).all():
         raise ValueError("a row has a value that no learner takes")
     return rows
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from steelyard import _native
-from steelyard._labels import check_sortable, too_many
+from steelyard._labels import check_sortable, too_many_rows_error
 from steelyard._memory import check_fits_memory
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
@@ -301,7 +301,7 @@ class ClassStatistics:
         label = next(label for label, place in self._slots.items() if place == slot)
         label = _plain(label)
         if kind == TOO_MANY:
-            raise too_many(wanted, present, source, label)
+            raise too_many_rows_error(wanted, present, source, label)
         raise never_learned(source, label, hint)
 
     # -- whole statistics ---------------------------------------------------------------------------

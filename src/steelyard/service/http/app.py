@@ -24,7 +24,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from steelyard.persistence import decode, to_bytes
+from steelyard.persistence import to_bytes
+from steelyard.persistence.tree import decode
 from steelyard.service import commands as wishes
 from steelyard.service import rows as wire
 from steelyard.service.engine import Engine, Published

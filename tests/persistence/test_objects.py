@@ -1,4 +1,4 @@
-"""Models: parameters, state, random generators, registered classes."""
+"""Saving of models: parameters, state, random generators, registered classes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from steelyard.exceptions import DataTypeError, FileFormatError, ParameterError
 from steelyard.persistence import from_bytes, storable, to_bytes
 
 
-def test_a_model_comes_back_with_parameters_and_state():
+def test_from_bytes_restores_parameters_and_state():
     model = learner()
     back = from_bytes(to_bytes(model))
     assert type(back) is Learner
@@ -23,11 +23,11 @@ def test_a_model_comes_back_with_parameters_and_state():
     assert to_bytes(back) == to_bytes(model)
 
 
-def test_a_model_that_has_learned_nothing_comes_back_so():
+def test_unfitted_model_is_restored_unfitted():
     assert not hasattr(from_bytes(to_bytes(Learner())), "weights_")
 
 
-def test_equal_models_have_equal_bytes_and_others_have_not():
+def test_bytes_are_equal_only_for_equal_models():
     assert to_bytes(learner()) == to_bytes(learner())
     other = learner()
     other.weights_[2, 3] = np.nextafter(other.weights_[2, 3], 9)
@@ -36,7 +36,7 @@ def test_equal_models_have_equal_bytes_and_others_have_not():
 
 @pytest.mark.parametrize("name", ["PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"])
 @pytest.mark.parametrize("kind", [np.random.Generator, np.random.RandomState])
-def test_a_random_generator_goes_on_where_it_stood(name, kind):
+def test_restored_random_generator_continues_its_sequence(name, kind):
     random = kind(getattr(np.random, name)(5))
     random.standard_normal(7)
     random.integers(9, dtype=np.int32) if kind is np.random.Generator else random.randint(9)
@@ -48,7 +48,7 @@ def test_a_random_generator_goes_on_where_it_stood(name, kind):
     ("name", "field", "value"),
     [("MT19937", "pos", 625), ("MT19937", "pos", -1), ("Philox", "buffer_pos", -9)],
 )
-def test_a_generator_that_would_read_outside_its_buffer_is_refused(name, field, value):
+def test_random_generator_state_out_of_range_raises(name, field, value):
     random = np.random.Generator(getattr(np.random, name)(5))
     data = to_bytes(Learner(random_state=random))
     header_size = struct.unpack_from("<Q", data, 12)[0]
@@ -59,13 +59,13 @@ def test_a_generator_that_would_read_outside_its_buffer_is_refused(name, field, 
         from_bytes(seal(forged, data[64 + header_size :]))
 
 
-def test_a_function_cannot_be_saved_and_the_message_says_where_it_is():
+def test_saving_a_function_raises_and_names_its_place():
     with pytest.raises(DataTypeError, match=r"Learner\.parameters\.kernel is the function") as caught:
         to_bytes(Learner(kernel=lambda a, b: a @ b))
     assert "by name" in caught.value.hint
 
 
-def test_a_foreign_bit_generator_cannot_be_saved():
+def test_saving_a_foreign_bit_generator_raises():
     class Own(np.random.PCG64):
         pass
 
@@ -73,11 +73,11 @@ def test_a_foreign_bit_generator_cannot_be_saved():
         to_bytes(Learner(random_state=np.random.Generator(Own(1))))
 
 
-def test_a_subclass_that_is_not_registered_cannot_be_saved():
+def test_saving_an_unregistered_subclass_raises():
     class Special(Learner):
         pass
 
-    with pytest.raises(DataTypeError, match="registered class was expected; got Special"):
+    with pytest.raises(DataTypeError, match="expected a model of a registered class; got Special"):
         to_bytes(Special())
     with pytest.raises(DataTypeError, match="feature_map is a Special"):
         to_bytes(Learner(feature_map=Special()))
@@ -88,9 +88,9 @@ def model_content(name="tests.Learner", parameters=None, state=None):
     return {"node": ["object", {"dict": parts}]}
 
 
-def test_an_unknown_class_is_named_with_the_version_that_wrote_it():
+def test_unknown_class_error_names_class_and_version():
     data = assemble(model_content("os.system"), written_by={"steelyard": "3.2.1"})
-    with pytest.raises(FileFormatError, match=r"'os\.system', which is not known here; .* '3\.2\.1'"):
+    with pytest.raises(FileFormatError, match=r"'os\.system', which is not registered; .* '3\.2\.1'"):
         from_bytes(data)
 
 
@@ -100,21 +100,21 @@ def test_an_unknown_class_is_named_with_the_version_that_wrote_it():
         (model_content(parameters={"gamma": 1}), "gamma"),
         (model_content(state={"weights_": 1}), "weights_|shape"),
         (model_content("tests.Inner", state={"a": 1}), "learns nothing"),
-        (3, "holds a int, not a model"),
-        ([model_content()], "holds a list"),
+        (3, "contains a int, not a model"),
+        ([model_content()], "contains a list"),
         (model_content() | {"x": 1}, "one tag"),
     ],
     ids=str,
 )
-def test_what_a_class_refuses_is_the_files_fault(content, message):
+def test_state_rejected_by_class_raises_file_format_error(content, message):
     with pytest.raises(FileFormatError, match=message):
         from_bytes(assemble(content))
 
 
-def test_a_file_of_an_older_library_without_a_new_parameter_gets_its_default():
+def test_missing_parameter_in_file_gets_its_default():
     assert from_bytes(assemble(model_content(parameters={"C": 4.0}))).kernel == "rbf"
 
 
-def test_a_name_is_given_to_one_class_only():
+def test_registering_a_name_twice_raises():
     with pytest.raises(ParameterError, match=r"'tests\.Inner' is taken by"):
         storable("tests.Inner")(Learner)

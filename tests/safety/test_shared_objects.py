@@ -1,4 +1,4 @@
-"""What is no learner keeps its promise, too: threads lose nothing, interrupted calls change nothing."""
+"""Thread safety and atomic calls of objects other than learners: hubs, sites, cubes, table models, parts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.safety.threads import switching_often
 
 ROWS = documents.frame()[["a", "b", "y"]]
 MORE = documents.frame(40, seed=3)[["a", "b", "y"]]
-MOMENTS = 60  # of each call, spread over its length
+MAX_MOMENTS = 60  # moments of interruption per call
 
 
 def _site_updates(n):
@@ -47,7 +47,7 @@ def _at_once(tasks):
 # -- threads ----------------------------------------------------------------------------------------------
 
 
-def test_no_bulletin_is_lost_and_no_row_of_a_cube_either():
+def test_concurrent_updates_of_hub_and_cube_are_not_lost():
     hub, cube = Hub(), StatisticsCube(["place"], "y", time="day")
     _at_once([lambda b=b: hub.receive(b) for b in _site_updates(4)])
     assert hub.statistics.n_rows == 4 * len(ROWS)
@@ -55,7 +55,7 @@ def test_no_bulletin_is_lost_and_no_row_of_a_cube_either():
     assert cube.n_rows == 4 * len(ROWS)
 
 
-def test_no_row_of_a_site_a_model_of_tables_or_a_part_is_lost():
+def test_concurrent_updates_of_site_table_model_and_part_are_not_lost():
     site = Site("north", "y", policy=ReleasePolicy.open())
     model = TableModel(ProximalSVC(), target="y").fit(ROWS)
     part = _part(ROWS, "first")
@@ -70,7 +70,7 @@ def test_no_row_of_a_site_a_model_of_tables_or_a_part_is_lost():
     assert len(part.sources) == 5
 
 
-def test_a_learner_that_several_threads_bring_parts_to_has_them_all():
+def test_concurrent_updates_from_parts_are_not_lost():
     learner = _part(ROWS, "first").model
     others = [
         statistics(unlearned(learner), [(frame[["a"]].to_numpy(), frame["y"].to_numpy())], source=str(k))
@@ -81,7 +81,7 @@ def test_a_learner_that_several_threads_bring_parts_to_has_them_all():
     assert learner.class_count_.sum() == len(ROWS) + 4 * 30
 
 
-def test_a_client_serves_several_threads_each_with_its_own_answer():
+def test_client_used_by_several_threads_returns_matching_responses():
     keys: list[str] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -105,7 +105,7 @@ def test_a_client_serves_several_threads_each_with_its_own_answer():
 
 @dataclass(frozen=True)
 class Case:
-    """A thing, a call that changes it, and what there is to see of it."""
+    """An object, a call that changes it, and a function that returns its visible state."""
 
     name: str
     make: Callable[[], Any]
@@ -124,7 +124,7 @@ def _see_hub(hub: Hub) -> Any:
 
 
 def _see_site(site: Site) -> Any:
-    before = copy.deepcopy(site)  # to publish is to change
+    before = copy.deepcopy(site)  # publishing changes the site
     moved, version = dict(before._moved), before.version
     return version, moved, before.publish().statistics.digest(), before.model.encoder.categories_
 
@@ -183,29 +183,29 @@ CASES += [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_whatever_interrupts_a_call_finds_it_before_or_after(case):
-    taught = case.make()
-    before, done = case.look(taught), copy.deepcopy(taught)
+def test_interrupted_call_leaves_object_before_or_after_it(case):
+    original = case.make()
+    before, done = case.look(original), copy.deepcopy(original)
     case.call(done)
     after = case.look(done)
     assert before != after
-    length = _n_moments(case, taught)
+    length = _n_moments(case, original)
     seed = random.Random(case.name)
-    early = seed.sample(range(length), min(MOMENTS, length))
+    early = seed.sample(range(length), min(MAX_MOMENTS, length))
     seen = []
     for moment in sorted({*early, *range(max(0, length - 8), length)}):
-        thing = copy.deepcopy(taught)
+        thing = copy.deepcopy(original)
         interrupt_at(moment, lambda: case.call(thing))  # noqa: B023 - called at once
         seen.append(case.look(thing))
         assert seen[-1] in (before, after), f"neither before nor after, at moment {moment} of {length}"
     assert before in seen
 
 
-def _n_moments(case: Case, taught: Any) -> int:
-    """How many moments a call has, by halving."""
+def _n_moments(case: Case, original: Any) -> int:
+    """Return the number of moments of a call, by bisection."""
 
     def reaches(moment: int) -> bool:
-        thing = copy.deepcopy(taught)
+        thing = copy.deepcopy(original)
         return interrupt_at(moment, lambda: case.call(thing))
 
     low, high = 0, 1

@@ -1,4 +1,4 @@
-"""Files: written whole or not at all; every obstacle is a sentence."""
+"""Files are written atomically, and every failure raises an error with a message."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from steelyard.exceptions import DataTypeError, FileAccessError, FileFormatError
 from steelyard.persistence import describe, files, load, save, to_bytes
 
 
-def test_a_model_in_a_file_comes_back(tmp_path):
+def test_save_then_load_returns_equal_model(tmp_path):
     for path in (tmp_path / "a.model", str(tmp_path / "b.model")):
         save(learner(), path)
         assert to_bytes(load(path)) == to_bytes(learner()) == pathlib.Path(path).read_bytes()
 
 
-def test_open_files_serve_as_well(tmp_path):
+def test_save_and_load_accept_open_files(tmp_path):
     with (tmp_path / "a").open("wb", buffering=0) as file:
         save(learner(), file)
     with (tmp_path / "a").open("rb") as file:
         assert to_bytes(load(file)) == to_bytes(learner())
 
 
-def test_files_opened_for_text_are_refused():
-    with pytest.raises(DataTypeError, match=r'binary file was expected.*\nhint: .*"wb"'):
+def test_text_mode_files_raise():
+    with pytest.raises(DataTypeError, match=r'expected a binary file.*\nhint: .*"wb"'):
         save(learner(), io.StringIO())
-    with pytest.raises(DataTypeError, match=r'binary file was expected.*\nhint: .*"rb"'):
+    with pytest.raises(DataTypeError, match=r'expected a binary file.*\nhint: .*"rb"'):
         load(io.StringIO("text"))
 
 
-def test_what_is_neither_path_nor_file_is_refused():
+def test_object_that_is_neither_path_nor_file_raises():
     for call in (lambda: save(Inner(), 3), lambda: load(3)):
-        with pytest.raises(DataTypeError, match="a path or an open binary file was expected; got int"):
+        with pytest.raises(DataTypeError, match="expected a path or an open binary file; got int"):
             call()
 
 
-def test_describe_tells_what_a_file_holds_without_building_it(tmp_path, monkeypatch):
+def test_describe_returns_summary_without_building_model(tmp_path, monkeypatch):
     save(learner(), tmp_path / "m")
     monkeypatch.setattr(Learner, "__init__", None)
     about = describe(tmp_path / "m")
@@ -56,14 +56,14 @@ def test_describe_tells_what_a_file_holds_without_building_it(tmp_path, monkeypa
     assert about["n_bytes"] == (tmp_path / "m").stat().st_size
 
 
-def test_a_new_file_has_the_permissions_of_any_new_file(tmp_path):
+def test_new_file_gets_permissions_from_umask(tmp_path):
     save(Inner(), tmp_path / "m")
     (tmp_path / "plain").write_bytes(b"")
     assert (tmp_path / "m").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o664])
-def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path, mode):
+def test_replaced_file_keeps_its_permissions(tmp_path, mode):
     save(Inner(1.0), tmp_path / "m")
     (tmp_path / "m").chmod(mode)
     save(Inner(2.0), tmp_path / "m")
@@ -71,7 +71,7 @@ def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path, mode):
     assert load(tmp_path / "m").width == 2.0
 
 
-def test_a_private_file_is_not_open_to_others_while_it_is_written(tmp_path, monkeypatch):
+def test_private_file_stays_private_while_it_is_written(tmp_path, monkeypatch):
     save(Inner(1.0), tmp_path / "m")
     (tmp_path / "m").chmod(0o600)
     seen = []
@@ -83,14 +83,14 @@ def test_a_private_file_is_not_open_to_others_while_it_is_written(tmp_path, monk
     assert seen[0] == 0o600
 
 
-def test_what_a_killed_saver_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path):
+def test_save_removes_temporary_files_of_dead_processes_only(tmp_path):
     script = "import os, signal; print(os.getpid(), flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     dead = int(subprocess.run([sys.executable, "-c", script], capture_output=True, check=False).stdout)
-    machine = files._machine()
+    machine = files._machine_id()
     left = tmp_path / f".steelyard-{machine}-{dead}-{'0' * 16}.tmp"
     others = [
         tmp_path / f".steelyard-{machine}-{os.getpid()}-{'0' * 16}.tmp",
-        tmp_path / f".steelyard-{'0' * 8}-{dead}-{'0' * 16}.tmp",  # of another machine
+        tmp_path / f".steelyard-{'0' * 8}-{dead}-{'0' * 16}.tmp",  # written on another machine
         tmp_path / f".steelyard-{dead}.tmp",
     ]
     for path in (left, *others):
@@ -99,7 +99,7 @@ def test_what_a_killed_saver_left_is_removed_and_what_a_living_one_writes_is_not
     assert sorted(tmp_path.iterdir()) == sorted([*others, tmp_path / "m"])
 
 
-def test_a_folder_that_cannot_be_synced_is_reported_unless_no_folder_can_be(tmp_path, monkeypatch):
+def test_failed_folder_sync_raises_unless_unsupported(tmp_path, monkeypatch):
     sync = os.fsync
 
     def only_files(number):
@@ -111,14 +111,14 @@ def test_a_folder_that_cannot_be_synced_is_reported_unless_no_folder_can_be(tmp_
         return call
 
     monkeypatch.setattr(os, "fsync", only_files(errno.EIO))
-    with pytest.raises(FileAccessError, match="the new file is in place, but the folder could not be synced"):
+    with pytest.raises(FileAccessError, match="the file was written, but syncing the folder failed"):
         save(Inner(3.0), tmp_path / "m")
     assert load(tmp_path / "m").width == 3.0
     monkeypatch.setattr(os, "fsync", only_files(errno.EINVAL))
     save(Inner(4.0), tmp_path / "m")
 
 
-def test_a_link_stays_a_link_and_its_target_is_replaced(tmp_path):
+def test_save_to_symlink_replaces_its_target(tmp_path):
     save(Inner(1.0), tmp_path / "m")
     (tmp_path / "link").symlink_to(tmp_path / "m")
     save(Inner(2.0), tmp_path / "link")
@@ -135,7 +135,7 @@ def fail(error):
 
 @pytest.mark.parametrize("step", ["replace", "fsync"])
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=repr)
-def test_a_failure_while_writing_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, step, error):
+def test_failed_write_keeps_old_file_and_leaves_no_temporary_file(tmp_path, monkeypatch, step, error):
     save(Inner(1.0), tmp_path / "m")
     monkeypatch.setattr(os, step, fail(error))
     with pytest.raises(FileAccessError if isinstance(error, OSError) else KeyboardInterrupt):
@@ -145,7 +145,7 @@ def test_a_failure_while_writing_leaves_the_old_file_and_nothing_else(tmp_path, 
     assert load(tmp_path / "m").width == 1.0
 
 
-def test_a_model_that_cannot_be_encoded_leaves_the_old_file_and_nothing_else(tmp_path):
+def test_unencodable_model_keeps_old_file_and_leaves_no_temporary_file(tmp_path):
     save(Inner(1.0), tmp_path / "m")
     with pytest.raises(DataTypeError):
         save(Inner(object()), tmp_path / "m")
@@ -153,7 +153,7 @@ def test_a_model_that_cannot_be_encoded_leaves_the_old_file_and_nothing_else(tmp
     assert load(tmp_path / "m").width == 1.0
 
 
-def test_a_path_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+def test_unwritable_path_is_named_in_error(tmp_path, monkeypatch):
     with pytest.raises(FileAccessError, match=r"No such file or directory\.\nhint: create the folder first"):
         save(Inner(), tmp_path / "none" / "m")
     with pytest.raises(FileAccessError, match="it is a folder"):
@@ -167,7 +167,7 @@ def test_a_path_that_cannot_be_written_is_named(tmp_path, monkeypatch):
         save(Inner(), tmp_path / "m")
 
 
-def test_a_path_that_cannot_be_read_is_named(tmp_path):
+def test_unreadable_path_is_named_in_error(tmp_path):
     with pytest.raises(FileAccessError, match="cannot be read: No such file"):
         load(tmp_path / "none")
     with pytest.raises(FileAccessError, match="cannot be read: Is a directory"):
@@ -176,12 +176,12 @@ def test_a_path_that_cannot_be_read_is_named(tmp_path):
         load("a\0b")
 
 
-def test_a_damaged_file_is_named(tmp_path):
+def test_damaged_file_is_named_in_error(tmp_path):
     (tmp_path / "m").write_bytes(to_bytes(learner())[:-1])
-    with pytest.raises(FileFormatError, match=r"load: .*m: The file is cut short: \d+ of \d+ bytes"):
+    with pytest.raises(FileFormatError, match=r"load: .*m: The file is truncated: it has \d+ of \d+ bytes"):
         load(tmp_path / "m")
 
 
-def test_a_file_that_never_ends_is_refused_from_its_beginning():
+def test_endless_file_is_rejected_from_its_first_bytes():
     with pytest.raises(FileFormatError, match="not a steelyard file"):
         load("/dev/zero")

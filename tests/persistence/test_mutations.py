@@ -1,4 +1,4 @@
-"""Changed files: refused, or sound; nothing in them ever runs."""
+"""Mutated files are rejected or valid, and never execute code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from steelyard.persistence import from_bytes, objects, to_bytes
 
 
 class Watch:
-    """Notes, through Python's audit events, everything that would run or load code."""
+    """Audit hook that records every event that executes or loads code."""
 
     events = (
         "import",
@@ -31,7 +31,7 @@ class Watch:
     def __init__(self):
         self.active = False
         self.seen = []
-        sys.addaudithook(self._note)  # cannot be taken away again, only put to sleep
+        sys.addaudithook(self._note)  # an audit hook cannot be removed, only disabled
 
     def _note(self, event, args):
         if self.active and event in self.events:
@@ -83,7 +83,7 @@ def header_text(data):
 
 
 def change_number(data, rng):
-    """Replace one number of the header by one that is near, huge, negative or of another kind."""
+    """Replace one number of the header by a near, huge or negative number or another type."""
     text = header_text(data)
     digits = [i for i in range(len(text)) if text[i : i + 1].isdigit()]
     start = end = digits[rng.integers(len(digits))]
@@ -112,7 +112,7 @@ def change_number(data, rng):
 
 
 def change_word(data, rng):
-    """Exchange one name of the header for another."""
+    """Replace one name of the header by another."""
     words = [
         b"array",
         b"bytes",
@@ -162,21 +162,21 @@ def replace_in_header(data, start, end, new):
 
 
 def attempt(data):
-    """Load; return the bytes of what came, or None if the file was refused."""
+    """Load a file; return the bytes of the loaded model, or None if the file was rejected."""
     try:
         model = from_bytes(bytes(data))
     except FileFormatError:
         return None
     saved = to_bytes(model)
     if hasattr(getattr(model, "random_state", None), "standard_normal"):
-        model.random_state.standard_normal(700)  # a generator that is not sound would crash here
+        model.random_state.standard_normal(700)  # an invalid generator would crash here
     return saved
 
 
 @pytest.fixture
 def forbidden(monkeypatch, watch):
     """Fail the test if anything is unpickled, evaluated, imported or executed."""
-    objects._import_registering_modules()  # rooms of the package, a fixed list, are imported for a name not known yet
+    objects._import_registering_modules()  # loading imports them for unknown names
     reached = []
     for name in ("loads", "load", "Unpickler"):
         monkeypatch.setattr(pickle, name, lambda *a, **k: reached.append("pickle"))
@@ -187,7 +187,7 @@ def forbidden(monkeypatch, watch):
 
 
 @pytest.mark.parametrize("mutate", [flip_bits, truncate, splice, insert])
-def test_a_changed_file_is_refused_and_nothing_runs(mutate, originals, forbidden):
+def test_mutated_file_raises_and_executes_nothing(mutate, originals, forbidden):
     rng = np.random.default_rng(11)
     for number in range(1000):
         original = originals[number % len(originals)]
@@ -197,8 +197,8 @@ def test_a_changed_file_is_refused_and_nothing_runs(mutate, originals, forbidden
 
 
 @pytest.mark.parametrize("mutate", [flip_bits, truncate, splice, insert, change_number, change_word])
-def test_a_changed_file_with_a_fitting_checksum_is_refused_or_is_a_sound_model(mutate, originals, forbidden):
-    # Whoever forges the checksum can write any model; it must then be one that can be saved and used.
+def test_mutated_file_with_valid_checksum_raises_or_loads_valid_model(mutate, originals, forbidden):
+    # A forged file may contain any model, but it must be one that can be saved and used.
     rng = np.random.default_rng(12)
     refused = 0
     for number in range(1500):
@@ -214,7 +214,7 @@ def test_a_changed_file_with_a_fitting_checksum_is_refused_or_is_a_sound_model(m
     assert refused > 100
 
 
-def test_a_small_forged_file_never_asks_for_much_memory(originals):
+def test_small_forged_file_never_allocates_much_memory(originals):
     rng = np.random.default_rng(13)
     tracemalloc.start()
     try:

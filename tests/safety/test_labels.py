@@ -1,4 +1,4 @@
-"""Labels and values that look like something else are refused, with a sentence."""
+"""Invalid labels and JSON values are rejected with an error message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ X = np.random.default_rng(0).normal(size=(4, 2))
 
 
 @pytest.mark.parametrize("as_array", [list, lambda labels: np.array(labels, dtype=object)])
-def test_a_label_that_would_be_shown_as_another_one_is_refused(as_array):
+def test_label_with_trailing_nul_raises(as_array):
     labels = as_array(["a", "a\0", "a", "b"])
     for learn in (
         ProximalSVC().fit,
@@ -30,7 +30,7 @@ def test_a_label_that_would_be_shown_as_another_one_is_refused(as_array):
 
 @pytest.mark.parametrize("wrapper", [AdaptiveWindows, ExponentialDecay, SlidingWindow])
 @pytest.mark.parametrize("labels", [[1.5, 2.0, 1.0, 1.0], [b"a", b"b", b"a", b"a"], [[1], [0, 2], [], [1]]])
-def test_wrappers_refuse_the_labels_that_learners_refuse(wrapper, labels):
+def test_wrappers_reject_the_same_labels_as_learners(wrapper, labels):
     with pytest.raises((DataError, DataTypeError)):
         ProximalSVC().fit(X, labels)
     with pytest.raises((DataError, DataTypeError)):
@@ -38,17 +38,17 @@ def test_wrappers_refuse_the_labels_that_learners_refuse(wrapper, labels):
 
 
 @pytest.mark.parametrize("wrapper", [AdaptiveWindows, ExponentialDecay, SlidingWindow])
-def test_wrappers_refuse_labels_that_do_not_sort_with_those_before(wrapper):
+def test_wrappers_reject_labels_that_cannot_be_sorted_with_earlier_ones(wrapper):
     model = wrapper(ProximalSVC()).fit(X, [0, 1, 0, 1])
     with pytest.raises(DataTypeError, match="must be of one sortable type"):
         model.partial_fit(X, ["0", "1", "0", "1"])
 
 
-def test_fading_does_not_fade_when_it_refuses_rows():
+def test_decay_keeps_weights_when_rows_are_rejected():
     rng = np.random.default_rng(0)
     rows, labels = rng.normal(size=(136, 2)), np.array([0, 1] * 68)
     model = ExponentialDecay(ProximalSVC(), half_life=10).fit(rows, labels)
-    before = model.learner_.class_count_.tolist()
+    before = model.estimator_.class_count_.tolist()
     for bad in (
         (rows[:, :1], labels),
         (rows * np.nan, labels),
@@ -57,7 +57,7 @@ def test_fading_does_not_fade_when_it_refuses_rows():
     ):
         with pytest.raises((DataError, DataTypeError)):
             model.partial_fit(*bad)
-    assert model.learner_.class_count_.tolist() == before
+    assert model.estimator_.class_count_.tolist() == before
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_fading_does_not_fade_when_it_refuses_rows():
     ],
 )
 @pytest.mark.parametrize("at_once", [True, False])
-def test_json_that_is_no_row_of_values_is_refused(tmp_path, line, message, at_once):
+def test_json_rows_with_nested_values_are_rejected(tmp_path, line, message, at_once):
     path = tmp_path / "rows.jsonl"
     good = ['{"a": 1, "y": 0}', '{"a": 2, "y": 1}'] * (1 if at_once else 3000)
     path.write_text("\n".join([*good, line]) + "\n")

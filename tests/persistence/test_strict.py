@@ -1,4 +1,4 @@
-"""Files made by hand, with a fitting checksum: what cannot be is refused."""
+"""Files with invalid content and a valid checksum are rejected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from persistence_samples import assemble, seal
 
 from steelyard.exceptions import FileFormatError
-from steelyard.persistence import decode, describe, from_bytes
+from steelyard.persistence import describe, from_bytes
+from steelyard.persistence.tree import decode
 
 FLOATS = {"dtype": "<f8", "order": "C", "shape": [2], "offset": 0, "length": 16}
 HUGE = 2**62
@@ -49,7 +50,7 @@ HUGE = 2**62
     ],
     ids=str,
 )
-def test_an_array_description_that_cannot_be_is_refused(changes):
+def test_invalid_array_descriptor_raises(changes):
     assert decode(assemble({"array": 0}, [FLOATS], bytes(16))).tolist() == [0, 0]
     with pytest.raises(FileFormatError):
         decode(assemble({"array": 0}, [FLOATS | changes], bytes(16)))
@@ -98,7 +99,7 @@ def test_an_array_description_that_cannot_be_is_refused(changes):
     ],
     ids=lambda content: str(content)[:60],
 )
-def test_content_that_cannot_be_is_refused(content):
+def test_invalid_content_raises(content):
     data = assemble(content)
     for read in (decode, from_bytes, lambda b: describe(io.BytesIO(b))):
         with pytest.raises(FileFormatError):
@@ -126,12 +127,12 @@ def test_content_that_cannot_be_is_refused(content):
     ],
     ids=lambda text: repr(text[:30]),
 )
-def test_a_header_that_cannot_be_is_refused(text):
+def test_invalid_header_raises(text):
     with pytest.raises(FileFormatError):
         decode(seal(text))
 
 
-def test_content_nested_too_deeply_is_refused():
+def test_too_deeply_nested_content_raises():
     content: object = 1
     for _ in range(70):
         content = [content]
@@ -139,7 +140,7 @@ def test_content_nested_too_deeply_is_refused():
         decode(assemble(content))
 
 
-def test_bytes_between_and_behind_the_arrays_are_refused():
+def test_extra_bytes_between_or_after_arrays_raise():
     second = FLOATS | {"offset": 64}
     good = bytes(80)
     both = [{"array": 0}, {"array": 1}]
@@ -150,22 +151,22 @@ def test_bytes_between_and_behind_the_arrays_are_refused():
         decode(assemble(both, [FLOATS, second], good + b"x"))
 
 
-def test_an_array_that_is_used_twice_or_never_is_refused():
-    with pytest.raises(FileFormatError, match="should come next"):
+def test_array_used_twice_or_never_raises():
+    with pytest.raises(FileFormatError, match="is expected next"):
         decode(assemble([{"array": 0}, {"array": 0}], [FLOATS], bytes(16)))
     with pytest.raises(FileFormatError, match="1 arrays, but its content uses 0"):
         decode(assemble([], [FLOATS], bytes(16)))
 
 
-@pytest.mark.parametrize(("dtype", "word"), [("|b1", "truth"), ("<U4", "characters")])
-def test_bytes_that_are_no_value_of_the_type_are_refused(dtype, word):
+@pytest.mark.parametrize(("dtype", "word"), [("|b1", "booleans"), ("<U4", "characters")])
+def test_bytes_that_are_no_valid_value_raise(dtype, word):
     size = np.dtype(dtype).itemsize
     descriptor = FLOATS | {"dtype": dtype, "shape": [1], "length": size}
     with pytest.raises(FileFormatError, match=word):
         decode(assemble({"array": 0}, [descriptor], b"\xff" * size))
 
 
-def test_a_newer_format_says_who_wrote_it_and_what_to_do():
+def test_newer_format_error_names_writer_and_hint():
     text = json.dumps({"written_by": {"steelyard": "7.1.0"}, "new": 1}).encode()
     with pytest.raises(
         FileFormatError, match=r"format 9 by steelyard 7\.1\.0; .* up to format 1.\n?"
@@ -174,20 +175,20 @@ def test_a_newer_format_says_who_wrote_it_and_what_to_do():
     assert "update" in caught.value.hint
 
 
-def test_a_newer_format_with_an_unreadable_header_is_still_named():
+def test_newer_format_with_unreadable_header_is_reported():
     with pytest.raises(FileFormatError, match="format 9 by an unknown version"):
         decode(seal(b"\x00\x01", file_format=9))
 
 
-def test_format_zero_is_refused():
+def test_format_zero_raises():
     with pytest.raises(FileFormatError, match="format 0"):
         decode(seal(b"{}", file_format=0))
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
-    [(b"", "empty"), (b"PK\x03\x04", "not a steelyard file"), (b"\x93STEEL", "cut short")],
+    [(b"", "empty"), (b"PK\x03\x04", "not a steelyard file"), (b"\x93STEEL", "truncated")],
 )
-def test_a_file_that_is_not_ours_or_hardly_begun_is_named(data, message):
+def test_foreign_or_truncated_file_raises(data, message):
     with pytest.raises(FileFormatError, match=message):
         decode(data)

@@ -1,4 +1,4 @@
-"""Times of several jobs, taken in turns, and of single calls."""
+"""Timing of alternating jobs and of single calls."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Callable
 
 import numpy as np
 
-REST_SECONDS, TURN_SECONDS = 0.15, 0.2
+REST_SECONDS, JOB_SECONDS = 0.15, 0.2
 
 
 def best_times(*jobs: Callable[[], object], repeats: int = 7) -> list[float]:
-    """Best time of each job, taken in turns so that a busy moment hits them alike.
+    """Return the best time of each job; the jobs alternate, so that background load affects them equally.
 
-    The threads of a BLAS go on spinning for a tenth of a second after a product, in the way of who comes
-    next: before each turn the cores come to rest, and in a turn a quick job is run until it is warm.
+    BLAS threads spin for about 0.1 s after a product. A pause before each job lets them stop, and a fast job
+    is repeated until its caches are warm.
     """
     best = [np.inf] * len(jobs)
     for _ in range(repeats):
         for number, job in enumerate(jobs):
             time.sleep(REST_SECONDS)
-            turn = started = time.perf_counter()
-            while started < turn + TURN_SECONDS:
+            begin = started = time.perf_counter()
+            while started < begin + JOB_SECONDS:
                 job()
                 ended = time.perf_counter()
                 best[number] = min(best[number], ended - started)
@@ -30,10 +30,10 @@ def best_times(*jobs: Callable[[], object], repeats: int = 7) -> list[float]:
 
 
 def median_time(call: Callable[[int], object], rows: range) -> float:
-    """Median seconds of a call for one row."""
+    """Return the median seconds of a call for one row."""
     times = np.empty(len(rows))
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         started = time.perf_counter()
         call(row)
-        times[place] = time.perf_counter() - started
+        times[index] = time.perf_counter() - started
     return float(np.median(times))

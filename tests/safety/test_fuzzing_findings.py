@@ -1,4 +1,4 @@
-"""Faults that random trials found, each as the plain case that it came down to."""
+"""Regression tests for faults that fuzzing found, each reduced to a minimal case."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.safety import documents, fuzz_bodies
 from tests.safety.subjects import SUBJECTS, X, Y
 
 
-def test_a_row_with_a_label_that_is_not_there_is_refused_before_labels_are_counted():
+def test_label_code_out_of_range_in_file_raises():
     state = IncrementalSVC(gamma=0.4).fit(X[:20], Y[:20])._state
     tree = state.to_tree()
     tree["codes"] = np.array([2**31 - 1, *tree["codes"][1:]], dtype=np.int32)
@@ -40,7 +40,7 @@ def test_a_row_with_a_label_that_is_not_there_is_refused_before_labels_are_count
 
 
 @pytest.mark.parametrize("quantum", [0.0, np.nan, np.inf, -1.0, 0.3])
-def test_a_map_has_a_power_of_two_as_its_least_step(quantum):
+def test_feature_map_step_must_be_a_power_of_two(quantum):
     made = RandomFeatures(4, kind="rbf", random_state=0).fit(X)._map
     assert isinstance(made, FourierMap)
     with pytest.raises(ValueError, match="power of two"):
@@ -48,12 +48,12 @@ def test_a_map_has_a_power_of_two_as_its_least_step(quantum):
 
 
 @pytest.mark.parametrize("data", [b"\x93STEELYARD\xff", b"{", b"[" * 100_000])
-def test_a_file_that_is_no_certificate_gets_a_sentence(data):
+def test_load_invalid_certificate_raises_file_format_error(data):
     with pytest.raises(FileFormatError, match="not JSON"):
         Certificate.from_json(data)
 
 
-def test_text_among_labels_that_are_numbers_gets_a_sentence(tmp_path):
+def test_text_label_after_number_labels_raises(tmp_path):
     table = LabelTable()
     table.codes(np.array([0, 1]))
     with pytest.raises(DataTypeError, match="all numbers or all strings"):
@@ -73,7 +73,7 @@ def test_text_among_labels_that_are_numbers_gets_a_sentence(tmp_path):
 
 
 @pytest.mark.parametrize("class_weight", [None, "balanced"])
-def test_a_solution_from_a_file_that_is_none_is_refused(class_weight):
+def test_load_infeasible_svm_solution_raises(class_weight):
     model = IncrementalSVC(gamma=0.4, class_weight=class_weight).fit(X[:40], np.minimum(Y[:40], 1))
     state = model._get_state()
     problem = state["solution"]["problems"][0]
@@ -86,7 +86,7 @@ def test_a_solution_from_a_file_that_is_none_is_refused(class_weight):
 @pytest.mark.parametrize(
     "change", [{"seen": 20}, {"low": 41}, {"low": -1}, {"held": [38, 39, 40]}, {"high": 41}]
 )
-def test_a_committee_from_a_file_remembers_rows_that_it_has_seen(change):
+def test_load_ensemble_with_inconsistent_row_numbers_raises(change):
     state = StreamClassifier().fit(X[:40], Y[:40])._get_state()
     part = state if change.keys() <= {"seen", "low"} else state["experts"][-1]
     part.update(change)
@@ -97,12 +97,12 @@ def test_a_committee_from_a_file_remembers_rows_that_it_has_seen(change):
 # -- messages, tables and requests -----------------------------------------------------------------------
 
 
-def test_an_arrow_stream_that_leads_out_of_its_buffers_is_refused_before_it_is_followed():
+def test_arrow_stream_with_offsets_outside_its_buffers_raises():
     table = pa.table({"a": pa.array(["x", "yy", "zzz"]), "y": pa.array([0, 1, 0])})
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    ends = struct.pack("<4i", 0, 1, 3, 6)  # where the texts begin and end
+    ends = struct.pack("<4i", 0, 1, 3, 6)  # offsets of the strings
     data = sink.getvalue()
     assert data.count(ends) == 1
     spoilt = data.replace(ends, struct.pack("<4i", 0, 1, 3, 2**30))
@@ -112,7 +112,7 @@ def test_an_arrow_stream_that_leads_out_of_its_buffers_is_refused_before_it_is_f
 
 
 @pytest.mark.parametrize("kind", ["json", "jsonl"])
-def test_a_request_in_which_a_field_stands_twice_is_refused(kind):
+def test_request_with_duplicate_field_is_rejected(kind):
     twice = b'{"a": 1, "a": 2, "when": "12:30"}'
     with pytest.raises(DataError, match="'a' stands twice"):
         wire.from_body(b"[" + twice + b"]" if kind == "json" else twice, kind, [])
@@ -121,7 +121,7 @@ def test_a_request_in_which_a_field_stands_twice_is_refused(kind):
 
 
 @pytest.mark.parametrize("kind", ["json", "jsonl"])
-def test_a_request_that_is_no_text_gets_a_sentence(kind):
+def test_request_that_is_not_utf8_is_rejected(kind):
     with pytest.raises(DataError, match="not JSON"):
         wire.from_body(b'{"\xe9": 1}', kind, [])
 
@@ -137,15 +137,15 @@ def test_a_request_that_is_no_text_gets_a_sentence(kind):
         {"site": "\ud800"},
     ],
 )
-def test_a_bulletin_of_what_cannot_be_is_refused(change):
-    data = documents.made()["bulletin"].data
+def test_site_update_with_invalid_content_is_rejected(change):
+    data = documents.made()["site_update"].data
     tree, _ = messages.from_bytes(data)
     spoilt = documents.with_header({**tree, **change}, data)
     with pytest.raises(FileFormatError, match="damaged"):
         SiteUpdate.from_bytes(spoilt)
 
 
-def test_the_folds_of_rows_that_wait_for_a_map_are_bounded():
+def test_number_of_folds_of_pending_rows_in_file_is_bounded():
     model = ProximalSVC(feature_map=RandomFeatures(6, random_state=0)).fit(X[:40], Y[:40])
     with pytest.raises(ValueError, match="folds"):
         ProximalSVC(feature_map=RandomFeatures(6, random_state=0))._set_state(
@@ -154,12 +154,12 @@ def test_the_folds_of_rows_that_wait_for_a_map_are_bounded():
 
 
 @pytest.mark.parametrize("quantizer", [{"exponents": [1.5]}, {"exponents": [2**40]}, {"exponents": [2000]}])
-def test_a_grid_has_steps_that_a_double_can_have(quantizer):
+def test_quantizer_step_outside_float_range_raises(quantizer):
     with pytest.raises(DataError, match="Quantizer"):
         Quantizer(**quantizer)
 
 
-def test_a_cube_that_refuses_rows_has_not_seen_their_labels():
+def test_cube_keeps_label_type_after_rejected_rows():
     frame = documents.frame()
     cube = StatisticsCube(["place"], "y", time="day")
     spoilt = frame.assign(y=frame["y"].map({0: "no", 1: "yes"}), day="NaT")
@@ -168,7 +168,7 @@ def test_a_cube_that_refuses_rows_has_not_seen_their_labels():
     assert cube.add(frame).n_rows == len(frame)
 
 
-def test_a_year_of_many_digits_is_no_time():
+def test_timestamp_with_too_many_year_digits_raises():
     for text in ("300000-01-01", "NaT"):
         with pytest.raises(ValueError, match="nvalid"):
             seconds_of(text)
@@ -177,7 +177,7 @@ def test_a_year_of_many_digits_is_no_time():
 @pytest.mark.parametrize(
     "learner", [KOIL(budget=10**20), OAM(budget=2**31 - 1), AdaptiveWindows(ProximalSVC(), 5)]
 )
-def test_parameters_that_no_machine_can_have_get_a_sentence(learner):
+def test_parameters_beyond_machine_limits_raise(learner):
     with pytest.raises(SteelyardError):
         learner.fit(X, Y)
     with pytest.raises(ParameterError, match="size must be"):
@@ -198,8 +198,8 @@ def test_parameters_that_no_machine_can_have_get_a_sentence(learner):
         ("combine", "other"),
     ],
 )
-def test_a_machine_of_a_file_has_numbers_where_numbers_belong(name, value):
-    model = next(subject for subject in SUBJECTS if subject.name == "AlignedSVC").taught_copy()
+def test_load_online_learner_with_non_numeric_state_raises(name, value):
+    model = next(subject for subject in SUBJECTS if subject.name == "AlignedSVC").fitted_copy()
     tree = model._get_state()
     machine = next(machine for machine in tree["machines"] if machine["bumps"])
     (machine if name in machine else machine["bumps"][0])[name] = value
@@ -207,12 +207,12 @@ def test_a_machine_of_a_file_has_numbers_where_numbers_belong(name, value):
         AlignedSVC(random_state=0)._set_state(tree)
 
 
-def test_sums_beyond_all_numbers_get_a_sentence():
+def test_overflowing_sums_raise():
     with pytest.raises(DataError, match="beyond all numbers"):
         _solve_definite(np.array([[-np.inf, 0.0], [0.0, 1.0]]), np.ones((2, 1)))
 
 
-def test_columns_of_an_arrow_body_have_different_names():
+def test_arrow_body_with_duplicate_column_names_is_rejected():
     batch = pa.RecordBatch.from_arrays([pa.array([1.0]), pa.array([2.0])], names=["", ""])
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
@@ -222,7 +222,7 @@ def test_columns_of_an_arrow_body_have_different_names():
 
 
 @pytest.mark.parametrize("as_of", [-1, -(2**63) - 1, 10**30])
-def test_a_version_that_no_model_can_have_is_not_looked_for(as_of):
+def test_request_for_version_beyond_64_bits_returns_not_found(as_of):
     served = fuzz_bodies.Served()
     body = json.dumps({"rows": [{"amount": 1.0, "country": "NZ"}], "as_of": as_of}).encode()
     target = "/v1/models/plain/predict"
@@ -233,28 +233,28 @@ def test_a_version_that_no_model_can_have_is_not_looked_for(as_of):
 
 
 @pytest.mark.parametrize(("width", "labels"), [(0, np.zeros((0, 2))), (0, np.zeros(5)), (220, np.zeros(0))])
-def test_every_row_that_waits_in_a_file_has_one_label(width, labels):
-    model = next(subject for subject in SUBJECTS if subject.name == "AdaptiveWindows").taught_copy()
+def test_load_pending_rows_without_one_label_each_raises(width, labels):
+    model = next(subject for subject in SUBJECTS if subject.name == "AdaptiveWindows").fitted_copy()
     tree = model._get_state()
     tree["waiting"] = (np.zeros((0, model.n_features_in_ + width)), labels)
-    with pytest.raises(ValueError, match="a label each"):
+    with pytest.raises(ValueError, match="rows? of a window"):
         model._set_state(tree)
 
 
 @pytest.mark.parametrize("max_bytes", ["1e6", 0, -5, 1.5, True])
-def test_the_room_of_a_cube_is_a_number_of_bytes(max_bytes):
+def test_cube_max_bytes_must_be_an_integer(max_bytes):
     with pytest.raises(ParameterError, match="max_bytes must be None or a number of bytes"):
         StatisticsCube(["shop"], "fraud", max_bytes=max_bytes)
 
 
-def test_all_classes_of_a_message_are_in_folds_or_none():
+def test_statistics_message_with_partial_folds_raises():
     state = messages_of_statistics.get_state(ProximalSVC().fit(X, Y).statistics_)
     state["classes"][0]["fold"] = 1
     with pytest.raises(ValueError, match="some classes are in folds"):
         messages_of_statistics.from_state(state, ClassStatistics)
 
 
-def test_a_map_has_one_height_and_one_least_step():
+def test_feature_map_height_and_step_must_be_scalars():
     made = RandomFeatures(4, kind="rbf", random_state=0).fit(X)._map
     assert isinstance(made, FourierMap)
     parts = (made.shift, made.scale, made.weights, made.starts)
@@ -265,8 +265,8 @@ def test_a_map_has_one_height_and_one_least_step():
         FourierMap(made.shift[:, None], made.scale[:, None], *parts[2:], made.quantum, made.height)
 
 
-def test_the_rows_that_an_expert_remembers_are_a_list():
-    model = next(subject for subject in SUBJECTS if subject.name == "StreamClassifier").taught_copy()
+def test_load_expert_with_invalid_row_list_raises():
+    model = next(subject for subject in SUBJECTS if subject.name == "StreamClassifier").fitted_copy()
     expert = next(expert for expert in model._experts if len(expert.held) > 1)
     state = expert.get_state()
     state["held"] = state["held"][None]
@@ -275,21 +275,21 @@ def test_the_rows_that_an_expert_remembers_are_a_list():
 
 
 @pytest.mark.parametrize("classes", [[0, [1]], [0, 0], [0, "1"]])
-def test_the_classes_of_planes_are_different_numbers(classes):
+def test_load_planes_with_duplicate_classes_raises(classes):
     state = {"classes": classes, "coef": np.ones((1, 3)), "intercept": np.zeros(1)}
     with pytest.raises(ValueError, match="different numbers"):
         LinearRule.from_state(state, "rows")
 
 
-def test_parameters_of_a_file_are_checked_before_what_was_learned_is_used():
-    model = next(subject for subject in SUBJECTS if subject.name == "MultiKernelKOIL").taught_copy()
+def test_load_checks_parameters_before_state():
+    model = next(subject for subject in SUBJECTS if subject.name == "MultiKernelKOIL").fitted_copy()
     model.combine = []
     with pytest.raises(FileFormatError, match="combine must be"):
         from_bytes(to_bytes(model))
 
 
-def test_the_classes_of_an_aligned_svm_are_a_list_of_labels():
-    model = next(subject for subject in SUBJECTS if subject.name == "AlignedSVC").taught_copy()
+def test_load_aligned_svc_with_invalid_classes_raises():
+    model = next(subject for subject in SUBJECTS if subject.name == "AlignedSVC").fitted_copy()
     state = model._get_state()
     state["classes"] = [state["classes"]]
     with pytest.raises(ValueError, match="a list of labels"):
@@ -297,8 +297,8 @@ def test_the_classes_of_an_aligned_svm_are_a_list_of_labels():
 
 
 @pytest.mark.parametrize("name", ["X", "weights"])
-def test_rows_that_a_committee_keeps_are_finite(name):
-    model = next(subject for subject in SUBJECTS if subject.name == "StreamClassifier").taught_copy()
+def test_load_ensemble_with_nonfinite_rows_raises(name):
+    model = next(subject for subject in SUBJECTS if subject.name == "StreamClassifier").fitted_copy()
     state = model._recent.get_state()
     state[name] = np.where(np.arange(state[name].size).reshape(state[name].shape) == 1, np.nan, state[name])
     with pytest.raises(ValueError, match="finite numbers"):

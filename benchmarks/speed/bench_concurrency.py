@@ -1,10 +1,10 @@
-"""What it costs that threads and signals find every learner whole: calls with and without the guard.
+"""Cost of thread safety: calls with and without the guards of steelyard._concurrency.
 
-    python benchmarks/speed/bench_turns.py [--quick] [--only NAME]
+    python benchmarks/speed/bench_concurrency.py [--quick] [--only NAME]
 
-The guard of a call that learns takes the learner's lock, works on a twin and publishes it; that of a call
-that asks holds on to one published state. The library is imported twice, as it is and without any guard (the
-learners that a wrapper holds lose theirs too), and both are given the same rows in turns.
+The guard of a mutating call acquires the lock, runs on a shallow copy and publishes it; the guard of a
+reading call keeps one published state. The library is imported twice, with and without guards (also for the
+estimators inside wrappers), and both versions alternate on the same rows.
 """
 
 from __future__ import annotations
@@ -16,15 +16,20 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from turns import median_time
+from timing import median_time
 
 N_FEATURES, N_START, BLOCK = 20, 300, 50
-TARGET = 1.05
-SLOW = {"IncrementalSVC", "EnclosingClassifier", "AlignedSVC", "StreamClassifier"}  # rows of which cost more
+TARGET = 1.10
+SLOW = {
+    "IncrementalSVC",
+    "EnclosingClassifier",
+    "AlignedSVC",
+    "StreamClassifier",
+}  # learners with slower rows
 
 
-def take_guards_away() -> None:
-    """Whatever is imported of the library from here on has no guards."""
+def remove_guards() -> None:
+    """Let later imports of the library define methods without guards."""
     for name in [name for name in sys.modules if name.split(".")[0] == "steelyard"]:
         if name != "steelyard._native":
             del sys.modules[name]
@@ -79,7 +84,7 @@ def rows() -> tuple[Any, Any]:
 
 
 def compare(name: str, method: str, models: tuple[Any, Any], X: Any, y: Any) -> None:
-    """Print both times of one method: medians of a block of rows, the best of many blocks in turns."""
+    """Print both times of one method: the minimum over alternating blocks of the median time per row."""
     calls = [_call(model, method, X, y) for model in models]
     best = [np.inf, np.inf]
     for block, begin in enumerate(range(0, len(X) - BLOCK + 1, BLOCK)):
@@ -102,11 +107,11 @@ def _call(model: Any, method: str, X: Any, y: Any) -> Callable[[int], object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", help="learners whose name has this in it")
+    parser.add_argument("--only", help="only learners whose name contains this text")
     options = parser.parse_args()
     n_rows = 1600 if options.quick else 8000
     guarded = learners()
-    take_guards_away()
+    remove_guards()
     bare = learners()
     X, y = rows()
     gc.disable()
