@@ -289,7 +289,7 @@ def test_single_string_as_X_raises():
 
 def test_too_many_rows_for_memory_raise_before_allocation(data, monkeypatch):
     monkeypatch.setattr("steelyard._memory.available_bytes", lambda: 10)
-    monkeypatch.setattr("steelyard._memory._SMALL", 0)
+    monkeypatch.setattr("steelyard._memory._MIN_CHECKED_BYTES", 0)
     with pytest.raises(MemoryLimitError, match="kernel matrix of 220 rows and a copy"):
         AlignedSVC().fit(*data)
 

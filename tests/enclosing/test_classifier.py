@@ -338,7 +338,7 @@ def test_values_that_would_overflow_raise(blobs):
 
 def test_kernel_ellipsoid_beyond_memory_raises_before_allocation(monkeypatch, blobs):
     monkeypatch.setattr("steelyard._memory.available_bytes", lambda: 1000)
-    monkeypatch.setattr("steelyard._memory._SMALL", 0)
+    monkeypatch.setattr("steelyard._memory._MIN_CHECKED_BYTES", 0)
     model = EnclosingClassifier(kernel="rbf").fit(*blobs)
     with pytest.raises(MemoryLimitError, match="kernel ellipsoid around a class of 80 distinct rows"):
         model.predict(blobs[0])
