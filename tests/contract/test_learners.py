@@ -19,7 +19,7 @@ from steelyard import (
 )
 from steelyard.checks import NotApplicable, learner_checks
 from steelyard.online import NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
-from steelyard.online.targets import OnlineLearner
+from steelyard.online.base import OnlineLearner
 from steelyard.windowing import AdaptiveWindows, ExponentialDecay, SlidingWindow
 
 LEARNERS = [
