@@ -59,7 +59,7 @@ def test_enclosing_classifier_applies_gamma_rule_per_class(rule, rows):
 
 @pytest.mark.parametrize("learner", STREAMING)
 def test_former_gamma_auto_in_online_learners_raises_with_hint(learner, rows):
-    with pytest.raises(ParameterError, match="write gamma='median' for what it was here"):
+    with pytest.raises(ParameterError, match="write gamma='median' to keep the former behaviour"):
         learner(gamma="auto").partial_fit(*rows)
 
 
@@ -146,7 +146,7 @@ def words_taken():
     found = set()
     for learner in public_learners():
         for parameter, constraint in learner._constraints.items():
-            if parameter == "reading":  # of a paper: its docstring and the page of misprints tell them apart
+            if parameter == "variant":  # of a paper: its docstring and the page of misprints tell them apart
                 continue
             said = constraint.description
             words = re.findall(r"[\"']([a-z0-9+]+)[\"'](?!:)", re.sub(r"\{.*?\}|such as \"30d\"", "", said))

@@ -246,22 +246,22 @@ class SingleRowModel:
         """
 
 class KernelTable:
-    """Kernel values of things that are no vectors, by their places."""
+    """Kernel values of stored objects, by slot number."""
 
     def __init__(self) -> None: ...
 
     def set(self, values: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
-        """Take the values from this array from now on."""
+        """Read the values from this array from now on."""
 
 class KernelSpec:
-    """Which kernel function is meant; what every native learner takes."""
+    """Kernel function and its parameters, as native learners use it."""
 
     def __init__(self, kind: str, gamma: float = 1.0, coef0: float = 0.0, degree: int = 3) -> None: ...
 
     @staticmethod
     def lookup(table: KernelTable) -> KernelSpec:
         """
-        Rows are places in the table, which must be kept for as long as a learner uses the kernel.
+        Return a kernel whose rows are slots of the table; keep the table alive while a learner uses the kernel.
         """
 
     @property
@@ -288,7 +288,7 @@ def kernel_matrix(spec: KernelSpec, X: Annotated[NDArray[numpy.float64], dict(sh
 
 @overload
 def kernel_matrix(spec: KernelSpec, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], n_threads: int = 1) -> None:
-    """Fill out[i, j] with k(X[i], X[j]), symmetric to the last bit."""
+    """Fill out[i, j] with k(X[i], X[j]), exactly symmetric."""
 
 @overload
 def kernel_diagonal(spec: KernelSpec, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
@@ -303,13 +303,11 @@ def kernel_from_products(spec: KernelSpec, products: Annotated[NDArray[numpy.flo
 @overload
 def kernel_from_products(spec: KernelSpec, products: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], x_norms: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, z_norms: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, n_threads: int = 1) -> None:
     """
-    Turn products[i, j] = X[i]'Z[j] into kernel values in place; rbf takes squared norms.
+    Convert products[i, j] = X[i]'Z[j] to kernel values in place; rbf needs squared norms.
     """
 
 class PackedRows64:
-    """
-    Vectors kept in the layout in which kernel values are fastest; sums are in float64.
-    """
+    """Vectors in the layout for fast kernel values; sums are in float64."""
 
     def __init__(self, n_features: int, capacity: int = 0) -> None: ...
 
@@ -323,7 +321,7 @@ class PackedRows64:
     def replace(self, i: int, row: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
     def swap_remove(self, i: int) -> None:
-        """Take row i away; the last row moves into its place."""
+        """Remove row i; the last row moves to its position."""
 
     def to_rows(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]: ...
 
@@ -336,9 +334,7 @@ class PackedRows64:
         """
 
 class PackedRows32:
-    """
-    Vectors kept in the layout in which kernel values are fastest; sums are in float64.
-    """
+    """Vectors in the layout for fast kernel values; sums are in float64."""
 
     def __init__(self, n_features: int, capacity: int = 0) -> None: ...
 
@@ -352,7 +348,7 @@ class PackedRows32:
     def replace(self, i: int, row: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
     def swap_remove(self, i: int) -> None:
-        """Take row i away; the last row moves into its place."""
+        """Remove row i; the last row moves to its position."""
 
     def to_rows(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C')]: ...
 
@@ -368,7 +364,7 @@ def log_alignment_block(gamma: float, band: int, X: Annotated[NDArray[numpy.floa
     """Fill out[i, j] with the logarithm of the kernel of sequences i and j."""
 
 def log_alignment_matrix(gamma: float, band: int, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], X_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], n_threads: int = 1) -> None:
-    """The block of a collection with itself, symmetric to the last bit."""
+    """Fill the block of a collection with itself, exactly symmetric."""
 
 def log_alignment_diagonal(gamma: float, band: int, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], X_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], n_threads: int = 1) -> None:
     """Fill out[i] with the value of sequence i with itself."""
@@ -377,7 +373,7 @@ def log_edit_block(substitution: float, gap: float, X: Annotated[NDArray[numpy.i
     """Fill out[i, j] with the logarithm of the kernel of sequences i and j."""
 
 def log_edit_matrix(substitution: float, gap: float, X: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], X_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], n_threads: int = 1) -> None:
-    """The block of a collection with itself, symmetric to the last bit."""
+    """Fill the block of a collection with itself, exactly symmetric."""
 
 def log_edit_diagonal(substitution: float, gap: float, X: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], X_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], n_threads: int = 1) -> None:
     """Fill out[i] with the value of sequence i with itself."""
@@ -444,17 +440,17 @@ def largest_exponents(K: Annotated[NDArray[numpy.float64], dict(shape=(None, Non
 def weighted_rows(K: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], coefficients: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], n_threads: int = 1) -> None:
     """Fill out[x] with the sum of coefficients[r] * K[rows[r], x]."""
 
-def solve_roughly(K: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], factors: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], bounds: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], likely: Annotated[NDArray[numpy.bool_], dict(shape=(None, None), order='C', device='cpu', writable=False)], z: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], scores: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], intercepts: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], tolerance: float, slack: float, n_threads: int = 1) -> None:
+def solve_roughly(K: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], factors: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], bounds: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], working: Annotated[NDArray[numpy.bool_], dict(shape=(None, None), order='C', device='cpu', writable=False)], z: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], scores: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], intercepts: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], tolerance: float, slack: float, n_threads: int = 1) -> None:
     """
-    Fill z and scores with the solution of one SVM for each row of factors, bounds and likely.
+    Fill z and scores with the solution of one SVM for each row of factors, bounds and working.
     """
 
 def find_asymmetry(K: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], tolerance: float, n_threads: int = 1) -> tuple[int, int] | None:
     """
-    A place (i, j) where K[i, j] and K[j, i] differ by more than the tolerance or are not finite.
+    Return an entry (i, j) where K[i, j] and K[j, i] differ by more than the tolerance or are not finite, or None.
     """
 
-def mean_near_distances(K: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], factor: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], rare: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], other: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], beta: float, lengths: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], limit: float, most: int, out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], n_threads: int = 1) -> None:
+def mean_near_distances(K: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], factor: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], rare: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], other: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], beta: float, lengths: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], limit: float, max_count: int, out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], n_threads: int = 1) -> None:
     """
     Fill out[b] with the mean squared distance to the nearest other boundary points within the (squared) limit.
     """
@@ -485,28 +481,28 @@ class AucWindow:
 
 def enclosing_ball(spec: KernelSpec, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], bounds: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], tolerance: float, cache_bytes: int, max_steps: int, n_threads: int = 1) -> dict[str, Any]:
     """
-    The smallest ball around the rows in the kernel's space; weights lie between 0 and their bounds, which must be positive and sum to at least 1.
+    Return the smallest ball around the rows in the feature space of the kernel; weights are between 0 and their bounds, which must be positive and sum to at least 1.
     """
 
 def all_within(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], limit: float, n_threads: int = 1) -> bool:
-    """Whether all values are numbers from -limit to limit."""
+    """Return whether all values are numbers from -limit to limit."""
 
 def sphere_distances(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], centers: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
-    """Squared distances of all rows to all centres."""
+    """Return squared distances of all rows to all centers."""
 
 def ellipsoid_distances(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], axes: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
     """
-    Squared distances of all rows to bodies given by axes: sums of (axis'x - offset)^2 over the axes of each.
+    Return squared distances of all rows to bodies given by axes: sums of (axis'x - offset)^2 over the axes.
     """
 
 def nearest_sphere(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], centers: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], radii: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_threads: int = 1) -> tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]]:
     """
-    The body with the smallest distance / radius for each row, and that ratio.
+    Return for each row the body with the smallest distance / radius, and that ratio.
     """
 
 def nearest_ellipsoid(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], axes: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], radii: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_threads: int = 1) -> tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]]:
     """
-    The body with the smallest distance / radius for each row, and that ratio.
+    Return for each row the body with the smallest distance / radius, and that ratio.
     """
 
 class SolverFailure(RuntimeError):
@@ -594,9 +590,7 @@ def all_finite(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), ord
     """Returns whether all values are finite."""
 
 class KoilEnsemble64:
-    """
-    KOIL machines that see the same stream: one for every target and kernel.
-    """
+    """KOIL machines on the same stream: one for every target and kernel."""
 
     def __init__(self, n_features: int, kernels: Sequence[KernelSpec], budgets: Sequence[int], seed: int) -> None: ...
 
@@ -607,7 +601,7 @@ class KoilEnsemble64:
     def vectors(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]: ...
 
     def machines(self) -> list[object]:
-        """The buffers of every machine, with ids that are rows of `vectors`."""
+        """Return the buffers of every machine; ids are rows of `vectors`."""
 
     @property
     def n_seen(self) -> int: ...
@@ -625,23 +619,21 @@ class KoilEnsemble64:
 
     def copy_target(self, target: int) -> None: ...
 
-    def learn(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str, weight_rate: float, rate_decay: float = 0.0, n_threads: int = 1) -> None:
+    def learn(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str, weight_rate: float, rate_decay: float = 0.0, nearest_first: bool = False, store_all: bool = False, n_threads: int = 1) -> None:
         """
-        Learn rows in their order; signs[target, i] is the class of row i, +1 or -1. Threads share the machines.
+        Learn rows in order; signs[target, i] is the class of row i, +1 or -1. Threads divide the machines.
         """
 
     def scores(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
-        """The decision function of every machine at every row."""
+        """Return the decision values of every machine for every row."""
 
     def cache_error(self) -> float:
         """
-        Largest difference between a cached score of a support vector and a fresh one.
+        Return the largest difference between a cached and a recomputed score of a support vector.
         """
 
 class KoilEnsemble32:
-    """
-    KOIL machines that see the same stream: one for every target and kernel.
-    """
+    """KOIL machines on the same stream: one for every target and kernel."""
 
     def __init__(self, n_features: int, kernels: Sequence[KernelSpec], budgets: Sequence[int], seed: int) -> None: ...
 
@@ -652,7 +644,7 @@ class KoilEnsemble32:
     def vectors(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C')]: ...
 
     def machines(self) -> list[object]:
-        """The buffers of every machine, with ids that are rows of `vectors`."""
+        """Return the buffers of every machine; ids are rows of `vectors`."""
 
     @property
     def n_seen(self) -> int: ...
@@ -670,23 +662,21 @@ class KoilEnsemble32:
 
     def copy_target(self, target: int) -> None: ...
 
-    def learn(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str, weight_rate: float, rate_decay: float = 0.0, n_threads: int = 1) -> None:
+    def learn(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str, weight_rate: float, rate_decay: float = 0.0, nearest_first: bool = False, store_all: bool = False, n_threads: int = 1) -> None:
         """
-        Learn rows in their order; signs[target, i] is the class of row i, +1 or -1. Threads share the machines.
+        Learn rows in order; signs[target, i] is the class of row i, +1 or -1. Threads divide the machines.
         """
 
     def scores(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
-        """The decision function of every machine at every row."""
+        """Return the decision values of every machine for every row."""
 
     def cache_error(self) -> float:
         """
-        Largest difference between a cached score of a support vector and a fresh one.
+        Return the largest difference between a cached and a recomputed score of a support vector.
         """
 
 class KernelExpansion64:
-    """
-    A list of support vectors with weights, learned by one of several rules.
-    """
+    """Weighted support vectors, updated by one of several rules."""
 
     def __init__(self, kernel: KernelSpec, n_features: int) -> None: ...
 
@@ -751,9 +741,7 @@ def projectron_sweep(machines: Sequence[KernelExpansion32], X: Annotated[NDArray
     """One pass of the Projectron, in place."""
 
 class KernelExpansion32:
-    """
-    A list of support vectors with weights, learned by one of several rules.
-    """
+    """Weighted support vectors, updated by one of several rules."""
 
     def __init__(self, kernel: KernelSpec, n_features: int) -> None: ...
 
@@ -794,7 +782,7 @@ def perceptron_sweep(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None
 
 @overload
 def perceptron_sweep(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]], bias: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]]) -> None:
-    """One pass of the perceptron, in place; one array a target."""
+    """One pass of the perceptron, in place; one array per target."""
 
 @overload
 def oam_sweep(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]], buffers: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu')]], stored: Sequence[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')]], seen: Sequence[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')]], C: float, seed: int) -> None: ...
@@ -802,7 +790,7 @@ def oam_sweep(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), orde
 @overload
 def oam_sweep(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]], buffers: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu')]], stored: Sequence[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')]], seen: Sequence[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')]], C: float, seed: int) -> None:
     """
-    One pass of sequential online AUC maximisation, in place; one array a target.
+    One pass of sequential online AUC maximization, in place; one array per target.
     """
 
 @overload
@@ -810,4 +798,4 @@ def opauc_sweep(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), or
 
 @overload
 def opauc_sweep(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]], means: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')]], covariances: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu')]], seen: Sequence[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')]], learning_rate: float, regularization: float) -> None:
-    """One pass of one-pass AUC maximisation, in place; one array a target."""
+    """One pass of one-pass AUC optimization, in place; one array per target."""

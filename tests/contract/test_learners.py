@@ -19,7 +19,7 @@ from steelyard import (
 )
 from steelyard.checks import NotApplicable, learner_checks
 from steelyard.online import NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
-from steelyard.online.targets import OnlineLearner
+from steelyard.online.base import OnlineLearner
 from steelyard.windowing import AdaptiveWindows, ExponentialDecay, SlidingWindow
 
 LEARNERS = [
@@ -63,7 +63,9 @@ WRAPPERS = [
 
 def _expected_failures(learner):
     if isinstance(learner, StreamClassifier):
-        reason = "predict() uses the threshold with the best G-mean, predict_proba() the observed class shares"
+        reason = (
+            "predict() uses the threshold with the best G-mean, predict_proba() the observed class shares"
+        )
         return {"check_classifiers_train": reason}
     if getattr(learner, "objective", None) == "auc":
         reason = "the objective weights both classes of a pair equally, so class weights have no effect"

@@ -67,7 +67,7 @@ KoilEnsemble<T>::KoilEnsemble(Rows<T> vectors, std::vector<KernelSpec> kernels, 
             }
         member.machine.fill_matrix(member);
     }
-    for (std::uint32_t id = 0; id < vectors.n_rows; ++id) shared_.release(id);  // held by machines alone
+    for (std::uint32_t id = 0; id < vectors.n_rows; ++id) shared_.release(id);  // leaves the counts of the machines
 }
 
 template <class T>
@@ -99,9 +99,9 @@ void KoilEnsemble<T>::learn(Rows<T> X, const std::int8_t* signs, const KoilRule&
             begin += window.n_rows();
             window.evaluate_shared(thread, n);
             meet();
-            window.go_through(thread, n);
+            window.process(thread, n);
             meet();
-            if (thread == 0) window.settle();
+            if (thread == 0) window.commit();
         }
     });
 }

@@ -1,4 +1,4 @@
-"""What every export of a linear model needs of it."""
+"""Coefficients and names of a linear model, for exports."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["LinearModel"]
 
 @dataclass(frozen=True, slots=True)
 class LinearModel:
-    """Planes, labels and the names of the features; the last features stand for the categories."""
+    """Coefficients, labels and feature names; the last features are the categories."""
 
-    coef: FloatArray  # (n_planes, n_features); one plane for one or two classes
+    coef: FloatArray  # (n_planes, n_features); one row for one or two classes
     intercept: FloatArray  # (n_planes,)
     classes: list[Label]
     features: list[str]
@@ -29,7 +29,7 @@ class LinearModel:
 
     @classmethod
     def of(cls, model: Any, source: str) -> Self:
-        """That of a learner, alone or with its columns; one that is not linear is refused."""
+        """Return the coefficients of a learner or table model; raise DataError if it is not linear."""
         learner = model.estimator if isinstance(model, TableModel) else model
         if not isinstance(learner, ProximalSVC) or learner.feature_map is not None:
             raise DataError(
@@ -45,6 +45,6 @@ class LinearModel:
         if isinstance(model, TableModel):
             names = model.feature_names[:n_features]
             categories = model.encoder.categories_[: n_features - len(model.encoder.numeric_)]
-        features = [str(name) for name in names] or [f"x{place}" for place in range(n_features)]
+        features = [str(name) for name in names] or [f"x{column}" for column in range(n_features)]
         intercept = np.atleast_1d(learner.intercept_)
         return cls(coef, intercept, learner.classes_.tolist(), features, categories)

@@ -117,7 +117,8 @@ def update(
     """Learn some rows and unlearn others in one pass: a window that slides, on many machines.
 
     A partition sends one message, with the statistics of its rows to add and of those to retire; all models
-    change, or none. It is algorithm 4 of the paper on the distributed incremental wLPSVM.
+    change, or none. It is algorithm 4 of the paper on the distributed incremental wLPSVM, except that both
+    sums are sent instead of their difference.
 
     Parameters
     ----------

@@ -102,7 +102,8 @@ def update(
     """Learn some rows and unlearn others in one job: a window that slides, on many machines.
 
     Every partition sends one message, the statistics of its rows; all models change, or none. It is
-    algorithm 4 of the paper on the distributed incremental wLPSVM.
+    algorithm 4 of the paper on the distributed incremental wLPSVM, except that both sums are sent instead of
+    their difference.
 
     Parameters
     ----------

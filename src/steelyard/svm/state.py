@@ -18,7 +18,7 @@ from steelyard._validation import MAX_KERNEL_VALUE
 from steelyard.base import Batch, Label, sorted_classes
 from steelyard.exceptions import DataError, SolverError
 from steelyard.kernels import Kernel
-from steelyard.kernels.items import Catalogue, is_sequence_kernel, restored_items
+from steelyard.kernels.items import SequenceStore, is_sequence_kernel, restored_items
 from steelyard.params import class_factors
 from steelyard.svm.expansion import KernelExpansion
 from steelyard.thresholds import smooth_gmean_threshold
@@ -80,7 +80,7 @@ class SupportState:
     def __init__(self, kernel: Kernel, n_features: int, cache_bytes: int) -> None:
         self.kernel = kernel
         self.n_features = n_features
-        self.catalogue = Catalogue() if is_sequence_kernel(kernel) else None
+        self.catalogue = SequenceStore() if is_sequence_kernel(kernel) else None
         self.cache_bytes = cache_bytes
         self._solver = self._new_solver()
         empty = RowLabels([], {}, [], has_weights=False, slide_key=())
@@ -142,7 +142,7 @@ class SupportState:
             raise _unsolved_error(source, tol, failure) from None
         finally:
             if self.catalogue is not None:
-                self.catalogue.keep(self._all_rows())
+                self.catalogue.retain(self._all_rows())
         if unknown is not None:
             raise _unknown_row(source, forget.labels[forget.codes[unknown]] if forget else None, unknown)
 
@@ -168,7 +168,7 @@ class SupportState:
         self, batch: Batch, codes: Mapping[Label, int], counts: list[int], sign: int, source: str
     ) -> CodedRows:
         """Return the batch for the solver, without rows of weight 0, and update the counts."""
-        dense = _dense if self.catalogue is None else self.catalogue.places
+        dense = _dense if self.catalogue is None else self.catalogue.add
         X, numbers, weights = dense(batch.X), batch.codes, batch.weights
         if weights is not None and not weights.all():
             nonzero = weights != 0.0
@@ -333,7 +333,7 @@ class SupportState:
         weights = np.ascontiguousarray(tree["weights"], dtype=np.float64)
         rows = tree["rows"]
         if state.catalogue is not None:
-            rows = state.catalogue.places(restored_items(kernel, rows))
+            rows = state.catalogue.add(restored_items(kernel, rows))
         rows = np.ascontiguousarray(rows, dtype=np.float64)
         if not (np.isfinite(rows).all() and np.isfinite(weights).all() and (weights > 0.0).all()):
             raise ValueError("rows must be finite, and their weights positive")
@@ -372,7 +372,7 @@ class SupportState:
 class _KernelCallback:
     """Callback of the solver for a kernel function; it copies its arguments, the memory of the solver."""
 
-    def __init__(self, kernel: Kernel, catalogue: Catalogue | None) -> None:
+    def __init__(self, kernel: Kernel, catalogue: SequenceStore | None) -> None:
         self.kernel = kernel
         self.catalogue = catalogue
 

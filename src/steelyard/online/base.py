@@ -1,9 +1,12 @@
-"""What all online learners share: a stream of labels told to two-class machines.
+"""Base class of the online learners: multiclass streams on top of binary machines.
 
-Two classes need one machine, whose decision function is positive for the label that came first. With a third
-label every class gets a machine of its own against the rest: the second class takes over a mirrored copy of
-the first machine, since for two classes the one against the rest is the other way round, and every later
-class starts with its first row. So the model is a matter of the rows and their order alone.
+One or two classes need one binary machine, whose decision function is positive for the label that came first.
+When a third label comes, every class gets its own one-vs-rest machine. The machine of the second class starts
+as a mirrored copy of the first machine, because with two classes "second against rest" is "first against
+rest" with the sign reversed. Later classes start with their first row. The model therefore depends only on
+the rows and their order.
+
+A *target* is one of these binary problems.
 """
 
 from __future__ import annotations
@@ -24,41 +27,40 @@ from steelyard._validation import validate_rows
 from steelyard.base import Batch, Label, Learner, sorted_classes
 from steelyard.exceptions import DataError
 
-__all__ = ["OnlineLearner", "draw_seed", "stored_seed"]
+__all__ = ["OnlineLearner", "Signs", "draw_seed", "stored_seed"]
 
 Signs = NDArray[np.int8]
 
-_MIRRORED = 1  # the target that began as the copy of target 0
+_MIRRORED_TARGET = 1  # index of the target that starts as a copy of target 0
 
 
 class OnlineLearner(Learner):
-    """Base of the learners that take rows one by one, in their order.
+    """Base class of learners that process rows one by one, in order.
 
-    A subclass keeps machines and gives ``_start_machines``, ``_add_target``, ``_copy_target``, ``_sweep``,
-    ``_separate_machines``, ``_target_scores``, and where it has them ``_target_cuts``. Machines are changed
-    in place, by one native call, where that is all there is to do; otherwise copies of them are, which then
-    take their place. Questions wait for their turn, as there is no other answer than that of the machines.
+    A subclass implements the abstract methods below. Native calls change machines in place when one call
+    handles the whole batch. Otherwise the call changes copies, which then replace the machines, so a failing
+    call changes nothing. Predictions hold the lock of the learner because they read the same machines.
     """
 
-    _labels: list[Label]  # in the order in which they first came
+    _labels: list[Label]  # in order of first appearance
 
-    # -- what a subclass gives --------------------------------------------------------------------------
+    # -- methods of subclasses --------------------------------------------------------------------------
 
     @abstractmethod
     def _start_machines(self, X: NDArray[Any]) -> None:
-        """Begin without any target, for rows like these."""
+        """Create an empty state without targets for rows like ``X``."""
 
     @abstractmethod
     def _add_target(self) -> None:
-        """Add a machine that has seen nothing."""
+        """Append an untrained machine."""
 
     @abstractmethod
     def _copy_target(self) -> None:
-        """Add a copy of the first machine."""
+        """Append a copy of the first machine."""
 
     @abstractmethod
-    def _separate_machines(self) -> None:
-        """Go on with copies of the machines."""
+    def _copy_machines(self) -> None:
+        """Replace the machines by copies of them."""
 
     @abstractmethod
     def _sweep(self, X: NDArray[Any], signs: Signs) -> None:
@@ -66,10 +68,18 @@ class OnlineLearner(Learner):
 
     @abstractmethod
     def _target_scores(self, X: NDArray[Any]) -> FloatArray:
-        """Decision functions, one row a target."""
+        """Return decision values of shape (n_targets, n_rows)."""
 
-    def _target_cuts(self) -> FloatArray:
-        """Where each target's decision function is cut."""
+    @abstractmethod
+    def _machines_state(self) -> dict[str, Any]:
+        """Return the learned state of the machines as arrays and plain values."""
+
+    @abstractmethod
+    def _set_machines_state(self, state: dict[str, Any]) -> None:
+        """Restore the machines from the result of ``_machines_state``."""
+
+    def _target_thresholds(self) -> FloatArray:
+        """Return the decision threshold of each target."""
         return np.zeros(self._n_targets())
 
     # -- learning ---------------------------------------------------------------------------------------
@@ -82,17 +92,17 @@ class OnlineLearner(Learner):
         X, codes = self._weighted_rows(batch)
         segments = list(self._segments(batch.labels, codes))
         if len(segments) > 1 or any(new_label is not None for *_, new_label in segments):
-            self._separate_machines()  # all of it takes more than one step
+            self._copy_machines()  # several native calls: change copies, so a failing call changes nothing
         for begin, end, new_label in segments:
             if new_label is not None:
-                self._enter(new_label)
+                self._add_label(new_label)
             position = {label: index for index, label in enumerate(self._labels)}
-            # A label that comes only later has no position yet, and no row in this segment.
+            # A label that first appears in a later segment has no position yet and no row in this one.
             signs = self._signs(np.array([position.get(label, -1) for label in batch.labels]))
             self._sweep(X[begin:end], signs.take(codes[begin:end], axis=1))
 
     def _weighted_rows(self, batch: Batch) -> tuple[Any, NDArray[np.int32]]:
-        """A row of weight k is a row that comes k times."""
+        """Repeat each row of integer weight k k times."""
         if batch.weights is None:
             return batch.X, batch.codes
         check_fits_memory(
@@ -103,8 +113,8 @@ class OnlineLearner(Learner):
         times = batch.weights.astype(np.int64)
         if not np.array_equal(times, batch.weights):
             raise DataError(
-                "sample_weight must be whole numbers, as rows are learned one by one "
-                "and a row of weight k is learned k times; nothing was changed.",
+                "sample_weight must contain integers, because a row of weight k is learned k times; "
+                "nothing was changed.",
                 source=type(self).__name__,
                 hint="set C for the size of a step",
             )
@@ -116,9 +126,10 @@ class OnlineLearner(Learner):
     def _segments(
         self, labels: list[Label], codes: NDArray[np.int32]
     ) -> Iterator[tuple[int, int, Label | None]]:
-        """Cut rows where a label comes for the first time."""
+        """Split the rows before each first occurrence of a label: yield (begin, end, new label or None)."""
         unknown = [code for code, label in enumerate(labels) if label not in self._labels]
-        present = np.bincount(codes, minlength=len(labels)) if unknown else codes  # not of weight 0
+        # A label whose rows all have weight 0 does not occur.
+        present = np.bincount(codes, minlength=len(labels)) if unknown else codes
         new = [code for code in unknown if present[code]]
         starts = sorted((int(np.argmax(codes == code)), code) for code in new)
         ends = [start for start, _ in starts[1:]] + [len(codes)]
@@ -128,10 +139,10 @@ class OnlineLearner(Learner):
         for (start, code), end in zip(starts, ends, strict=False):
             yield start, end, labels[code]
 
-    def _enter(self, label: Label) -> None:
+    def _add_label(self, label: Label) -> None:
         self._labels = [*self._labels, label]
         if len(self._labels) == 2:
-            return  # the other side of the first machine
+            return  # the negative side of the first machine
         if len(self._labels) == 3:
             self._copy_target()
         self._add_target()
@@ -140,9 +151,9 @@ class OnlineLearner(Learner):
         return 1 if len(self._labels) <= 2 else len(self._labels)
 
     def _orientation(self) -> NDArray[np.int8]:
-        """+1 where a machine is positive for its own label, -1 for the mirrored one."""
+        """Return +1 for machines that are positive for their own label and -1 for the mirrored one."""
         orientation = np.ones(self._n_targets(), dtype=np.int8)
-        orientation[_MIRRORED:2] = -1
+        orientation[_MIRRORED_TARGET : _MIRRORED_TARGET + 1] = -1
         return orientation
 
     def _signs(self, targets: NDArray[np.int64]) -> Signs:
@@ -150,7 +161,7 @@ class OnlineLearner(Learner):
         signs: Signs = np.where(own, np.int8(1), np.int8(-1)) * self._orientation()[:, None]
         return signs
 
-    # -- answering --------------------------------------------------------------------------------------
+    # -- prediction -------------------------------------------------------------------------------------
 
     @property
     @synchronized
@@ -159,35 +170,30 @@ class OnlineLearner(Learner):
         self._need("classes_")
         return sorted_classes(self._labels)
 
+    def _class_order(self) -> list[int]:
+        """Return the target of each class, for classes in sorted order."""
+        return [self._labels.index(label) for label in sorted(self._labels)]
+
     def _by_class(self, values: FloatArray) -> FloatArray:
-        """Turn values of the targets (along the first axis) into values of the sorted classes.
+        """Convert values per target (first axis) to values per sorted class.
 
         For one or two classes there is one value, positive for the second class.
         """
         towards_label = values * self._orientation().reshape(-1, *[1] * (values.ndim - 1))
-        classes = sorted(self._labels)
-        if len(classes) <= 2:
-            return towards_label if self._labels[0] == classes[-1] else -towards_label
-        return towards_label[[self._labels.index(label) for label in classes]]
+        if len(self._labels) <= 2:
+            return towards_label if self._labels[0] == max(self._labels) else -towards_label
+        return towards_label[self._class_order()]
 
-    # The machines are changed in place and keep no answer.
+    # Reads take the lock because native calls change the machines in place.
     decision_function = synchronized(Learner.decision_function)
     predict = synchronized(Learner.predict)
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         rows = validate_rows(self, X, method)
-        scores = self._by_class(self._target_scores(rows) - self._target_cuts()[:, None])
+        scores = self._by_class(self._target_scores(rows) - self._target_thresholds()[:, None])
         return scores.T, sorted_classes(self._labels)
 
-    # -- saving -----------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def _machines_state(self) -> dict[str, Any]:
-        """All that the machines have learned, as arrays and plain values."""
-
-    @abstractmethod
-    def _set_machines_state(self, state: dict[str, Any]) -> None:
-        """Make the machines that ``_machines_state`` described."""
+    # -- persistence ------------------------------------------------------------------------------------
 
     def _get_state(self) -> dict[str, Any]:
         if not self._is_started():
@@ -204,11 +210,11 @@ class OnlineLearner(Learner):
         self._set_features(state)
         self._labels = restored_labels(state["labels"])
         if not self._labels or len(set(self._labels)) != len(self._labels):
-            raise ValueError("the labels are empty or repeat")
+            raise ValueError("the list of labels is empty or contains a label twice")
         self._set_machines_state(state["machines"])
 
     def __getstate__(self) -> dict[str, Any]:
-        """For copying and pickling: parameters and what was learned, without native objects."""
+        """Return parameters and learned state without native objects, for copying and pickling."""
         with lock_of(self):
             return {"parameters": self.get_params(deep=False), "state": self._get_state()}
 
@@ -218,14 +224,14 @@ class OnlineLearner(Learner):
 
 
 def stored_seed(value: Any) -> int:
-    """A seed from a file, which could be anything."""
+    """Return the seed read from a file; raise ValueError unless it fits 64 bits."""
     if not 0 <= int(value) < 2**64:
-        raise ValueError("the seed is not a number of 64 bits")
+        raise ValueError("the seed is not an unsigned 64-bit integer")
     return int(value)
 
 
 def draw_seed(random_state: Any) -> int:
-    """A seed for the native draws, which go by step number."""
+    """Return a seed for the native counter-based random numbers."""
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**63))
     if random_state is None:

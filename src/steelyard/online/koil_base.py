@@ -1,4 +1,4 @@
-"""What KOIL and MultiKernelKOIL share: buffers kept natively, and what they show of them."""
+"""Base class of KOIL and MultiKernelKOIL: native support vector buffers and their attributes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from steelyard._types import FloatArray
 from steelyard.base import Batch
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.kernels import Kernel
-from steelyard.online.kernel_learners import KernelLearner
-from steelyard.online.targets import Signs, draw_seed
+from steelyard.online.base import OnlineLearner, Signs, draw_seed
+from steelyard.online.kernel_base import KernelRowsMixin
 from steelyard.params import (
     MAX_COUNT,
     AnyOf,
@@ -27,20 +27,24 @@ from steelyard.params import (
     PairOf,
     Positive,
     RandomSeed,
+    Switch,
 )
 from steelyard.thresholds import gmean_threshold
 
 __all__ = ["KoilLearner"]
 
+_POLICIES = ("reservoir++", "fifo++", "reservoir", "fifo", "unbounded")
 Ensemble = _native.KoilEnsemble64 | _native.KoilEnsemble32
 
-_LARGEST_SINGLE_C = 1e3  # in units of their decay weights are far larger
+_MAX_FLOAT32_C = (
+    1e3  # weights are stored divided by the accumulated decay, which makes them far larger than C
+)
 
 
-class KoilLearner(KernelLearner):
-    """Base of KOIL and MultiKernelKOIL.
+class KoilLearner(KernelRowsMixin, OnlineLearner):
+    """Base class of KOIL and MultiKernelKOIL.
 
-    Kernels, budget and policy are settled by the first rows; the other parameters may change at any time.
+    The first rows fix kernels, budget and policy; the other parameters may change at any time.
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = {
@@ -50,12 +54,14 @@ class KoilLearner(KernelLearner):
         "learning_rate": Fraction(0.0, 1.0, ends=False),
         "rate_decay": Fraction(0.0, 1.0),
         "loss": OneOf("hinge", "smooth"),
-        "policy": OneOf("reservoir++", "fifo++", "reservoir", "fifo", "unbounded"),
+        "policy": OneOf(*_POLICIES),
+        "select_first": OneOf("violators", "nearest"),
+        "store_all": Switch(),
         "threshold": OneOf("gmean", "zero"),
         "random_state": RandomSeed(),
     }
-    # Found when first asked for after a change, by scoring rule; with the number of rows seen then.
-    _cuts: dict[str, tuple[int, FloatArray]]
+    # Cached thresholds by scoring rule, each with the number of rows seen when it was computed.
+    _thresholds: dict[str, tuple[int, FloatArray]]
 
     C: float
     budget: int | tuple[int, int]
@@ -64,29 +70,28 @@ class KoilLearner(KernelLearner):
     rate_decay: float
     loss: str
     policy: str
+    select_first: str
+    store_all: bool
     threshold: str
     random_state: Any
 
     @abstractmethod
     def _make_kernels(self, X: NDArray[Any]) -> list[Kernel]:
-        """The kernels, settled on the first rows."""
+        """Return the kernels, resolved on the first rows."""
 
     def _used_kernels(self) -> list[Kernel]:
         return self._kernels
 
-    def _kept_rows(self) -> NDArray[Any]:
+    def _stored_rows(self) -> NDArray[Any]:
         return self._ensemble.vectors
 
     def _decays(self) -> bool:
-        """Whether the weights of support vectors shrink at every sample."""
+        """Return whether the weights of support vectors decay at every sample."""
         return True
 
     def _weight_rate(self) -> float:
-        """How fast the losses of one kernel among several lower its weight."""
+        """Return the rate at which the losses of a kernel reduce its weight."""
         return self.learning_rate * self.C
-
-    def _n_threads(self) -> int:
-        return num_threads()
 
     def _learning_threads(self) -> int:
         return 1
@@ -94,14 +99,14 @@ class KoilLearner(KernelLearner):
     # -- learning ---------------------------------------------------------------------------------------
 
     def _start(self, batch: Batch) -> None:
-        self._budgets = self._settled_budgets(batch)
+        self._budgets = self._resolve_budgets(batch)
         super()._start(batch)
 
-    def _settled_budgets(self, batch: Batch) -> tuple[int, int]:
-        """Room on the negative and the positive side of the machines; 0 for no bound.
+    def _resolve_budgets(self, batch: Batch) -> tuple[int, int]:
+        """Return the capacities of the negative and the positive buffers of a machine; 0 means unbounded.
 
-        A machine's positive side is the class that comes first; that of the learner is the second of the
-        sorted labels.
+        The positive class of a machine is the first label of the stream; the positive class of the learner
+        is the second in sorted order.
         """
         if self.policy == "unbounded":
             return 0, 0
@@ -112,10 +117,9 @@ class KoilLearner(KernelLearner):
             return positive, negative
         if len(batch.labels) != 2:
             raise ParameterError(
-                f"budget={self.budget!r} is for two classes, and the first rows must have both; got "
-                f"{len(batch.labels)}.",
+                f"budget={self.budget!r} needs two classes in the first rows; got {len(batch.labels)}.",
                 source=type(self).__name__,
-                hint="begin with more rows, or give one number for all classes",
+                hint="start with more rows, or pass one number for all classes",
             )
         counted = batch.codes if batch.weights is None else batch.codes[batch.weights > 0]
         first_is_positive = len(counted) and batch.labels[counted[0]] == sorted(batch.labels)[1]
@@ -127,26 +131,28 @@ class KoilLearner(KernelLearner):
         known = {*self._labels, *(batch.labels[code] for code in np.unique(batch.codes))}
         if len(known) > 2:
             raise DataError(
-                f"a pair of budgets is for two classes, and {len(known)} have come; nothing was changed.",
+                f"a pair of budgets needs two classes; got {len(known)}. Nothing was changed.",
                 source=type(self).__name__,
-                hint="give one number as the budget of all classes",
+                hint="pass one number as the budget of all classes",
             )
 
     def _start_machines(self, X: NDArray[Any]) -> None:
         self._kernels = self._make_kernels(X)
-        self._open_items()
-        self._policy, self._cuts = self.policy, {}
+        self._create_item_table()
+        self._policy, self._thresholds = self.policy, {}
         self._seed = draw_seed(self.random_state)
-        single = self._items is None and self._fits_single(X.dtype)
-        kind = _native.KoilEnsemble32 if single else _native.KoilEnsemble64
-        self._ensemble: Ensemble = kind(self._width(), self._specs(), self._budgets, self._seed)
+        self._ensemble: Ensemble = self._ensemble_type(X)(
+            self._width(), self._specs(), self._budgets, self._seed
+        )
 
-    def _fits_single(self, dtype: np.dtype[Any]) -> bool:
-        """Whether float32 rows are learned as they are: weights and scores stay in the range of float32."""
-        # Steps on squared losses can swing up, in doubles too, but these have farther to go.
-        bounded = self.loss == "hinge" or self.learning_rate * self.C * self.n_neighbors <= 0.5
-        fits = bounded and self.C <= _LARGEST_SINGLE_C
-        return dtype == np.float32 and fits and all(map(_has_single_values, self._kernels))
+    def _ensemble_type(self, rows: Any) -> Any:
+        """Return the native type for rows: float32 if weights and scores stay in the range of float32."""
+        if self._items is not None or rows.dtype != np.float32:
+            return _native.KoilEnsemble64
+        # Steps on squared losses can diverge; float32 would overflow sooner than float64.
+        stable = self.loss == "hinge" or self.learning_rate * self.C * self.n_neighbors <= 0.5
+        fits = stable and self.C <= _MAX_FLOAT32_C and all(map(_has_float32_values, self._kernels))
+        return _native.KoilEnsemble32 if fits else _native.KoilEnsemble64
 
     def _add_target(self) -> None:
         self._ensemble.add_target()
@@ -154,11 +160,11 @@ class KoilLearner(KernelLearner):
     def _copy_target(self) -> None:
         self._ensemble.copy_target(0)
 
-    def _separate_machines(self) -> None:
+    def _copy_machines(self) -> None:
         vectors, state = self._ensemble.vectors, self._machines_state()
         if self._items is not None:
             self._items = self._items.copy()
-        self._ensemble, self._cuts = self._build(state, vectors), {}
+        self._ensemble, self._thresholds = self._build(state, vectors), {}
 
     def _learn(self, batch: Batch) -> None:
         self._check_two_classes(batch)
@@ -176,35 +182,38 @@ class KoilLearner(KernelLearner):
             policy=self._policy,
             weight_rate=self._weight_rate(),
             rate_decay=float(self.rate_decay),
+            nearest_first=self.select_first == "nearest",
+            store_all=bool(self.store_all),
             n_threads=self._learning_threads(),
         )
 
-    def _like_vectors(self, X: NDArray[Any]) -> Any:
+    def _convert_rows(self, X: NDArray[Any]) -> Any:
         if isinstance(self._ensemble, _native.KoilEnsemble32):
-            if self._fits_single(X.dtype):
+            if self._ensemble_type(X) is _native.KoilEnsemble32:
                 return X
-            wide = np.asarray(self._ensemble.vectors, dtype=np.float64)
-            self._ensemble = self._build(self._machines_state(), wide)
+            self._ensemble = self._float64_ensemble()
         return X.astype(np.float64, copy=False)
 
-    # -- answering --------------------------------------------------------------------------------------
+    def _float64_ensemble(self) -> Any:
+        """Return a float64 copy of a float32 ensemble; every value is represented exactly."""
+        return self._build(self._machines_state(), np.asarray(self._ensemble.vectors, dtype=np.float64))
+
+    # -- prediction -------------------------------------------------------------------------------------
 
     def _machines(self) -> list[Any]:
-        """The buffers of every machine, target by target and kernel by kernel."""
+        """Return the buffers of every machine, grouped by target."""
         return self._ensemble.machines()
 
     def _machine_scores(self, X: NDArray[Any]) -> FloatArray:
-        """Decision functions of shape (n_targets, n_kernels, n_rows)."""
+        """Return decision values of shape (n_targets, n_kernels, n_rows)."""
         if isinstance(X, list):
             return self._sequence_scores(X)
-        if isinstance(self._ensemble, _native.KoilEnsemble32) and X.dtype == np.float64:
-            wide = np.asarray(self._ensemble.vectors, dtype=np.float64)
-            twin = self._build(self._machines_state(), wide)
-            scores = twin.scores(X, self._n_threads())
-        elif isinstance(self._ensemble, _native.KoilEnsemble32):
-            scores = self._ensemble.scores(X, self._n_threads())
-        else:
-            scores = self._ensemble.scores(X.astype(np.float64, copy=False), self._n_threads())
+        ensemble: Any = self._ensemble
+        if isinstance(ensemble, _native.KoilEnsemble64):
+            X = X.astype(np.float64, copy=False)
+        elif X.dtype == np.float64:
+            ensemble = self._float64_ensemble()
+        scores = ensemble.scores(X, num_threads())
         return np.asarray(scores).reshape(-1, len(self._kernels), len(X))
 
     def _sequence_scores(self, items: list[Any]) -> FloatArray:
@@ -216,50 +225,48 @@ class KoilLearner(KernelLearner):
 
     @abstractmethod
     def _combine(self, scores: FloatArray) -> FloatArray:
-        """Scores of the targets, (n_targets, n), from those of their machines, (n_targets, n_kernels, n)."""
+        """Combine scores of shape (n_targets, n_kernels, n_rows) to shape (n_targets, n_rows)."""
 
     def _target_scores(self, X: NDArray[Any]) -> FloatArray:
         return self._combine(self._machine_scores(X))
 
-    def _target_cuts(self) -> FloatArray:
+    def _target_thresholds(self) -> FloatArray:
         if self.threshold == "zero":
             return np.zeros(self._n_targets())
         rule, n_seen = self._scoring_rule(), self._ensemble.n_seen
-        kept = self._cuts.get(rule)
-        if kept is None or kept[0] != n_seen:
-            kept = n_seen, np.array([self._gmean_cut(target) for target in range(self._n_targets())])
-            self._cuts[rule] = kept
-        return kept[1]
+        cached = self._thresholds.get(rule)
+        if cached is None or cached[0] != n_seen:
+            thresholds = [self._gmean_threshold(target) for target in range(self._n_targets())]
+            cached = self._thresholds[rule] = n_seen, np.array(thresholds)
+        return cached[1]
 
     def _scoring_rule(self) -> str:
-        """What besides the buffers scores depend on."""
+        """Return the parameter on which scores depend in addition to the buffers."""
         return ""
 
-    def _gmean_cut(self, target: int) -> float:
-        """The cut that is best on the support vectors, each counted once."""
+    def _gmean_threshold(self, target: int) -> float:
+        """Return the threshold with the largest G-mean on the support vectors, each counted once."""
         vectors, sides = self._buffered(target)
         scores = self._target_scores(vectors)[target] if len(vectors) else np.zeros(0)
         return gmean_threshold(scores[sides == 0], scores[sides == 1])
 
     def _buffered(self, target: int) -> tuple[Any, NDArray[np.int64]]:
-        """The vectors that the machines of a target hold, and their sides."""
-        vectors, machines = self._ensemble.vectors, self._machines()
-        mine = machines[target * len(self._kernels) : (target + 1) * len(self._kernels)]
-        ids = [
-            np.unique(np.concatenate([machine["sides"][side]["ids"] for machine in mine])) for side in (0, 1)
-        ]
-        rows = np.asarray(vectors)[np.concatenate(ids)]
-        return self._samples(rows), np.repeat([0, 1], [len(ids[0]), len(ids[1])])
+        """Return the support vectors of a target and their sides: 0 negative, 1 positive."""
+        first = target * len(self._kernels)
+        machines = self._machines()[first : first + len(self._kernels)]
+        ids = [np.unique(np.concatenate([m["sides"][side]["ids"] for m in machines])) for side in (0, 1)]
+        rows = np.asarray(self._ensemble.vectors)[np.concatenate(ids)]
+        return self._to_samples(rows), np.repeat([0, 1], [len(ids[0]), len(ids[1])])
 
     @property
     @synchronized
     def support_vectors_(self) -> Any:
-        """Vectors in the buffers, each once; a list if they are sequences."""
+        """Support vectors of all buffers without duplicates; a list if they are sequences."""
         self._need("support_vectors_")
-        return self._samples(np.asarray(self._ensemble.vectors))
+        return self._to_samples(np.asarray(self._ensemble.vectors))
 
     def _coefficients(self) -> FloatArray:
-        """Weights of the support vectors, (n_targets, n_kernels, n_vectors), in the machines' orientation."""
+        """Return weights of shape (n_targets, n_kernels, n_vectors), with the signs of the machines."""
         vectors, machines = self._ensemble.vectors, self._machines()
         weights = np.zeros((len(machines), len(vectors)))
         for row, machine in zip(weights, machines, strict=True):
@@ -267,7 +274,7 @@ class KoilLearner(KernelLearner):
                 np.add.at(row, side["ids"], machine["scale"] * side["coef"])
         return weights.reshape(self._n_targets(), len(self._kernels), len(vectors))
 
-    # -- saving -----------------------------------------------------------------------------------------
+    # -- persistence ------------------------------------------------------------------------------------
 
     def _machines_state(self) -> dict[str, Any]:
         vectors = self._ensemble.vectors
@@ -278,46 +285,45 @@ class KoilLearner(KernelLearner):
             "seed": self._seed,
             "n_seen": self._ensemble.n_seen,
             "dtype": vectors.dtype.name,
-            "vectors": self._samples(vectors),
+            "vectors": self._to_samples(vectors),
             "machines": self._machines(),
         }
 
     def _set_machines_state(self, state: dict[str, Any]) -> None:
-        if state["policy"] not in {"reservoir++", "fifo++", "reservoir", "fifo", "unbounded"}:
-            raise ValueError("there is no such policy")
+        if state["policy"] not in _POLICIES:
+            raise ValueError(f"unknown policy {state['policy']!r}")
         self._kernels = [Kernel.from_tree(kernel) for kernel in state["kernels"]]
-        self._open_items()
+        self._create_item_table()
         self._policy, self._seed = state["policy"], int(state["seed"])
         self._budgets = _stored_budgets(state)
-        ensemble = self._build(state, self._vectors_of(state))
+        ensemble = self._build(state, self._stored_vectors(state))
         if ensemble.n_features != self._width() or ensemble.n_targets != self._n_targets():
-            raise ValueError("the machines do not fit the features or the labels")
-        self._ensemble, self._cuts = ensemble, {}
+            raise ValueError("the machines do not match the features or the labels")
+        self._ensemble, self._thresholds = ensemble, {}
 
-    def _vectors_of(self, state: dict[str, Any]) -> NDArray[Any]:
+    def _stored_vectors(self, state: dict[str, Any]) -> NDArray[Any]:
         if state["dtype"] not in {"float32", "float64"}:
-            raise ValueError("vectors are float32 or float64")
-        vectors = np.ascontiguousarray(self._rows_of(state["vectors"]), dtype=state["dtype"])
+            raise ValueError("support vectors must be float32 or float64")
+        vectors = np.ascontiguousarray(self._to_rows(state["vectors"]), dtype=state["dtype"])
         if not np.isfinite(vectors).all():
             raise ValueError("a support vector is not finite")
         return vectors
 
     def _build(self, state: dict[str, Any], vectors: NDArray[Any]) -> Ensemble:
-        single = self._items is None and self._fits_single(vectors.dtype)
-        kind: Any = _native.KoilEnsemble32 if single else _native.KoilEnsemble64
-        rows = vectors if single else vectors.astype(np.float64, copy=False)
+        kind = self._ensemble_type(vectors)
+        rows = vectors if kind is _native.KoilEnsemble32 else vectors.astype(np.float64, copy=False)
         ensemble: Ensemble = kind.from_state(
             self._specs(), self._budgets, self._seed, int(state["n_seen"]), rows, state["machines"]
         )
         return ensemble
 
 
-def _has_single_values(kernel: Kernel) -> bool:
-    """Whether float32 holds all values of a kernel, whatever the rows: of distances they are 0 to 1."""
+def _has_float32_values(kernel: Kernel) -> bool:
+    """Return whether all values of a kernel fit float32; kernels of distances have values in [0, 1]."""
     return kernel.kernel in {"rbf", "laplacian"} and 1e-30 <= float(kernel.gamma) <= 1e30
 
 
 def _stored_budgets(state: dict[str, Any]) -> tuple[int, int]:
-    """Both budgets; files from before have one number for both."""
+    """Return both budgets; files of 0.1 store one number for both."""
     first, second = state["budgets"] if "budgets" in state else (state["budget"], state["budget"])
     return int(first), int(second)
