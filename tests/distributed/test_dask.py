@@ -464,7 +464,7 @@ def test_predict_before_fit_is_refused(rng):
 
 def test_cross_validate_needs_two_folds(rng):
     X, y = imbalanced(rng)
-    with pytest.raises(ParameterError, match="folds must be a whole number from 2 on; got 1"):
+    with pytest.raises(ParameterError, match="folds must be a integer of at least 2; got 1"):
         engine.cross_validate(ProximalSVC(), dask_array(X, []), y, 1)
 
 
