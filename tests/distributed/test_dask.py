@@ -380,7 +380,7 @@ def test_a_part_of_another_width_is_refused_with_its_number(rng):
 
 
 def test_partitions_without_any_row_are_refused(rng):
-    with pytest.raises(DataError, match="no row in any partition"):
+    with pytest.raises(DataError, match="all partitions are empty"):
         engine.fit(ProximalSVC(), [dask.delayed(np.empty((0, 3)))], [dask.delayed(np.empty(0, int))])
 
 

@@ -94,7 +94,7 @@ def test_models_that_differ_in_what_becomes_of_the_statistics_share_them(rng):
         ProximalSVC(C=2.0, feature_map=RandomFeatures(30, gamma=0.1)),
         ProximalSVC(feature_map=RandomFeatures(30, gamma=0.2)),
     ]
-    assert len(Pass(models, "fit").kinds) == 4
+    assert len(Pass(models, "fit").configs) == 4
 
 
 def test_all_models_change_or_none(rng):
@@ -125,7 +125,7 @@ def test_a_partition_without_rows_sends_nothing_and_changes_nothing(rng):
 def test_a_partition_without_rows_sends_nothing_to_a_model_that_has_rows(rng):
     X, y = imbalanced(rng)
     model = ProximalSVC(C="auto", track_rows=True).fit(X[:60], y[:60])
-    assert learn_partition(Pass(model, "partial_fit").kinds, X[:0], y[:0], None, "partition 0") == [None]
+    assert learn_partition(Pass(model, "partial_fit").configs, X[:0], y[:0], None, "partition 0") == [None]
     run(model, "partial_fit", [(X[:0], y[:0]), (X[60:], y[60:])])
     assert model.digest() == ProximalSVC(quantizer=model.quantizer_).fit(X, y).digest()
 
@@ -140,5 +140,5 @@ def test_one_thread_holds_inside_only():
 @pytest.mark.parametrize("n_rows", [10, 100, 1000])
 def test_a_message_takes_one_triangle_a_class_at_most(rng, n_rows):
     X, y = imbalanced(rng, n_rows, 54, (0.6, 0.3, 0.1))
-    (part,) = learn_partition(Pass(ProximalSVC(), "fit").kinds, X, y, None, "partition 0")
+    (part,) = learn_partition(Pass(ProximalSVC(), "fit").configs, X, y, None, "partition 0")
     assert len(part.to_bytes()) < 3 * 13 * 55 * 56 // 2 + 4000  # of numbers of up to 104 bits
