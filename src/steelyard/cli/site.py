@@ -121,7 +121,7 @@ def _masked(
 
     folder = open_folder(place)
     this = Round(folder, round_name)
-    site = this.terms.site(name, policy)
+    site = this.config.site(name, policy)
     n_rows = site.learn(data)
     if receipt.exists():  # of the round before: what changed since is a matter of the policy too
         before = _read(receipt)
