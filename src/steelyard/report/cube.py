@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from steelyard.report.page import render, write_page
-from steelyard.sql import SliceStanding
-from steelyard.sql.standings import shown
+from steelyard.sql import SliceSummary
+from steelyard.sql.slice_summary import format_slice
 
 __all__ = ["render_slices", "write_slices"]
 
@@ -17,12 +17,12 @@ _MOST_LINES, _MOST_COLUMNS = 60, 16
 _Values = tuple[str | None, ...]
 
 
-def write_slices(standings: Sequence[SliceStanding], by: Sequence[str], path: str | Path) -> Path:
+def write_slices(standings: Sequence[SliceSummary], by: Sequence[str], path: str | Path) -> Path:
     """Write the page of some slices to a file.
 
     Parameters
     ----------
-    standings : sequence of SliceStanding
+    standings : sequence of SliceSummary
         What :meth:`steelyard.sql.StatisticsCube.compare` gave.
     by : sequence of str
         The columns that it was asked for.
@@ -32,7 +32,7 @@ def write_slices(standings: Sequence[SliceStanding], by: Sequence[str], path: st
     return write_page(render_slices(standings, by), path)
 
 
-def render_slices(standings: Sequence[SliceStanding], by: Sequence[str]) -> str:
+def render_slices(standings: Sequence[SliceSummary], by: Sequence[str]) -> str:
     """The page of some slices, as one HTML document.
 
     Parameters
@@ -67,7 +67,7 @@ def render_slices(standings: Sequence[SliceStanding], by: Sequence[str]) -> str:
     )
 
 
-def _headline(worst: SliceStanding | None) -> str:
+def _headline(worst: SliceSummary | None) -> str:
     if worst is None:
         return "No slice has rows of two classes"
     if worst.own_auc - worst.auc < 0.01:
@@ -76,7 +76,7 @@ def _headline(worst: SliceStanding | None) -> str:
     return f"The common model loses most on {worst.name}: {aucs}"
 
 
-def _line(standing: SliceStanding, rare: str) -> dict[str, Any]:
+def _line(standing: SliceSummary, rare: str) -> dict[str, Any]:
     return {
         "name": standing.name,
         "rows": standing.rows,
@@ -93,7 +93,7 @@ def _line(standing: SliceStanding, rare: str) -> dict[str, Any]:
     }
 
 
-def _map(standings: Sequence[SliceStanding], title: str, values: list[float], kind: str) -> dict[str, Any]:
+def _map(standings: Sequence[SliceSummary], title: str, values: list[float], kind: str) -> dict[str, Any]:
     """A table of colours: the first column down, the others across."""
     found = {(s.slice[:1], s.slice[1:]): (value, s.rows) for s, value in zip(standings, values, strict=True)}
     # The largest come first, as the standings do.
@@ -119,9 +119,10 @@ def _map(standings: Sequence[SliceStanding], title: str, values: list[float], ki
 
     return {
         "title": title,
-        "columns": [shown(column) for column in columns],
+        "columns": [format_slice(column) for column in columns],
         "lines": [
-            {"name": shown(line), "cells": [cell(line, column) for column in columns]} for line in lines
+            {"name": format_slice(line), "cells": [cell(line, column) for column in columns]}
+            for line in lines
         ],
         "low": f"{100 * low:.1f} %" if kind == "share" else f"{low:.2f}",
         "high": f"{100 * high:.1f} %" if kind == "share" else f"{high:.2f}",
