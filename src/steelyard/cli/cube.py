@@ -119,7 +119,7 @@ def ask_command(
             raise click.UsageError(f"--where takes COL=VALUE; got {text!r}.")
         slices.setdefault(name, []).append(value or None)
     model = known.model(
-        since=since, until=until, borrow=_borrowed(borrow), learner=_learner(settings), **slices
+        since=since, until=until, borrow=_borrowed(borrow), estimator=_learner(settings), **slices
     )
     facts = {**summary_of(model), "digest": model.learner.digest()}
     emit_json(facts) if as_json else emit_pairs(facts)
